@@ -37,7 +37,8 @@ CREATE TABLE bullfrog.source (
     inside boolean NOT NULL,
     lenient boolean NOT NULL,
     pages bigint NOT NULL,
-    swept bigint NOT NULL DEFAULT 0
+    swept bigint NOT NULL DEFAULT 0,
+    noted_for xid8
 );
 CREATE UNIQUE INDEX source_of_pages ON bullfrog.source (old_table) WHERE granule <> 'group';
 COMMENT ON TABLE bullfrog.source IS 'What is moved granule by granule: the pages of an old table, or the groups of its rows.';
@@ -48,6 +49,7 @@ COMMENT ON COLUMN bullfrog.source.granule IS 'What is moved at a time: a page or
 COMMENT ON COLUMN bullfrog.source.inside IS 'Whether rows may move inside of the transaction that needs them.';
 COMMENT ON COLUMN bullfrog.source.lenient IS 'Whether rows that violate a constraint go to quarantine when they move.';
 COMMENT ON COLUMN bullfrog.source.pages IS 'Pages that the table had at the switch.';
+COMMENT ON COLUMN bullfrog.source.noted_for IS 'The transaction of the abort for which writes to its new tables are noted.';
 COMMENT ON COLUMN bullfrog.source.swept IS 'Of tuples and groups: those with a row on the pages before this one were moved.';
 
 CREATE TABLE bullfrog.target (

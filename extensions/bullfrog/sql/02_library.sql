@@ -18,6 +18,10 @@ CREATE FUNCTION bullfrog.is_place_moved(source int, tid) RETURNS boolean
 COMMENT ON FUNCTION bullfrog.is_place_moved(int, tid) IS
     'Whether the statement sees that an old row, or the group that begins with it, was moved.';
 
+CREATE FUNCTION bullfrog.is_in_progress(source int, granule bigint) RETURNS boolean
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'is_in_progress_wrapper';
+COMMENT ON FUNCTION bullfrog.is_in_progress(int, bigint) IS 'Whether a client moves a granule in a transaction that has not ended.';
+
 CREATE FUNCTION bullfrog.parse(definition text, live oid[] DEFAULT '{}', frozen oid[] DEFAULT '{}', driving oid[] DEFAULT '{}')
     RETURNS TABLE (action text, statement text, new_table text, old_tables oid[], grouped boolean, single boolean, complete boolean,
         query text,
@@ -105,6 +109,16 @@ CREATE FUNCTION bullfrog.keep() RETURNS trigger
     LANGUAGE c AS 'MODULE_PATHNAME', 'keep_wrapper';
 COMMENT ON FUNCTION bullfrog.keep() IS 'Keeps a row of a table that stays in use as it was at the switch, if it was there. Arguments: '
     'what bullfrog.unfinished told at the switch, and the statement that keeps a row.';
+
+CREATE FUNCTION bullfrog.note() RETURNS trigger
+    LANGUAGE c AS 'MODULE_PATHNAME', 'note_wrapper';
+COMMENT ON FUNCTION bullfrog.note() IS 'Notes the key of a row that a client writes, before and after. Arguments: the columns of the key, and the '
+    'statement that notes one.';
+
+CREATE FUNCTION bullfrog.have_writes_noted(migration int, reader text) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'have_writes_noted_wrapper';
+COMMENT ON FUNCTION bullfrog.have_writes_noted(int, text) IS 'Has another process call bullfrog.begin_notes, in a transaction of its own, and waits '
+    'until it has, or has given up.';
 
 CREATE FUNCTION bullfrog.sweep(source int, pages bigint[]) RETURNS void
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'sweep_wrapper';

@@ -75,6 +75,23 @@ $$;
 COMMENT ON FUNCTION bullfrog.slow_lookups(oid[], smallint[])
     IS 'Of tables whose rows moves look up by these columns: those that have no index for it.';
 
+CREATE FUNCTION bullfrog.slow_reads(old oid, alone boolean, columns text[], origins smallint[], indexed text[]) RETURNS SETOF text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH named AS (SELECT n.name, n.origin FROM unnest(columns, origins) AS n (name, origin)),
+    computed AS (SELECT string_agg(quote_ident(n.name), ' or ') AS names FROM named n WHERE n.origin = 0)
+    SELECT 'while rows move, joins by key, ORDER BY .. LIMIT, min and max read all that was not moved'
+            || CASE WHEN alone THEN ', where a condition names ' || c.names ELSE '' END
+        FROM computed c WHERE NOT alone OR c.names IS NOT NULL
+    UNION ALL SELECT format('while rows move, conditions on %s read all that was not moved: %s has no index for them',
+            string_agg(DISTINCT quote_ident(n.name), ' or '), old::regclass)
+        -- A column of a join may be one of its other tables.
+        FROM named n WHERE n.name = ANY (indexed) AND (alone OR n.origin > 0) AND NOT EXISTS (SELECT FROM pg_index x WHERE x.indrelid = old AND x.indisvalid
+            AND CASE WHEN n.origin = 0 THEN x.indexprs IS NOT NULL ELSE x.indkey[0] = n.origin AND x.indpred IS NULL END)
+        HAVING count(*) > 0
+$$;
+COMMENT ON FUNCTION bullfrog.slow_reads(oid, boolean, text[], smallint[], text[]) IS 'Which reads of a new table go by no index until its rows have '
+    'moved: it has some of these columns indexed, and of the old table no index serves them. Alone: each row is one row of one old table.';
+
 CREATE FUNCTION bullfrog.referring(olds oid[]) RETURNS SETOF pg_catalog.pg_constraint
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT k.* FROM pg_catalog.pg_constraint k WHERE k.contype = 'f' AND k.confrelid = ANY (olds) AND k.conrelid <> ALL (olds)
@@ -302,6 +319,10 @@ BEGIN
                 g.tgname, g.tgrelid::regclass), '; ')
                 FROM pg_catalog.pg_trigger g WHERE NOT g.tgisinternal AND g.tgrelid = ANY (i.old_tables) AND g.tgrelid = ANY (closed)),
             (SELECT pg_catalog.string_agg(l, '; ') FROM bullfrog.slow_lookups(i.lookup_tables, i.lookup_columns) l),
+            (SELECT pg_catalog.string_agg(r, '; ') FROM bullfrog.slow_reads(i.old_tables[1],
+                NOT i.grouped AND pg_catalog.cardinality(i.old_tables) = 1 AND i.old_tables[1] <> ALL (lives), i.columns, i.origins,
+                ARRAY(SELECT d.columns[1] FROM demanded d WHERE d.new_table = i.new_table
+                    AND d.kind IN ('PRIMARY KEY', 'UNIQUE', 'INDEX', 'PLAIN INDEX'))) r),
             'of the old table it will not have: ' || (SELECT pg_catalog.string_agg(l.lost, '; ' ORDER BY l.kind, l.object) FROM bullfrog.losses(
                 i.new_table, i.old_tables[1], i.columns, i.origins, i.required,
                 ARRAY(SELECT pg_catalog.concat_ws(' ', d.kind, NULLIF(pg_catalog.array_to_string(d.columns, ', '), '')) FROM demanded d

@@ -16,9 +16,11 @@ BEGIN
             PERFORM bullfrog.set_access_method(t.new_table, 'heap');
             EXECUTE format('DROP TRIGGER IF EXISTS bullfrog_insert ON %s', t.new_table);
             EXECUTE format('DROP TRIGGER IF EXISTS bullfrog_update ON %s', t.new_table);
+            EXECUTE format('DROP TRIGGER IF EXISTS bullfrog_note ON %s', t.new_table);
             EXECUTE format('DROP VIEW IF EXISTS bullfrog.unmoved_%1$s, bullfrog.candidates_%1$s, bullfrog.transformed_%1$s, '
                 'bullfrog.all_%1$s, bullfrog.members_%1$s', t.id);
         END LOOP;
+        EXECUTE format('DROP TABLE IF EXISTS bullfrog.written_%s', s.id);
     END LOOP;
     DELETE FROM bullfrog.source WHERE migration = migration_id;
     FOR o IN DELETE FROM bullfrog.old WHERE migration = migration_id RETURNING * LOOP

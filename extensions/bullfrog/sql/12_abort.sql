@@ -23,19 +23,20 @@ CREATE FUNCTION bullfrog.content(relation regclass) RETURNS text
 $$;
 COMMENT ON FUNCTION bullfrog.content(regclass) IS 'The expression by which rows of a table are compared: two are the same if it is equal.';
 
-CREATE FUNCTION bullfrog.difference(target bullfrog.target) RETURNS bigint
+CREATE FUNCTION bullfrog.difference(target bullfrog.target, condition text) RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 BEGIN
     -- What was not moved is of both schemas, as it is.
     RETURN (SELECT e::bigint FROM bullfrog.evaluate(target.new_table, format(
-        'WITH new AS MATERIALIZED (SELECT %1$s AS r FROM ONLY %2$s), old AS MATERIALIZED (SELECT %1$s AS r FROM bullfrog.transformed_%3$s '
-            'WHERE bullfrog.is_%4$s_moved(%5$s, bullfrog_tid)) '
+        'WITH new AS MATERIALIZED (SELECT %1$s AS r FROM ONLY %2$s t WHERE %6$s), old AS MATERIALIZED (SELECT %1$s AS r '
+            'FROM bullfrog.transformed_%3$s t WHERE bullfrog.is_%4$s_moved(%5$s, bullfrog_tid) AND %6$s) '
         'SELECT to_jsonb(count(*)) FROM ((TABLE new EXCEPT ALL TABLE old) UNION ALL (TABLE old EXCEPT ALL TABLE new)) AS d',
-        bullfrog.content(target.new_table), target.new_table, target.id, bullfrog.naming(target.granule), target.source),
+        bullfrog.content(target.new_table), target.new_table, target.id, bullfrog.naming(target.granule), target.source, condition),
         plain => true) e);
 END
 $$;
-COMMENT ON FUNCTION bullfrog.difference(bullfrog.target) IS 'How many rows the new schema has and the old one not, or the other way round.';
+COMMENT ON FUNCTION bullfrog.difference(bullfrog.target, text) IS 'How many rows that meet a condition the new schema has and the old one not, or '
+    'the other way round.';
 
 CREATE FUNCTION bullfrog.key_columns(source bullfrog.source) RETURNS smallint[]
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -46,7 +47,7 @@ CREATE FUNCTION bullfrog.key_columns(source bullfrog.source) RETURNS smallint[]
     WHERE NOT EXISTS (SELECT FROM bullfrog.target t WHERE t.source = source.id AND NOT k.columns <@ t.origins)
         AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = source.old_table AND a.attnum = ANY (k.columns)
             AND NOT a.attnotnull)
-    ORDER BY pg_catalog.cardinality(k.columns) LIMIT 1
+    ORDER BY pg_catalog.cardinality(k.columns), k.columns LIMIT 1
 $$;
 COMMENT ON FUNCTION bullfrog.key_columns(bullfrog.source) IS 'The columns of a key of the old table that every new table has, too.';
 
@@ -68,7 +69,7 @@ CREATE FUNCTION bullfrog.key_names(target bullfrog.target, keys smallint[]) RETU
 $$;
 COMMENT ON FUNCTION bullfrog.key_names(bullfrog.target, smallint[]) IS 'What the columns of a key of the old table are called in a new one.';
 
-CREATE FUNCTION bullfrog.carry_back(migration_id int) RETURNS text
+CREATE FUNCTION bullfrog.carry_back(migration_id int, only_noted boolean) RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 DECLARE
     source bullfrog.source;
@@ -77,6 +78,7 @@ DECLARE
     columns record;
     deferred text;
     moved text;
+    chosen text;
     lost bigint;
     role CONSTANT text := current_setting('session_replication_role');
 BEGIN
@@ -108,18 +110,19 @@ BEGIN
             PERFORM set_config('session_replication_role', 'replica', true);
         END IF;
         moved := format('bullfrog.is_%s_moved(%s, o.ctid)', bullfrog.naming(source.granule), source.id);
+        chosen := CASE WHEN only_noted THEN bullfrog.is_noted(source, source.old_table, keys, 'o') ELSE 'true' END;
         SELECT string_agg(format('EXISTS (SELECT FROM ONLY %s t WHERE %s)', t.new_table, bullfrog.same_key(t, keys)), ' AND ') AS in_all,
             string_agg(format('EXISTS (SELECT FROM ONLY %s t WHERE %s)', t.new_table, bullfrog.same_key(t, keys)), ' OR ') AS in_any
             INTO columns FROM bullfrog.target t WHERE t.source = source.id;
         -- A row that was not moved is in the new tables as it is: those there that have its key are others.
         SELECT e::bigint INTO lost FROM bullfrog.evaluate(source.old_table, format('SELECT to_jsonb(count(*)) FROM ONLY %s o '
-            'WHERE CASE WHEN %s THEN (%s) AND NOT (%s) ELSE %3$s END', source.old_table, moved, columns.in_any, columns.in_all),
-            plain => true) e;
+            'WHERE %s AND CASE WHEN %s THEN (%s) AND NOT (%s) ELSE %4$s END', source.old_table, chosen, moved, columns.in_any,
+            columns.in_all), plain => true) e;
         IF lost > 0 THEN
             RETURN format('%s rows of %s are twice in a new table, or in some of them only', lost, source.old_table);
         END IF;
-        PERFORM bullfrog.change(source.old_table, format('DELETE FROM ONLY %s o WHERE %s AND NOT (%s)', source.old_table, moved,
-            columns.in_any));
+        PERFORM bullfrog.change(source.old_table, format('DELETE FROM ONLY %s o WHERE %s AND %s AND NOT (%s)', source.old_table, chosen,
+            moved, columns.in_any));
         FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
             SELECT string_agg(quote_ident(o.attname), ', ' ORDER BY o.attnum) AS olds,
                 string_agg('t.' || quote_ident(n.attname), ', ' ORDER BY o.attnum) AS news,
@@ -132,20 +135,23 @@ BEGIN
             JOIN pg_attribute n ON n.attrelid = target.new_table AND n.attnum = array_position(target.origins, o.attnum)
             WHERE o.attrelid = source.old_table AND o.attnum > 0 AND NOT o.attisdropped AND o.attgenerated = '';
             PERFORM bullfrog.change(source.old_table, format('INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM ONLY %s t '
-                'WHERE NOT EXISTS (SELECT FROM ONLY %1$s o WHERE %5$s)', source.old_table, columns.olds, columns.news, target.new_table,
-                bullfrog.same_key(target, keys)));
+                'WHERE %s AND NOT EXISTS (SELECT FROM ONLY %1$s o WHERE %6$s)', source.old_table, columns.olds, columns.news,
+                target.new_table, CASE WHEN only_noted THEN bullfrog.is_noted(source, target.new_table,
+                    bullfrog.new_columns(target, keys), 't') ELSE 'true' END, bullfrog.same_key(target, keys)));
             IF columns.assigned IS NOT NULL THEN
-                PERFORM bullfrog.change(source.old_table, format('UPDATE ONLY %s o SET %s FROM ONLY %s t WHERE %s AND (%s)',
-                    source.old_table, columns.assigned, target.new_table, bullfrog.same_key(target, keys), columns.differ));
+                PERFORM bullfrog.change(source.old_table, format('UPDATE ONLY %s o SET %s FROM ONLY %s t WHERE %s AND %s AND (%s)',
+                    source.old_table, columns.assigned, target.new_table, chosen, bullfrog.same_key(target, keys), columns.differ));
             END IF;
         END LOOP;
         -- Whatever was done: the old table must give every row that new tables have.
         FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
             SELECT e::bigint INTO lost FROM bullfrog.evaluate(target.new_table, format(
-                'WITH new AS MATERIALIZED (SELECT %1$s AS r FROM ONLY %2$s), old AS MATERIALIZED (SELECT %1$s AS r '
-                    'FROM bullfrog.transformed_%3$s WHERE (%4$s) IN (SELECT %4$s FROM ONLY %2$s)) '
+                'WITH new AS MATERIALIZED (SELECT %1$s AS r FROM ONLY %2$s t WHERE %5$s), old AS MATERIALIZED (SELECT %1$s AS r '
+                    'FROM bullfrog.transformed_%3$s t WHERE %5$s AND (%4$s) IN (SELECT %4$s FROM ONLY %2$s)) '
                     'SELECT to_jsonb(count(*)) FROM (TABLE new EXCEPT ALL TABLE old) AS d',
-                bullfrog.content(target.new_table), target.new_table, target.id, bullfrog.key_names(target, keys)), plain => true) e;
+                bullfrog.content(target.new_table), target.new_table, target.id, bullfrog.key_names(target, keys),
+                CASE WHEN only_noted THEN bullfrog.is_noted(source, target.new_table, bullfrog.new_columns(target, keys), 't')
+                    ELSE 'true' END), plain => true) e;
             IF lost > 0 THEN
                 RETURN format('%s rows of %s are none that the definition gives', lost, target.new_table);
             END IF;
@@ -157,9 +163,9 @@ EXCEPTION WHEN integrity_constraint_violation THEN
     RETURN SQLERRM;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.carry_back(int) IS
-    'Writes to the old tables what was written to new ones since the switch, where every new row is one old row with its key. Gives what '
-        'stands in the way: then nothing of it counts, and the caller must fail.';
+COMMENT ON FUNCTION bullfrog.carry_back(int, boolean) IS
+    'Writes to the old tables what was written to new ones since the switch, where every new row is one old row with its key; of that what was '
+        'noted, if only that can be. Gives what stands in the way: then nothing of it counts, and the caller must fail.';
 
 CREATE FUNCTION bullfrog.abort(name text, discard_writes boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -167,6 +173,7 @@ DECLARE
     migration bullfrog.migration;
     news regclass[];
     t record;
+    ahead boolean := false;
     written bigint;
     hindrance text;
     keys bullfrog.released[];
@@ -175,14 +182,20 @@ DECLARE
 BEGIN
     PERFORM bullfrog.require_quiet_session();
     migration := bullfrog.under_way(abort.name);
-    -- Nobody writes while rows are compared, and everybody reads.
+    IF NOT discard_writes THEN
+        ahead := bullfrog.compare_ahead(migration.id);
+    END IF;
+    -- Meanwhile it may have ended.
+    PERFORM bullfrog.under_way(abort.name);
+    -- Nobody writes while the rest is compared, and everybody reads.
     PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration.id), mode => 'EXCLUSIVE');
+    PERFORM bullfrog.under_way(abort.name);
     PERFORM bullfrog.reach('abort: tables locked');
     FOR t IN SELECT g.* FROM bullfrog.target g JOIN bullfrog.source c ON c.id = g.source WHERE c.migration = migration.id
         AND NOT discard_writes ORDER BY g.id LOOP
-        SELECT bullfrog.difference(g) INTO written FROM bullfrog.target g WHERE g.id = t.id;
+        written := bullfrog.left_to_carry(t.id, ahead);
         CONTINUE WHEN written = 0;
-        hindrance := bullfrog.carry_back(migration.id);
+        hindrance := bullfrog.carry_back(migration.id, ahead);
         EXIT WHEN hindrance IS NULL;
         RAISE EXCEPTION 'rows were written to % since the switch', t.new_table
             USING ERRCODE = 'object_not_in_prerequisite_state',

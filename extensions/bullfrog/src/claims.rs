@@ -2,10 +2,23 @@
 //! granule moves twice does not depend on it, but on the unique index of `bullfrog.moved`.
 
 use bullfrog_model::board::Xid;
+use pgrx::prelude::*;
 use savanna_ledger::Claim;
 
 use crate::settings::{CONFLICTS, Conflicts};
-use crate::shared::{database, has_ended, with_ledger};
+use crate::shared::{database, has_ended, is_own, with_board, with_ledger};
+
+/// Whether a client moves a granule in a transaction that has not ended. Movers are not waited for for long, and count for nobody.
+#[pg_extern(sql = false, strict)]
+fn is_in_progress(source: i32, granule: i64) -> bool {
+    let database = database();
+    let holder = with_ledger(|ledger| ledger.holder((database, source, granule)));
+    holder.is_some_and(|holder| {
+        !is_own(holder)
+            && !has_ended(holder)
+            && !with_board(|board| board.movers_of(database).any(|mover| mover.xid == holder))
+    })
+}
 
 /// What came of a transaction's claims.
 pub(crate) struct Claims {
@@ -22,7 +35,7 @@ impl Claims {
     /// committed is then seen to be done.
     pub(crate) fn of(source: i32, granules: &[i64]) -> Self {
         // SAFETY: a transaction is under way.
-        let owner = unsafe { pgrx::pg_sys::GetCurrentTransactionId() }.into_inner();
+        let owner = unsafe { pg_sys::GetCurrentTransactionId() }.into_inner();
         let mut claims = Self { source, owner, won: Vec::with_capacity(granules.len()), busy: Vec::new() };
         if CONFLICTS.get() == Conflicts::OnConflict {
             claims.won.extend(granules);

@@ -56,7 +56,11 @@ unsafe extern "C-unwind" fn fails(node: *mut pg_sys::Node, context: *mut c_void)
     }
 }
 
-unsafe fn is_total(aggregate: *mut pg_sys::Aggref) -> bool {
+/// Whether an aggregate has one value, whatever it is given and in whatever order.
+///
+/// # Safety
+/// A node of an analysed expression.
+pub(crate) unsafe fn is_total(aggregate: *mut pg_sys::Aggref) -> bool {
     // SAFETY: a node of an analysed expression.
     unsafe {
         let function = (*aggregate).aggfnoid;

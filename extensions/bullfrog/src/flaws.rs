@@ -30,6 +30,9 @@ pub(crate) enum Flaw {
     /// At REPEATABLE READ every statement that has rows moved gives its transaction a new snapshot.
     #[name = c"anew_at_any_time"]
     AnewAtAnyTime,
+    /// What a statement touches by its joins is looked for once, with a snapshot that it does not run with.
+    #[name = c"looks_once"]
+    LooksOnce,
     /// What was moved is read as of now, not with the snapshot of the statement.
     #[name = c"newest_truth"]
     NewestTruth,

@@ -16,7 +16,10 @@
 //!  truth         whether a row was moved, as its statement sees it
 //!  estimates     planner: how large tables on the move will be
 //!  touching      executor: rows that a statement writes are moved before it runs
-//!  triggers      row triggers: keys of rows that were not moved, old versions of rows in use
+//!  joined        which rows these are, by conditions that are about other tables, too
+//!  queues        or the first few that there are
+//!  triggers      row triggers: keys of rows that were not moved, old versions of rows in use, notes of writes
+//!  notes         what is written while abort compares
 //!  snapshots     statements whose snapshot is older than a move
 //!  utility       COPY reads through the same path; statements that would change a table on the move are refused
 //!  objects       so are those that commit by themselves, at the moment at which the server has their locks
@@ -53,15 +56,18 @@ mod flags;
 mod flaws;
 mod guarded;
 mod inside;
+mod joined;
 mod likeness;
 mod live;
 mod metering;
 mod mover;
 mod moving;
 mod nodes;
+mod notes;
 mod objects;
 mod phases;
 mod places;
+mod queues;
 mod reading;
 mod registry;
 mod requests;

@@ -185,12 +185,7 @@ pub extern "C-unwind" fn bullfrog_mover_main(database: pg_sys::Datum) {
             (c"statement_timeout", c"0"),
             (c"lock_timeout", c"0"),
         ] {
-            pg_sys::SetConfigOption(
-                name.as_ptr(),
-                value.as_ptr(),
-                pg_sys::GucContext::PGC_SUSET,
-                pg_sys::GucSource::PGC_S_SESSION,
-            );
+            settings::set_here(name, value);
         }
         pg_sys::MyProcPid
     };

@@ -78,8 +78,10 @@ unsafe extern "C-unwind" fn planner(
         snapshots::planning(|| {
             let touches = rewrite(&registry, query);
             let statement = plan(query, text, options, parameters);
-            for Touch { target, query } in touches {
-                touching::attach(statement, target, plan(query, text, 0, parameters));
+            for touch in touches {
+                let granules = plan(touch.query, text, 0, parameters);
+                let probe = touch.probe.map(|probe| plan(probe, text, 0, parameters));
+                touching::attach(statement, &touch, granules, probe);
             }
             statement
         })
@@ -155,8 +157,8 @@ unsafe fn rewrite<'a>(registry: &'a Registry, query: *mut pg_sys::Query) -> Vec<
                 if is_read {
                     check_read(target, level, entry, number);
                     reads.push((target, level, entry, number));
-                } else if let Some(query) = touching::query(registry, target, level, number) {
-                    touches.push(Touch { target, query });
+                } else {
+                    touches.extend(touching::query(registry, target, query, level, number));
                 }
             }
         }
@@ -245,7 +247,10 @@ unsafe extern "C-unwind" fn names_system_column(node: *mut pg_sys::Node, context
 
 /// Turns a relation of a query into the subquery over both parts. The reader's rights on the new table are checked as
 /// ever; on the old one nobody needs any.
-unsafe fn read_both_parts(
+///
+/// # Safety
+/// `entry` is relation `number` of `level`, which is a level of `statement` that nobody else has, and the target's new table.
+pub(crate) unsafe fn read_both_parts(
     registry: &Registry,
     target: &Target,
     statement: *mut pg_sys::Query,

@@ -13,7 +13,7 @@ use pgrx::pg_sys::{self, Oid};
 use crate::errors::defect;
 use crate::nodes;
 use crate::source::Source;
-use crate::triggers::{Keeping, Key};
+use crate::triggers::{Keeping, Key, Noting};
 
 /// A new table that does not have all of its rows yet.
 #[derive(Clone, Debug)]
@@ -61,6 +61,7 @@ pub(crate) struct Registry {
     sources: RefCell<HashMap<i32, Rc<Source>>>,
     guards: RefCell<HashMap<Oid, Rc<Vec<Key>>>>,
     keepings: RefCell<HashMap<Oid, Rc<Keeping>>>,
+    notings: RefCell<HashMap<Oid, Rc<Noting>>>,
     memory: pg_sys::MemoryContext,
 }
 
@@ -115,6 +116,11 @@ impl Registry {
         prepared(&self.keepings, trigger, keeping)
     }
 
+    /// What a trigger that notes writes knows, its statement prepared.
+    pub(crate) fn noting(&self, trigger: Oid, noting: impl FnOnce() -> Noting) -> Rc<Noting> {
+        prepared(&self.notings, trigger, noting)
+    }
+
     /// A new copy of a query about a target's rows, its relations locked.
     pub(crate) fn query(&self, target: &Target, asked: Asked) -> *mut pg_sys::Query {
         let key = (target.id, asked);
@@ -145,6 +151,8 @@ pub(crate) enum Asked {
     Granules,
     /// The same, for conditions that need a barrier.
     GranulesBehindBarrier,
+    /// The same, but of granules that others have in progress.
+    FreeGranulesBehindBarrier,
     /// The same of each row of a join's driving table that may give such rows. Only columns that are its own may be used, and only in
     /// conditions that need no barrier.
     Candidates,
@@ -153,13 +161,11 @@ pub(crate) enum Asked {
 impl Asked {
     fn text(self, target: &Target) -> String {
         let id = target.id;
-        let granules = |rows: &str| {
-            let name = match target.granule {
-                Granule::Page => "page",
-                Granule::Tuple | Granule::Group => "place",
-            };
-            format!("SELECT bullfrog.{name}(u.bullfrog_tid) FROM {rows} u")
+        let name = match target.granule {
+            Granule::Page => "page",
+            Granule::Tuple | Granule::Group => "place",
         };
+        let granules = |rows: &str| format!("SELECT bullfrog.{name}(u.bullfrog_tid) FROM {rows} u");
         match self {
             Self::All => {
                 let names = column_names(target.new);
@@ -168,6 +174,10 @@ impl Asked {
             }
             Self::Granules => granules(&format!("bullfrog.unmoved_{id}")),
             Self::GranulesBehindBarrier => granules(&format!("(SELECT * FROM bullfrog.unmoved_{id})")),
+            Self::FreeGranulesBehindBarrier => {
+                let all = granules(&format!("(SELECT * FROM bullfrog.unmoved_{id})"));
+                format!("{all} WHERE NOT bullfrog.is_in_progress({}, bullfrog.{name}(u.bullfrog_tid))", target.source)
+            }
             Self::Candidates => granules(&format!("bullfrog.candidates_{id}")),
         }
     }
@@ -247,6 +257,7 @@ pub(crate) fn current() -> Rc<Registry> {
             sources: RefCell::default(),
             guards: RefCell::default(),
             keepings: RefCell::default(),
+            notings: RefCell::default(),
             memory,
         };
         CURRENT.set(Some(Rc::new(registry)));

@@ -1,8 +1,9 @@
 //! Settings of postgresql.conf.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
+use pgrx::pg_sys;
 
 use crate::flaws::Flaw;
 
@@ -143,6 +144,22 @@ pub(crate) fn define() {
             &FLAW,
             GucContext::Suset,
             GucFlags::empty(),
+        );
+    }
+}
+
+/// Sets a setting of this process, which has all rights.
+///
+/// # Safety
+/// To be called by a process of bullfrog's own, between transactions.
+pub(crate) unsafe fn set_here(name: &CStr, value: &CStr) {
+    // SAFETY: as promised; the server copies both.
+    unsafe {
+        pg_sys::SetConfigOption(
+            name.as_ptr(),
+            value.as_ptr(),
+            pg_sys::GucContext::PGC_SUSET,
+            pg_sys::GucSource::PGC_S_SESSION,
         );
     }
 }

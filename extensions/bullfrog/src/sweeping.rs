@@ -36,6 +36,8 @@ pub(crate) struct Sweeper {
     due: Option<OwnedPreparedStatement>,
     /// When it last started another mover to sweep.
     started: Option<Instant>,
+    /// When it last looked for notes that nobody needs any more.
+    tidied: Option<Instant>,
 }
 
 /// What came of a look for rows to move.
@@ -59,6 +61,7 @@ impl Default for Sweeper {
             resumes: None,
             due: None,
             started: None,
+            tidied: None,
         }
     }
 }
@@ -72,6 +75,12 @@ impl Sweeper {
 
     /// Moves the next pages of the first source that has any, as sweeper `number` of so many, and rests.
     pub(crate) fn sweep(&mut self, mover: &Mover, number: usize, sweepers: usize) -> Sweep {
+        if number == 0 && self.tidied.is_none_or(|tidied| tidied.elapsed() > ROUND) {
+            self.tidied = Some(Instant::now());
+            if let Err(failure) = look(|| with_snapshot(end_stale_notes)) {
+                warn("cannot end notes of writes", &failure);
+            }
+        }
         let swept = self.look_and_move(mover, number, sweepers);
         let pause = if swept == Sweep::Moved { self.pause(sweepers) } else { ROUND };
         self.resumes = Some(Instant::now() + pause);
@@ -245,4 +254,11 @@ fn look_whether(condition: impl FnOnce() -> bool) -> Result<bool, Failure> {
 /// Lets new tables that have all rows be read and written without looking for others.
 fn settle() {
     run(|client| client.update("SELECT bullfrog.settle()", None, &[]).map(|_| ()));
+}
+
+/// Ends the notes of writes for an abort that did not come to its end.
+fn end_stale_notes() {
+    if !registry::current().is_empty() {
+        run(|client| client.update("SELECT bullfrog.end_stale_notes()", None, &[]).map(|_| ()));
+    }
 }

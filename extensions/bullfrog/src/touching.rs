@@ -1,6 +1,6 @@
 //! The write path. Before a statement that updates, deletes or locks rows of a new table runs, the pages or groups of old
 //! rows that it may touch are moved. *May*: of its conditions only those are used that are about the new table alone and cannot
-//! change, so that no row is missed whatever other tables hold when the statement runs.
+//! change, so that no row is missed whatever other tables hold when the statement runs. Where others say more, see [`crate::joined`].
 //!
 //! The plan that finds them lies in the statement's own plan, behind its range table, so that it is kept, copied
 //! and dropped with it, and a prepared statement that is never planned again finds it, too.
@@ -16,8 +16,10 @@ use crate::barrier::{are_harmless, put_behind_barrier};
 use crate::errors::{raise, refuse};
 use crate::flaws::{self, Flaw};
 use crate::inside;
+use crate::joined;
 use crate::mover;
 use crate::nodes;
+use crate::queues::{self, Queue};
 use crate::registry::{self, Asked, Registry, Target};
 use crate::requests::have_moved;
 use crate::shared::{database, now, with_meters};
@@ -38,6 +40,21 @@ pub(crate) struct Touch<'a> {
     pub(crate) target: &'a Target,
     /// Finds the pages or groups of old rows among them.
     pub(crate) query: *mut pg_sys::Query,
+    /// How long what it finds is so.
+    validity: Validity,
+    /// Locks rows as the statement will do it, if these are the first few that there are, and gives for each how many there are to be.
+    pub(crate) probe: Option<*mut pg_sys::Query>,
+}
+
+/// How long it is so that a statement touches some granules and no others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Validity {
+    /// Always.
+    Lasting = 0,
+    /// For one snapshot.
+    Momentary = 1,
+    /// Until others have locked the rows.
+    Contested = 2,
 }
 
 static mut NEXT_START: pg_sys::ExecutorStart_hook_type = None;
@@ -55,13 +72,14 @@ pub(crate) fn hook() {
 /// INSERT: unique indexes see to it by triggers.
 ///
 /// # Safety
-/// `level` is a query whose relation `number` is the target's new table.
-pub(crate) unsafe fn query(
+/// `level` is `statement` or a query in it, and its relation `number` the target's new table.
+pub(crate) unsafe fn query<'a>(
     registry: &Registry,
-    target: &Target,
+    target: &'a Target,
+    statement: *mut pg_sys::Query,
     level: *mut pg_sys::Query,
     number: c_int,
-) -> Option<*mut pg_sys::Query> {
+) -> Option<Touch<'a>> {
     // SAFETY: the trees are the server's and copies of our own.
     unsafe {
         match (*level).commandType {
@@ -91,12 +109,25 @@ pub(crate) unsafe fn query(
                 && (of_views.is_empty() || are_harmless(&[*condition], number))
         };
         let mut kept = std::ptr::null_mut();
+        let from: Vec<*mut pg_sys::Node> = nodes::elements((*(*level).jointree).fromlist);
+        let mut is_all = from.len() == 1 && nodes::tag(from[0]) == pg_sys::NodeTag::T_RangeTblRef;
         for condition in nodes::conjuncts(condition).into_iter().chain(of_views.iter().copied()) {
-            if may_be_kept(&condition) {
+            let is_kept = may_be_kept(&condition);
+            is_all &= is_kept;
+            if is_kept {
                 let condition = nodes::copy(condition);
                 nodes::renumber(condition, number, 1);
                 kept = pg_sys::lappend(kept, condition.cast());
             }
+        }
+        if !is_all && queues::touches_locked_only(level, number, target.new) {
+            return None;
+        }
+        if let Some(Queue { query, probe }) = queues::of(registry, target, level, number) {
+            return Some(Touch { target, query, validity: Validity::Contested, probe: Some(probe) });
+        }
+        if !is_all && let Some(query) = joined::query(registry, target, statement, level, number) {
+            return Some(Touch { target, query, validity: Validity::Momentary, probe: None });
         }
         let conditions: Vec<_> = nodes::elements(kept);
         let needs_barrier = !are_harmless(&conditions, 1);
@@ -121,7 +152,7 @@ pub(crate) unsafe fn query(
         if !conditions.is_empty() {
             (*(*query).jointree).quals = pg_sys::make_ands_explicit(kept).cast();
         }
-        Some(query)
+        Some(Touch { target, query, validity: Validity::Lasting, probe: None })
     }
 }
 
@@ -160,11 +191,16 @@ pub(crate) unsafe fn is_about(expression: *mut pg_sys::Node, number: c_int) -> b
     unsafe { !is_about_else(expression, (&raw mut number).cast()) }
 }
 
-/// Puts the plan for a target's granules into a statement's plan.
+/// Puts the plan for the granules that a statement touches into the statement's plan.
 ///
 /// # Safety
-/// Both are finished plans, the second of a query of [`query`].
-pub(crate) unsafe fn attach(statement: *mut pg_sys::PlannedStmt, target: &Target, granules: *mut pg_sys::PlannedStmt) {
+/// All are finished plans, the second of the query of `touch`, the third of its probe.
+pub(crate) unsafe fn attach(
+    statement: *mut pg_sys::PlannedStmt,
+    touch: &Touch<'_>,
+    granules: *mut pg_sys::PlannedStmt,
+    probe: Option<*mut pg_sys::PlannedStmt>,
+) {
     // SAFETY: nodes of the server, made as it makes them.
     unsafe {
         let carrier = match carrier(statement) {
@@ -178,9 +214,11 @@ pub(crate) unsafe fn attach(statement: *mut pg_sys::PlannedStmt, target: &Target
                 carrier
             }
         };
-        let source = pg_sys::makeInteger(target.source);
-        let is_inside = pg_sys::makeInteger(i32::from(target.is_inside));
-        for part in [source.cast(), is_inside.cast(), granules.cast::<c_void>()] {
+        let source = pg_sys::makeInteger(touch.target.source);
+        let is_inside = pg_sys::makeInteger(i32::from(touch.target.is_inside));
+        let validity = pg_sys::makeInteger(touch.validity as i32);
+        let probe = probe.unwrap_or(granules);
+        for part in [source.cast(), is_inside.cast(), validity.cast(), granules.cast(), probe.cast::<c_void>()] {
             (*carrier).values_lists = pg_sys::lappend((*carrier).values_lists, part);
         }
         // What makes this plan invalid makes the statement's plan invalid.
@@ -249,53 +287,107 @@ unsafe fn note_reads(statement: *mut pg_sys::PlannedStmt, snapshot: pg_sys::Snap
 /// Moves what a statement touches. If anything had to be moved, the statement's snapshot does not see it: it gets a new one,
 /// or must be tried again if its transaction has one snapshot for all, has shown what that sees, and others did the move.
 unsafe fn move_touched(description: *mut pg_sys::QueryDesc, carrier: *mut pg_sys::RangeTblEntry, is_first: bool) {
-    // SAFETY: the carrier holds, for each target, two numbers and a plan; the rest is the server's.
+    // SAFETY: the carrier holds, for each target, three numbers and two plans; the rest is the server's.
     unsafe {
         // Conditions are evaluated over old rows below: only for who may read and write the new ones.
         versions::check_rights((*description).plannedstmt);
         let parts: Vec<*mut c_void> = nodes::elements((*carrier).values_lists);
-        let (mut moved_by_others, mut moved_here) = (false, false);
-        for part in parts.chunks_exact(3) {
-            let number = |part: *mut c_void| (*part.cast::<pg_sys::Integer>()).ival;
-            let (source, is_inside) = (number(part[0]), number(part[1]) != 0);
-            let mut granules = run(part[2].cast(), description);
-            if granules.is_empty() {
-                continue;
+        let mut parts: Vec<Part> = parts.chunks_exact(PART).map(|part| Part::of(part)).collect();
+        loop {
+            let (mut moved_by_others, mut moved_here) = (false, false);
+            for part in parts.iter_mut().filter(|part| !part.is_done) {
+                let mut granules = run(part.granules, description).found;
+                // All in one order, which is that of their places: who moves the same does not wait in a circle.
+                granules.sort_unstable();
+                granules.dedup();
+                // What is found twice was moved as far as it can be.
+                if granules.is_empty() || granules == part.found {
+                    continue;
+                }
+                if move_granules(part.source, part.is_inside, &granules) {
+                    moved_here = true;
+                } else {
+                    moved_by_others = true;
+                }
+                part.is_done = part.validity == Validity::Lasting as i32;
+                part.found = granules;
             }
-            // All in one order, which is that of their places: who moves the same does not wait in a circle.
-            granules.sort_unstable();
-            granules.dedup();
-            let began = Instant::now();
-            // One snapshot for all statements does not see what others move.
-            let is_few = granules.len() <= FEW || pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as c_int;
-            if is_inside && is_few && inside::move_here(source, &granules) {
-                moved_here = true;
-            } else {
-                have_moved(source, Wanted::Granules, &granules);
-                moved_by_others = true;
+            if !moved_by_others && !moved_here {
+                return;
             }
-            let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-            with_meters(|meters| meters.touched((database(), source), micros, now()));
-        }
-        if moved_by_others
-            && pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as c_int
-            && !((is_first || flaws::is_set(Flaw::AnewAtAnyTime)) && snapshots::begin_anew((*description).snapshot))
-        {
-            raise(
-                PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE,
-                "could not serialize access because rows had to be moved to their new table",
-                "They are there now: try the transaction again.",
-            );
-        }
-        if moved_by_others || moved_here {
+            if moved_by_others
+                && pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as c_int
+                && !((is_first || flaws::is_set(Flaw::AnewAtAnyTime)) && snapshots::begin_anew((*description).snapshot))
+            {
+                raise(
+                    PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE,
+                    "could not serialize access because rows had to be moved to their new table",
+                    "They are there now: try the transaction again.",
+                );
+            }
             snapshots::renew(description);
+            if flaws::is_set(Flaw::LooksOnce) {
+                return;
+            }
+            for part in parts.iter_mut().filter(|part| !part.is_done && part.validity == Validity::Contested as i32) {
+                part.is_done = run(part.probe, description).is_enough();
+            }
         }
     }
 }
 
-/// Runs a plan for granules with the statement's snapshot and parameters.
-unsafe fn run(plan: *mut pg_sys::PlannedStmt, statement: *mut pg_sys::QueryDesc) -> Vec<i64> {
-    let mut granules = Granules { receiver: pg_sys::DestReceiver::default(), found: Vec::new() };
+/// How many elements of a list a part is.
+const PART: usize = 5;
+
+/// What a statement touches by one of its relations.
+struct Part {
+    source: i32,
+    is_inside: bool,
+    validity: i32,
+    granules: *mut pg_sys::PlannedStmt,
+    probe: *mut pg_sys::PlannedStmt,
+    /// What was found last.
+    found: Vec<i64>,
+    /// Nothing more of it is to be moved, whatever the snapshot.
+    is_done: bool,
+}
+
+impl Part {
+    /// # Safety
+    /// As [`attach`] has written it.
+    unsafe fn of(part: &[*mut c_void]) -> Self {
+        // SAFETY: as promised.
+        let number = |index: usize| unsafe { (*part[index].cast::<pg_sys::Integer>()).ival };
+        Self {
+            source: number(0),
+            is_inside: number(1) != 0,
+            validity: number(2),
+            granules: part[3].cast(),
+            probe: part[4].cast(),
+            found: Vec::new(),
+            is_done: false,
+        }
+    }
+}
+
+/// Moves granules that a statement touches, or has them moved. Tells whether its own transaction did it.
+fn move_granules(source: i32, is_inside: bool, granules: &[i64]) -> bool {
+    let began = Instant::now();
+    // One snapshot for all statements does not see what others move.
+    // SAFETY: a variable of this process.
+    let is_few = granules.len() <= FEW || unsafe { pg_sys::XactIsoLevel } >= pg_sys::XACT_REPEATABLE_READ as c_int;
+    let is_here = is_inside && is_few && inside::move_here(source, granules);
+    if !is_here {
+        have_moved(source, Wanted::Granules, granules);
+    }
+    let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+    with_meters(|meters| meters.touched((database(), source), micros, now()));
+    is_here
+}
+
+/// Runs a plan for granules, or a probe, with the statement's snapshot and parameters.
+unsafe fn run(plan: *mut pg_sys::PlannedStmt, statement: *mut pg_sys::QueryDesc) -> Granules {
+    let mut granules = Granules { receiver: pg_sys::DestReceiver::default(), found: Vec::new(), rows: 0 };
     granules.receiver.receiveSlot = Some(receive);
     granules.receiver.rStartup = Some(begin);
     granules.receiver.rShutdown = Some(end);
@@ -328,14 +420,23 @@ unsafe fn run(plan: *mut pg_sys::PlannedStmt, statement: *mut pg_sys::QueryDesc)
         pg_sys::FreeQueryDesc(execution);
         pg_sys::PopActiveSnapshot();
     }
-    granules.found
+    granules
 }
 
-/// Where the executor puts the names of granules, some of them several times.
+/// Where the executor puts the names of granules, some of them several times; or the limit of a probe, for each row.
 #[repr(C)]
 struct Granules {
     receiver: pg_sys::DestReceiver,
     found: Vec<i64>,
+    /// How many rows came.
+    rows: i64,
+}
+
+impl Granules {
+    /// Whether a probe has found as many rows as there are to be.
+    fn is_enough(&self) -> bool {
+        self.found.first().is_some_and(|limit| self.rows >= *limit)
+    }
 }
 
 #[pg_guard]
@@ -346,7 +447,9 @@ unsafe extern "C-unwind" fn receive(slot: *mut pg_sys::TupleTableSlot, receiver:
             pg_sys::slot_getsomeattrs_int(slot, 1);
         }
         let number = (*(*slot).tts_values).value() as i64;
-        let found = &mut (*receiver.cast::<Granules>()).found;
+        let granules = receiver.cast::<Granules>();
+        (*granules).rows += 1;
+        let found = &mut (*granules).found;
         // Rows come page by page, mostly.
         if found.last() != Some(&number) {
             found.push(number);

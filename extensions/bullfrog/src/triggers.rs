@@ -62,6 +62,51 @@ fn keep(call: pg_sys::FunctionCallInfo) -> PgBox<pg_sys::HeapTupleData> {
     }
 }
 
+/// Notes the key of a row that a client writes, as it was and as it is, for who compares the table meanwhile. Arguments: the columns of the
+/// key, and the statement that notes one.
+#[pg_extern(sql = false)]
+fn note(call: pg_sys::FunctionCallInfo) -> PgBox<pg_sys::HeapTupleData> {
+    // SAFETY: a call by the server for a row.
+    unsafe {
+        let event = Event::of(call);
+        // What moves is the same in both schemas.
+        if !copies() {
+            let noting = registry::current().noting((*event.trigger).tgoid, || Noting::of(&event));
+            noting.note(&event, event.before);
+            if event.written != event.before
+                && event.image(event.written, &noting.columns) != event.image(event.before, &noting.columns)
+            {
+                noting.note(&event, event.written);
+            }
+        }
+        PgBox::from_pg(event.written)
+    }
+}
+
+/// What a trigger knows of a table whose writes are noted.
+pub(crate) struct Noting {
+    columns: Vec<Column>,
+    statement: OwnedPreparedStatement,
+}
+
+impl Noting {
+    unsafe fn of(event: &Event) -> Self {
+        // SAFETY: the arguments are those that bullfrog gave.
+        unsafe {
+            let columns = event.columns_named(0);
+            Self { statement: event.prepared(&event.argument(1), columns.iter().map(|column| column.kind)), columns }
+        }
+    }
+
+    unsafe fn note(&self, event: &Event, row: HeapTuple) {
+        // SAFETY: as for the event.
+        unsafe {
+            let values: Vec<_> = self.columns.iter().map(|column| event.value(row, column)).collect();
+            with_rights_of(event.owner(), || run(|client| client.update(&self.statement, None, &values).map(|_| ())));
+        }
+    }
+}
+
 /// What a trigger knows of a table that stays in use.
 pub(crate) struct Keeping {
     horizon: Horizon,
@@ -154,6 +199,32 @@ impl Event {
         }
     }
 
+    /// The columns whose numbers an argument gives, in the order of the table.
+    unsafe fn columns_named(&self, argument: usize) -> Vec<Column> {
+        // SAFETY: as above.
+        unsafe {
+            let chosen: Vec<c_int> = numbers(&self.argument(argument)).collect();
+            let mut columns = self.columns();
+            columns.retain(|column| chosen.contains(&column.number));
+            columns
+        }
+    }
+
+    /// What columns of a row are made of, byte by byte.
+    unsafe fn image(&self, row: HeapTuple, columns: &[Column]) -> Vec<u8> {
+        let mut image = Vec::new();
+        for column in columns {
+            // SAFETY: a row of the relation.
+            let value = unsafe { self.value(row, column) };
+            image.push(u8::from(value.datum().is_some()));
+            if let Some(value) = value.datum() {
+                // SAFETY: a value of the column.
+                unsafe { add_bytes(&mut image, value.sans_lifetime(), column.length) };
+            }
+        }
+        image
+    }
+
     unsafe fn value(&self, row: HeapTuple, column: &Column) -> DatumWithOid<'_> {
         let mut is_null = false;
         // SAFETY: a row of the relation; its values live as long as the event.
@@ -178,9 +249,7 @@ impl Event {
             let pairs = (0..count).step_by(2);
             pairs
                 .map(|number| {
-                    let chosen: Vec<c_int> = numbers(&self.argument(number)).collect();
-                    let mut columns = self.columns();
-                    columns.retain(|column| chosen.contains(&column.number));
+                    let columns = self.columns_named(number);
                     let granules = self.prepared(&self.argument(number + 1), columns.iter().map(|column| column.kind));
                     Key { columns, granules, last: RefCell::default() }
                 })
@@ -204,8 +273,9 @@ impl Key {
     unsafe fn free(&self, event: &Event, source: i32) {
         // SAFETY: as for the event.
         unsafe {
-            let image = self.image(event, event.written);
-            if event.before != event.written && self.image(event, event.before) == image {
+            // Also of NULLs: expressions may make a value of them.
+            let image = event.image(event.written, &self.columns);
+            if event.before != event.written && event.image(event.before, &self.columns) == image {
                 return;
             }
             // Rows of a join come several for one row of its driving table.
@@ -224,21 +294,6 @@ impl Key {
             });
             self.last.replace(Some((Moment::now(), image)));
         }
-    }
-
-    /// What the key of a row is made of, byte by byte. Expressions may make a value of NULL.
-    unsafe fn image(&self, event: &Event, row: HeapTuple) -> Vec<u8> {
-        let mut image = Vec::new();
-        for column in &self.columns {
-            // SAFETY: as for the event.
-            let value = unsafe { event.value(row, column) };
-            image.push(u8::from(value.datum().is_some()));
-            if let Some(value) = value.datum() {
-                // SAFETY: a value of the column.
-                unsafe { add_bytes(&mut image, value.sans_lifetime(), column.length) };
-            }
-        }
-        image
     }
 }
 

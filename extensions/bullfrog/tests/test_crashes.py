@@ -319,7 +319,7 @@ def test_a_finish_that_is_ended_did_not_happen(server, prepared, victim):
 @pytest.mark.parametrize("victim", in_turn(VICTIMS, 2, 3))
 def test_an_abort_that_is_ended_did_not_happen(server, prepared, victim):
     """It carries writes back."""
-    points = [f"abort: {point}" for point in ("tables locked", "writes carried back", "moves forgotten", "tables dropped", "ended")]
+    points = [f"abort: {point}" for point in ("writes noted", "rows compared", "tables locked", "writes carried back", "moves forgotten", "tables dropped", "ended")]
     with cases(server, prepared, "rows", points) as stopped:
         for case in stopped:
             case.migrate()
@@ -332,6 +332,24 @@ def test_an_abort_that_is_ended_did_not_happen(server, prepared, victim):
             case.admin.execute("UPDATE expected_customer SET name = name || '!' WHERE id = 1000")
             assert differing(case.admin, "customer", "expected_customer") == 0
             assert case.admin.execute("SELECT to_regclass('customer_private')").fetchone() == (None,)
+
+
+@pytest.mark.parametrize("victim", in_turn(VICTIMS, 1, 3))
+def test_an_abort_does_without_the_notes_of_a_process_that_was_ended(server, prepared, victim):
+    with cases(server, prepared, "rows", ["notes: begun"]) as (case,):
+        case.migrate()
+        case.write_again()
+        case.stop_processes()
+        case.send("SELECT bullfrog.abort('m')")
+        case.wait_for_stop()
+        end(server, [case], victim)
+        if victim == "connection":
+            case.wait_for_answer()
+        else:
+            case.check_under_way()
+            case.admin.execute("SELECT bullfrog.abort('m')")
+        case.admin.execute("UPDATE expected_customer SET name = name || '!' WHERE id = 1000")
+        assert differing(case.admin, "customer", "expected_customer") == 0
 
 
 @pytest.mark.parametrize("victim", in_turn(VICTIMS, 0, 3))

@@ -72,6 +72,31 @@ def test_what_the_plan_calls_proven_the_switch_does_not_read(shop):
         assert shop.execute(reads).fetchone() == before
 
 
+SLOW = "while rows move, joins by key, ORDER BY .. LIMIT, min and max read all that was not moved"
+
+
+@pytest.mark.parametrize("query, indexes, told", [
+    ("SELECT id, name FROM customer", "ALTER TABLE t ADD PRIMARY KEY (id)", set()),
+    ("SELECT id, name AS called FROM customer", "CREATE INDEX ON t (called, id)",
+        {"while rows move, conditions on called read all that was not moved: public.customer has no index for them"}),
+    ("SELECT id, upper(name) AS loud, 1 AS one FROM customer", "ALTER TABLE t ADD PRIMARY KEY (id)",
+        {SLOW + ", where a condition names loud or one"}),
+    ("SELECT id, lower(nick) AS low FROM customer", "CREATE INDEX ON t (low)", {SLOW + ", where a condition names low"}),
+    ("SELECT id, upper(name) AS loud FROM orders JOIN customer ON id = customer", "ALTER TABLE t ADD PRIMARY KEY (id)",
+        {SLOW}),
+    ("SELECT customer, count(*) AS n FROM orders GROUP BY customer", "ALTER TABLE t ADD PRIMARY KEY (customer)",
+        {SLOW, "while rows move, conditions on customer read all that was not moved: public.orders has no index for them"}),
+])
+def test_reads_that_lose_their_index_while_rows_move_are_told(shop, query, indexes, told):
+    shop.execute("CREATE INDEX ON customer (lower(nick))")
+    parts = note(shop, f"CREATE TABLE t AS {query}; {indexes}").split("; ")
+    assert {part for part in parts if part.startswith("while rows move")} == told
+
+
+def test_a_live_table_is_not_read_by_its_indexes(shop):
+    assert SLOW in note(shop, "CREATE TABLE t AS SELECT id, name FROM customer", arguments=", live => '{customer}'").split("; ")
+
+
 @pytest.fixture
 def roles(customers):
     customers.execute("DROP ROLE IF EXISTS clerk, \"Head clerk\"; CREATE ROLE clerk; CREATE ROLE \"Head clerk\"")

@@ -69,12 +69,21 @@ impl<Name: Copy + Eq + Hash, Owner: Copy + Eq, const SETS: usize> Ledger<Name, O
         }
     }
 
+    /// Who claimed a piece of work last, be it that it has ended.
+    pub fn holder(&self, name: Name) -> Option<Owner> {
+        self.sets[Self::place(name)].iter().flatten().find(|(claimed, _)| *claimed == name).map(|(_, holder)| *holder)
+    }
+
     /// The claims among which that of `name` is.
     fn set(&mut self, name: Name) -> &mut [Option<(Name, Owner)>; WAYS] {
+        &mut self.sets[Self::place(name)]
+    }
+
+    fn place(name: Name) -> usize {
         // The same in every process: the keys of this hasher are fixed.
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
-        &mut self.sets[(hasher.finish() % SETS as u64) as usize]
+        (hasher.finish() % SETS as u64) as usize
     }
 }
 
@@ -105,7 +114,9 @@ mod tests {
         ledger.claim(3, 'a', nobody);
         ledger.release(3, 'b');
         assert_eq!(ledger.claim(3, 'b', nobody), Claim::Busy('a'));
+        assert_eq!((ledger.holder(3), ledger.holder(4)), (Some('a'), None));
         ledger.release(3, 'a');
+        assert_eq!(ledger.holder(3), None);
         assert_eq!(ledger.claim(3, 'b', nobody), Claim::Won);
     }
 

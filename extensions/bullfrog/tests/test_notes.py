@@ -1,0 +1,257 @@
+"""Clients go on while abort compares rows: what they write meanwhile is noted, and compared when they stand still."""
+
+import psycopg
+import pytest
+
+from conftest import CUSTOMERS, answered, differing, migrate, wait_until
+
+# What an expression evaluates while somebody has closed the gate waits.
+GATE = """
+    CREATE FUNCTION gated(text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS
+        $$ BEGIN PERFORM pg_advisory_lock_shared(7), pg_advisory_unlock_shared(7); RETURN $1; END $$"""
+GATED = """
+    CREATE TABLE customer_private AS SELECT id, name, ssn FROM customer;
+    CREATE TABLE customer_public AS SELECT id, nick, public.gated(city) AS city FROM customer;
+    ALTER TABLE customer_private ADD PRIMARY KEY (id);
+    ALTER TABLE customer_public ADD PRIMARY KEY (id)"""
+WAYS = ["", ", granularity => 'tuple'", ", granularity => 'tuple', moves => 'transaction'"]
+
+
+class Gate:
+    """Keeps an abort from comparing, or from locking, for a while."""
+
+    def __init__(self, database):
+        self.admin, self.keeper, self.aborting = database.connect(), database.connect(), database.connect()
+
+    def close(self):
+        self.keeper.execute("SELECT pg_advisory_lock(7)")
+
+    def open(self):
+        self.keeper.execute("SELECT pg_advisory_unlock(7)")
+
+    def occupy(self):
+        """Writers do not have to wait for this, but who locks against them does."""
+        self.keeper.execute("BEGIN; LOCK TABLE customer_private IN ROW SHARE MODE")
+
+    def leave(self):
+        self.keeper.execute("COMMIT")
+
+    def abort(self, name="m"):
+        self.aborting.execute("SET lock_timeout = '30s'")
+        self.aborting.pgconn.send_query(f"SELECT bullfrog.abort('{name}')".encode())
+
+    def waits(self, mode):
+        """The abort has come so far that it waits for a lock."""
+        waits = "SELECT count(*) > 0 FROM pg_locks WHERE pid = %s AND mode = %s AND NOT granted"
+        wait_until(lambda: self.admin.execute(waits, (self.aborting.info.backend_pid, mode)).fetchone()[0], f"abort waits for {mode}")
+
+    def noted(self):
+        """What clients wrote."""
+        (source,) = self.admin.execute("SELECT min(id) FROM bullfrog.source").fetchone()
+        return self.admin.execute(f"SELECT DISTINCT id FROM bullfrog.written_{source} ORDER BY id").fetchall()
+
+
+@pytest.fixture
+def gate(database):
+    return Gate(database)
+
+
+@pytest.fixture
+def gated(customers):
+    customers.execute(GATE)
+    customers.execute("CREATE TABLE expected AS TABLE customer")
+    return customers
+
+
+WRITES = """
+    UPDATE {private} SET name = 'new name' WHERE id = 10;
+    UPDATE {public} SET nick = 'new nick' WHERE id = 11;
+    DELETE FROM {private} WHERE id = 12; DELETE FROM {public} WHERE id = 12;
+    UPDATE {private} SET id = 5013 WHERE id = 13; UPDATE {public} SET id = 5013, city = NULL WHERE id = 13;
+    INSERT INTO {private} VALUES (5000, 'inserted', 's'); INSERT INTO {public} VALUES (5000, 'nick');
+    INSERT INTO {private} VALUES (14, 'by conflict') ON CONFLICT (id) DO UPDATE SET name = EXCLUDED.name"""
+EXPECTED = """
+    UPDATE expected SET name = 'new name' WHERE id = 10; UPDATE expected SET nick = 'new nick' WHERE id = 11;
+    DELETE FROM expected WHERE id = 12; INSERT INTO expected VALUES (5000, 'inserted', 's', 'nick');
+    UPDATE expected SET id = 5013, city = NULL WHERE id = 13; UPDATE expected SET name = 'by conflict' WHERE id = 14"""
+
+
+def write(connection):
+    connection.execute("SET lock_timeout = '5s'")
+    connection.execute(WRITES.format(private="customer_private", public="customer_public"))
+
+
+def abort_beside_writes(database, gate, customers, options=""):
+    migrate(customers, GATED, options=options)
+    customers.execute("UPDATE customer_private SET name = name WHERE id <= 100")
+    gate.close()
+    gate.abort()
+    gate.waits("ShareLock")
+    write(database.connect())
+    replicating = database.connect()
+    replicating.execute("SET session_replication_role = replica; UPDATE customer_private SET ssn = 'by a replica' WHERE id = 15")
+    gate.open()
+    answered(gate.aborting)
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_clients_write_while_abort_compares_and_none_of_it_is_lost(database, gate, gated, options):
+    abort_beside_writes(database, gate, gated, options)
+    gated.execute(EXPECTED)
+    gated.execute("UPDATE expected SET ssn = 'by a replica' WHERE id = 15")
+    assert differing(gated, "customer", "expected") == 0
+    assert gated.execute("SELECT count(*) FROM pg_class WHERE relname LIKE 'written_%'").fetchone() == (0,)
+
+
+FORGOTTEN = {
+    "deletes": ("AFTER INSERT OR UPDATE OR DELETE", "AFTER INSERT OR UPDATE"),
+    "updates": ("AFTER INSERT OR UPDATE OR DELETE", "AFTER INSERT OR DELETE"),
+    "replicas": ("ENABLE ALWAYS TRIGGER bullfrog_note", "ENABLE TRIGGER bullfrog_note"),
+}
+
+
+@pytest.mark.parametrize("what", FORGOTTEN)
+def test_writes_that_are_not_noted_are_noticed(database, gate, gated, what):
+    body = gated.execute("SELECT pg_get_functiondef('bullfrog.begin_notes'::regproc)").fetchone()[0]
+    found, broken = FORGOTTEN[what]
+    assert found in body
+    gated.execute(body.replace(found, broken), prepare=False)
+    abort_beside_writes(database, gate, gated)
+    gated.execute(EXPECTED)
+    gated.execute("UPDATE expected SET ssn = 'by a replica' WHERE id = 15")
+    assert differing(gated, "customer", "expected") > 0
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_who_stands_still_waits_for_what_was_written_only(database, gate, gated, options):
+    migrate(gated, GATED, options=options)
+    gated.execute("UPDATE customer_private SET name = name WHERE id <= 100; UPDATE customer_private SET name = 'before' WHERE id = 50")
+    gate.occupy()
+    gate.abort()
+    gate.waits("ExclusiveLock")
+    # It moves, and is the same in both schemas.
+    gated.execute("SELECT bullfrog.sweep(id, ARRAY[pages - 1]) FROM bullfrog.source")
+    gated.execute("UPDATE customer_private SET name = 'meanwhile' WHERE id = 60")
+    assert gate.noted() == [(60,)]
+    closing = database.connect()
+    closing.execute("SELECT pg_advisory_lock(7)")
+    gate.leave()
+    # Two rows are compared once more: no others.
+    gate.waits("ShareLock")
+    closing.close()
+    answered(gate.aborting)
+    assert gated.execute("SELECT id, name FROM customer EXCEPT SELECT id, name FROM expected ORDER BY id").fetchall() == [
+        (50, "before"), (60, "meanwhile")]
+
+
+def test_nobody_waits_for_rows_that_nobody_wrote(database, gate, gated):
+    migrate(gated, GATED)
+    gated.execute("SELECT bullfrog.sweep(id, ARRAY[0, 1, 2]) FROM bullfrog.source")
+    gate.occupy()
+    gate.abort()
+    gate.waits("ExclusiveLock")
+    closing = database.connect()
+    closing.execute("SELECT pg_advisory_lock(7)")
+    gate.leave()
+    answered(gate.aborting)
+    assert differing(gated, "customer", "expected") == 0
+
+
+GROUPS = "CREATE TABLE town AS SELECT public.gated(left(city, 6)) AS city, count(*) AS customers FROM customer GROUP BY 1"
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_rows_without_a_key_are_compared_ahead_if_nobody_writes_them(database, gate, gated, writes):
+    migrate(gated, GROUPS)
+    gated.execute("SELECT bullfrog.sweep(id, ARRAY[0, 1, 2]) FROM bullfrog.source")
+    gate.close()
+    gate.abort()
+    gate.waits("ShareLock")
+    if writes:
+        database.connect().execute("INSERT INTO town VALUES ('new', 1)")
+    gate.open()
+    if not writes:
+        answered(gate.aborting)
+        assert differing(gated, "customer", "expected") == 0
+    else:
+        assert b"rows were written to public.town" in gate.aborting.pgconn.get_result().error_message
+        assert gated.execute("SELECT count(*) FROM town WHERE city = 'new'").fetchone() == (1,)
+
+
+def notes(connection):
+    return connection.execute("""
+        SELECT (SELECT count(*) FROM pg_trigger WHERE tgname = 'bullfrog_note') + (SELECT count(*) FROM pg_class WHERE relname LIKE 'written_%')
+            + (SELECT count(*) FROM bullfrog.source WHERE noted_for IS NOT NULL)""").fetchone()[0]
+
+
+def test_notes_end_with_an_abort_that_is_refused(gated):
+    migrate(gated, GATED)
+    gated.execute("UPDATE customer_public SET city = 'changed' WHERE id = 1")
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="rows were written to public.customer_public"):
+        gated.execute("SELECT bullfrog.abort('m')")
+    wait_until(lambda: notes(gated) == 0, "the notes have ended")
+    gated.execute("UPDATE customer_public SET nick = 'later' WHERE id = 1")
+    gated.execute("SELECT bullfrog.finish('m')")
+    assert gated.execute("SELECT nick, city FROM customer_public WHERE id = 1").fetchone() == ("later", "changed")
+
+
+def test_an_abort_that_was_refused_is_tried_again_in_its_transaction(gated):
+    migrate(gated, GATED)
+    gated.execute("UPDATE customer_public SET city = 'changed' WHERE id = 1; BEGIN; SAVEPOINT a")
+    for _ in range(2):
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="rows were written to public.customer_public"):
+            gated.execute("SELECT bullfrog.abort('m')")
+        gated.execute("ROLLBACK TO a")
+    gated.execute("ROLLBACK")
+
+
+def test_an_abort_takes_over_the_notes_of_one_that_was_cancelled(gate, gated):
+    migrate(gated, GATED)
+    gated.execute("UPDATE customer_private SET name = 'x' WHERE id = 1")
+    # Nobody ends the notes meanwhile.
+    gated.execute("BEGIN; SELECT name FROM customer_private WHERE id = 1")
+    gate.close()
+    gate.abort()
+    gate.waits("ShareLock")
+    assert gate.admin.execute("SELECT pg_cancel_backend(%s)", (gate.aborting.info.backend_pid,)).fetchone() == (True,)
+    assert b"canceling statement" in gate.aborting.pgconn.get_result().error_message
+    while gate.aborting.pgconn.get_result():
+        pass
+    gate.open()
+    assert notes(gate.admin) > 0
+    gate.abort()
+    wait_until(lambda: gate.admin.execute("SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND NOT granted AND pid = %s",
+        (gate.aborting.info.backend_pid,)).fetchone() == (1,), "the abort has carried back")
+    gated.execute("COMMIT")
+    answered(gate.aborting)
+    assert gated.execute("SELECT name FROM customer WHERE id = 1").fetchone() == ("x",)
+
+
+def test_two_aborts_do_not_go_together(gate, gated):
+    migrate(gated, GATED)
+    gated.execute("UPDATE customer_private SET name = 'x' WHERE id = 1")
+    gate.close()
+    gate.abort()
+    gate.waits("ShareLock")
+    with pytest.raises(psycopg.errors.ObjectInUse, match="another session"):
+        gated.execute("SELECT bullfrog.abort('m')")
+    gate.open()
+    answered(gate.aborting)
+    with pytest.raises(psycopg.errors.UndefinedObject):
+        gated.execute("SELECT bullfrog.abort('m')")
+
+
+def test_a_transaction_that_has_written_itself_aborts(split):
+    split.execute("BEGIN; UPDATE customer_private SET name = 'x' WHERE id = 1; SELECT bullfrog.abort('split'); COMMIT")
+    assert split.execute("SELECT name, (SELECT count(*) FROM customer) FROM customer WHERE id = 1").fetchone() == ("x", CUSTOMERS)
+
+
+def test_an_abort_waits_for_whoever_has_written_and_not_committed(database, gate, split):
+    writing = database.connect()
+    writing.execute("BEGIN; UPDATE customer_private SET name = 'late' WHERE id = 10")
+    gate.abort("split")
+    wait_until(lambda: split.execute("SELECT count(*) FROM pg_locks WHERE mode = 'ShareRowExclusiveLock' AND NOT granted").fetchone()
+        == (1,), "the process that notes waits")
+    writing.execute("COMMIT")
+    answered(gate.aborting)
+    assert split.execute("SELECT name FROM customer WHERE id = 10").fetchone() == ("late",)

@@ -1,0 +1,195 @@
+"""Workers take jobs from a queue while it moves: each job once, and a move for each job, not for all."""
+
+import threading
+
+import pytest
+
+from conftest import differing, migrate, wait_until
+
+JOBS = 300
+TUPLES = ", granularity => 'tuple', moves => 'transaction'"
+WAYS = ["", ", granularity => 'tuple', moves => 'worker'", TUPLES]
+DEFINITION = "CREATE TABLE job AS SELECT id, state, payload, owner FROM task; ALTER TABLE job ADD PRIMARY KEY (id); CREATE INDEX ON job (state)"
+NEXT = "SELECT id FROM job WHERE state = 'ready' ORDER BY id LIMIT {} FOR UPDATE SKIP LOCKED"
+ANY = NEXT.replace(" ORDER BY id", "")
+CLAIMS = {
+    "in": "UPDATE job SET state = 'taken' WHERE id IN (" + NEXT + ") RETURNING id",
+    "equal": "UPDATE job SET state = 'taken' WHERE id = (" + NEXT + ") RETURNING id",
+    "cte": "WITH next AS (" + NEXT + ") UPDATE job SET state = 'taken' FROM next WHERE job.id = next.id RETURNING job.id",
+    "materialized": "WITH next AS MATERIALIZED (" + NEXT + ") UPDATE job SET state = 'taken' FROM next WHERE next.id = job.id RETURNING job.id",
+    "from": "UPDATE job SET state = 'taken' FROM (" + NEXT + ") next WHERE job.id = next.id RETURNING job.id",
+    "array": "UPDATE job SET state = 'taken' WHERE id = ANY (ARRAY(" + NEXT + ")) RETURNING id",
+    "delete": "DELETE FROM job WHERE id IN (" + NEXT + ") RETURNING id",
+}
+
+
+@pytest.fixture
+def tasks(customers):
+    customers.execute(f"""
+        CREATE TABLE task (id int PRIMARY KEY, state text NOT NULL, payload text, owner int);
+        INSERT INTO task SELECT i, CASE WHEN i % 3 = 0 THEN 'done' ELSE 'ready' END, repeat('.', 200), i % 10 FROM generate_series(1, {JOBS}) i;
+        CREATE INDEX ON task (state); ANALYZE task""")
+    return customers
+
+
+def moved_rows(connection):
+    """How many rows are in the new table."""
+    return connection.execute("SELECT count(*) FROM bullfrog.moved").fetchone()[0]
+
+
+@pytest.mark.parametrize("options", WAYS[1:])
+@pytest.mark.parametrize("what", CLAIMS)
+def test_a_claim_moves_the_job_that_it_takes(tasks, what, options):
+    migrate(tasks, DEFINITION, options=options)
+    claim, taken = CLAIMS[what].replace(NEXT, ANY), set()
+    for number in range(5):
+        taken.update(tasks.execute(claim.format(1)).fetchall())
+        assert len(taken) == number + 1
+        # Beside the job that is taken those that come after it may be there.
+        assert moved_rows(tasks) <= number + 2
+    if what != "equal":
+        taken.update(tasks.execute(claim.format(4)).fetchall())
+        assert len(taken) == 9
+        assert moved_rows(tasks) <= 14
+    assert all(i % 3 != 0 for (i,) in taken)
+
+
+@pytest.mark.parametrize("options", WAYS)
+@pytest.mark.parametrize("what", CLAIMS)
+def test_jobs_are_taken_in_their_order(tasks, what, options):
+    migrate(tasks, DEFINITION, options=options)
+    tasks.execute("UPDATE job SET payload = 'x' WHERE id IN (4, 100, 299)")
+    assert [tasks.execute(CLAIMS[what].format(1)).fetchall() for _ in range(5)] == [[(i,)] for i in (1, 2, 4, 5, 7)]
+
+
+def test_a_row_that_is_there_does_not_stand_for_an_old_one_before_it(database, tasks):
+    """The first row is there and locked, another is there and comes last; the first two are taken by others before the statement has them."""
+    migrate(tasks, DEFINITION, options=WAYS[1])
+    tasks.execute("UPDATE job SET payload = 'x' WHERE id IN (1, 290)")
+    holder, asking = database.connect(), database.connect()
+    holder.execute("BEGIN; UPDATE job SET state = 'done' WHERE id = 1")
+    asking.pgconn.send_query(b"SELECT id FROM job WHERE state = 'ready' ORDER BY id LIMIT 1 FOR UPDATE")
+    waits = "SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted"
+    wait_until(lambda: tasks.execute(waits, (asking.info.backend_pid,)).fetchone() == (1,), "the first row is waited for")
+    tasks.execute("UPDATE job SET state = 'done' WHERE id = 2")
+    holder.execute("COMMIT")
+    result = asking.pgconn.get_result()
+    assert [int(result.get_value(row, 0)) for row in range(result.ntuples)] == [4]
+
+
+# Statements that look like claims, and touch other rows than those that their query has locked.
+OTHERS = {
+    "another column": "UPDATE {0} SET state = 'taken' WHERE owner IN (SELECT owner FROM {0} WHERE id > 5 ORDER BY id LIMIT 1 FOR UPDATE)",
+    "another key": "UPDATE {0} SET state = 'taken' WHERE id IN (SELECT owner FROM {0} WHERE id > 5 ORDER BY id LIMIT 2 FOR UPDATE)",
+    "what a key is": "UPDATE {0} SET state = 'taken' WHERE owner IN (SELECT id FROM {0} ORDER BY id LIMIT 2 FOR UPDATE)",
+    "a key that is computed": "UPDATE {0} SET state = 'taken' WHERE id IN (SELECT id + 7 FROM {0} ORDER BY id LIMIT 2 FOR UPDATE)",
+    "not in": "UPDATE {0} SET state = 'taken' WHERE id NOT IN (SELECT id FROM {0} ORDER BY id LIMIT 2 FOR UPDATE)",
+    "all": "UPDATE {0} SET state = 'taken' WHERE id > ALL (SELECT id FROM {0} ORDER BY id LIMIT 290 FOR UPDATE)",
+    "greater": "UPDATE {0} SET state = 'taken' WHERE id > (SELECT id FROM {0} ORDER BY id DESC LIMIT 1 FOR UPDATE) - 5",
+    "greater than any": "UPDATE {0} SET state = 'taken' WHERE id > ANY (ARRAY(SELECT id FROM {0} WHERE id > 295 ORDER BY id LIMIT 2 FOR UPDATE))",
+    "or": "UPDATE {0} SET state = 'taken' WHERE id IN (SELECT id FROM {0} ORDER BY id LIMIT 2 FOR UPDATE) OR id = 77",
+    "offset": "UPDATE {0} SET state = 'taken' WHERE id IN (SELECT id FROM {0} ORDER BY id LIMIT 2 OFFSET 3 FOR UPDATE)",
+    "no limit": "UPDATE {0} SET state = 'taken' WHERE id IN (SELECT id FROM {0} WHERE owner = 3 FOR UPDATE)",
+    "not locked": "UPDATE {0} SET state = 'taken' WHERE id IN (SELECT id FROM {0} ORDER BY id LIMIT 2)",
+    "around it": "UPDATE {0} t SET state = 'taken' WHERE id IN (SELECT id FROM {0} u WHERE u.id > t.owner ORDER BY id LIMIT 1 FOR UPDATE)",
+    "ordered by another": "UPDATE {0} SET state = 'taken' WHERE id IN (SELECT id FROM {0} ORDER BY owner DESC, id LIMIT 3 FOR UPDATE)",
+    "with what it reads": "UPDATE {0} SET state = 'taken' WHERE id IN (SELECT id FROM {0} u WHERE EXISTS (SELECT FROM {0} v WHERE v.id = u.id + 1 "
+        "AND v.state = 'done') ORDER BY id LIMIT 3 FOR UPDATE)",
+    "beside others": "UPDATE {0} t SET state = 'taken' FROM {0} o WHERE t.id = o.owner + 1 AND o.id IN (SELECT id FROM {0} ORDER BY id LIMIT 3 FOR UPDATE)",
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_what_is_no_claim_finds_its_rows(tasks, what):
+    migrate(tasks, DEFINITION, options=TUPLES)
+    tasks.execute("CREATE TABLE expected AS SELECT id, state, owner FROM job; UPDATE job SET payload = 'x' WHERE id IN (2, 80)")
+    assert tasks.execute(OTHERS[what].format("job")).rowcount == tasks.execute(OTHERS[what].format("expected")).rowcount
+    tasks.execute("CREATE TABLE found AS SELECT id, state, owner FROM job")
+    assert differing(tasks, "found", "expected") == 0
+
+
+def test_a_limit_may_be_a_parameter(tasks):
+    migrate(tasks, DEFINITION, options=TUPLES)
+    claim = CLAIMS["in"].replace(NEXT, ANY).format("%s")
+    for number in range(8):
+        assert len(tasks.execute(claim, (2,), prepare=True).fetchall()) == 2
+    assert moved_rows(tasks) <= 18
+    assert tasks.execute(claim, (0,)).fetchall() == []
+    assert len(tasks.execute(claim, (None,)).fetchall()) == 200 - 16
+
+
+def test_the_first_rows_may_be_locked_alone(tasks):
+    migrate(tasks, DEFINITION, options=TUPLES)
+    rows = tasks.execute("SELECT id, payload <> '' FROM job WHERE id > 100 LIMIT 2 FOR UPDATE").fetchall()
+    assert len(rows) == 2 and all(number > 100 and has for number, has in rows)
+    assert moved_rows(tasks) <= 2
+
+
+def test_jobs_that_are_there_and_those_that_are_not_come_in_their_order(tasks):
+    migrate(tasks, DEFINITION, options=TUPLES)
+    tasks.execute("UPDATE job SET payload = 'x' WHERE id IN (4, 7, 100); INSERT INTO job VALUES (0, 'ready')")
+    taken = [tasks.execute(CLAIMS["in"].format(1)).fetchone()[0] for _ in range(6)]
+    assert taken == [0, 1, 2, 4, 5, 7]
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_who_finds_all_that_is_there_locked_takes_a_job_that_is_not_there_yet(database, tasks, options):
+    migrate(tasks, DEFINITION, options=options)
+    workers = [database.connect() for _ in range(5)]
+    taken = []
+    for worker in workers:
+        worker.execute("BEGIN")
+        taken += worker.execute(CLAIMS["in"].replace(NEXT, ANY).format(3)).fetchall()
+    assert len(taken) == len(set(taken)) == 15
+    for worker in workers:
+        worker.execute("COMMIT")
+
+
+@pytest.mark.parametrize("flaw, found", [("none", [(4,), (5,)]), ("looks_once", [(4,)])])
+def test_rows_that_others_have_taken_meanwhile_are_made_up_for(database, tasks, flaw, found):
+    """The first row is there and locked, the next two move; the first two are taken by others before the statement has them."""
+    migrate(tasks, DEFINITION, options=WAYS[1])
+    tasks.execute("UPDATE job SET payload = 'x' WHERE id = 1")
+    holder, asking = database.connect(), database.connect()
+    holder.execute("BEGIN; UPDATE job SET state = 'done' WHERE id = 1")
+    asking.execute(f"SET bullfrog.flaw = '{flaw}'")
+    asking.pgconn.send_query(b"SELECT id FROM job WHERE state = 'ready' AND id < 6 LIMIT 2 FOR UPDATE")
+    waits = "SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted"
+    wait_until(lambda: tasks.execute(waits, (asking.info.backend_pid,)).fetchone() == (1,), "the first row is waited for")
+    tasks.execute("UPDATE job SET state = 'done' WHERE id = 2")
+    holder.execute("COMMIT")
+    result = asking.pgconn.get_result()
+    assert [(int(result.get_value(row, 0)),) for row in range(result.ntuples)] == found
+
+
+def test_a_job_that_another_has_in_progress_is_passed_over(database, tasks):
+    migrate(tasks, DEFINITION, options=TUPLES)
+    writing = database.connect()
+    writing.execute("BEGIN; UPDATE job SET payload = 'x' WHERE id IN (1, 2)")
+    tasks.execute("SET statement_timeout = '20s'")
+    claim = CLAIMS["in"].replace(NEXT, ANY)
+    assert tasks.execute(claim.format(1)).fetchone()[0] not in (1, 2)
+    writing.execute("ROLLBACK")
+    assert {(1,), (2,)} <= set(tasks.execute(claim.format(JOBS)).fetchall())
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_each_job_is_taken_once_by_many_workers(database, tasks, options):
+    migrate(tasks, DEFINITION, options=options)
+    taken, lock, failures = [], threading.Lock(), []
+
+    def work(connection):
+        try:
+            while row := connection.execute(CLAIMS["in"].format(1)).fetchone():
+                with lock:
+                    taken.append(row[0])
+        except Exception as error:
+            failures.append(error)
+
+    workers = [threading.Thread(target=work, args=(database.connect(),)) for _ in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert failures == []
+    assert sorted(taken) == [i for i in range(1, JOBS + 1) if i % 3 != 0]
