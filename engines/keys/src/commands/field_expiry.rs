@@ -70,7 +70,7 @@ fn fields_at<'a>(args: Args<'a>, place: usize, not_positive: &'static str) -> Re
 
 fn number_of_fields(text: &[u8], not_positive: &'static str) -> Result<usize, CommandError> {
     let count = integer(text).and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0);
-    count.ok_or(CommandError::text(not_positive))
+    count.ok_or_else(|| CommandError::text(not_positive))
 }
 
 /// The instant that a request means.

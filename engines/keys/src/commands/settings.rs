@@ -109,7 +109,7 @@ fn config_rewrite(actor: &mut Actor, _: Args<'_>, reply: &mut dyn Reply) -> Outc
     let text = fs::read_to_string(path).map_err(|error| refused(&error))?;
     let text = rewritten(&text, &actor.written_config, &actor.config).map_err(|reason| refused(&reason))?;
     small_file::replace(path, text.as_bytes()).map_err(|error| refused(&error))?;
-    actor.written_config = Box::new(actor.config.clone());
+    *actor.written_config = actor.config.clone();
     reply.ok();
     Ok(())
 }

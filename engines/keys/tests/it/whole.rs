@@ -230,7 +230,8 @@ fn a_flush_is_in_the_log_in_its_order_with_a_swap() {
 #[test]
 fn wherever_the_log_ends_a_flush_is_in_it_for_all_keys_and_with_the_rest_of_its_transaction() {
     let renewal = [vec!["FLUSHALL"], vec!["MSET", "a", "x", "b", "x", "c", "x"]];
-    let ways: [(&[&str], &[Vec<&str>], usize); 4] =
+    type Way<'w> = (&'w [&'w str], &'w [Vec<&'w str>], usize);
+    let ways: [Way<'_>; 4] =
         [(&["FLUSHALL"], &[], 0), (&["FLUSHDB"], &[], 8), (&["EXEC"], &renewal[..1], 0), (&["EXEC"], &renewal, 3)];
     for (words, steps, left) in ways {
         for seed in 0..20 {
