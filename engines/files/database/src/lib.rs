@@ -373,21 +373,25 @@ impl Database {
     /// [`DatabaseError`]; [`DatabaseError::Replaced`] if somebody else has the database, [`DatabaseError::WentBack`] if it has less, or more than the batch.
     pub async fn write(&self, base: Txid, batch: &Batch) -> Result<(), DatabaseError> {
         let connected = &self.writer.get().await?;
-        patiently(connected, PATIENCE, async {
-            let client = &connected.client;
-            let (begun, marked, written, committed) = tokio::join!(
-                client.batch_execute(BEGIN),
-                self.mark(connected, base, batch),
-                write_rows(connected, batch),
-                client.batch_execute("COMMIT"),
-            );
-            begun?;
-            if !marked? {
-                return Err(self.refusal(connected, base).await?);
-            }
-            written?;
-            Ok(committed?)
-        })
+        patiently(
+            connected,
+            PATIENCE,
+            Box::pin(async {
+                let client = &connected.client;
+                let (begun, marked, written, committed) = tokio::join!(
+                    client.batch_execute(BEGIN),
+                    self.mark(connected, base, batch),
+                    write_rows(connected, batch),
+                    client.batch_execute("COMMIT"),
+                );
+                begun?;
+                if !marked? {
+                    return Err(self.refusal(connected, base).await?);
+                }
+                written?;
+                Ok(committed?)
+            }),
+        )
         .await
     }
 
@@ -564,11 +568,7 @@ async fn write_rows(connected: &Connected, batch: &Batch) -> Result<(), Database
     let parameters = columns.parameters();
     let retries: [&(dyn ToSql + Sync); 6] = [&clients, &calls, &ats, &txids, &answers, &created];
     let block_columns: [&(dyn ToSql + Sync); 2] = [&blocks, &inodes];
-    let (file_ids, removed_ids, old_at): (
-        [&(dyn ToSql + Sync); 1],
-        [&(dyn ToSql + Sync); 1],
-        [&(dyn ToSql + Sync); 1],
-    ) = ([&files], [&removed], [&old]);
+    let [file_ids, removed_ids, old_at]: [[&(dyn ToSql + Sync); 1]; 3] = [[&files], [&removed], [&old]];
     let done = tokio::join!(
         client.execute(connected.statement(schema::DELETE_BLOCKS)?, &file_ids),
         client.execute(connected.statement(schema::DELETE)?, &removed_ids),

@@ -788,6 +788,9 @@ impl Files {
     }
 }
 
+/// The log, the names, what the database lacks, and from where on the log is needed for it.
+type Read = (Arc<Journal>, Namespace, Unflushed<Lsn>, Option<Lsn>);
+
 /// Begins with what the database has, and what the log has beside it. Blocks.
 fn begin_with(
     behind: &Behind,
@@ -796,7 +799,7 @@ fn begin_with(
     epoch: NodeEpoch,
     superuser: &str,
     limits: Limits,
-) -> Result<(Arc<Journal>, Namespace, Unflushed<Lsn>, Option<Lsn>), HostError> {
+) -> Result<Read, HostError> {
     // Who has the database is replaced only by somebody who can go on.
     let found = behind.look(pool)?;
     let (journal, logged, needed) = recover(log, epoch, superuser, limits, Some(found.txid))?;

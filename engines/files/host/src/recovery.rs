@@ -44,6 +44,7 @@ enum ReplayError {
 }
 
 /// What the log says.
+#[expect(clippy::large_enum_variant, reason = "there is one, for a moment")]
 pub(crate) enum Logged {
     /// All that there is.
     All(Namespace),

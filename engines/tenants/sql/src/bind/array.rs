@@ -242,5 +242,5 @@ fn qualified<'a>(root: &ast::Expr, chain: &'a [AccessExpr]) -> Option<(ast::Expr
         names.push(name.clone());
         rest = behind;
     }
-    (rest.len() < chain.len()).then(|| (ast::Expr::CompoundIdentifier(names), rest))
+    (rest.len() < chain.len()).then_some((ast::Expr::CompoundIdentifier(names), rest))
 }

@@ -28,6 +28,9 @@ use savanna_tenants_values::{
 use super::{Resolved, wrong_arguments};
 use crate::expression::Facts;
 
+/// What is asked of a value and another one, if there is one; none is for unknown.
+type Test<'t> = dyn Fn(&Json, Option<&Json>) -> Result<Option<bool>> + 't;
+
 /// A function of paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JsonPathFunction {
@@ -599,7 +602,7 @@ impl<'a> Search<'a> {
         left: &'a Chain,
         right: Option<(&'a Chain, bool)>,
         scope: &Scope<'a>,
-        test: &dyn Fn(&Json, Option<&Json>) -> Result<Option<bool>>,
+        test: &Test<'_>,
     ) -> Found<Option<bool>> {
         let Some(left) = hidden(self.items(left, true, scope))? else { return Ok(None) };
         let right = match right {
