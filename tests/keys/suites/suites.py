@@ -6,7 +6,7 @@ import tomllib
 
 HERE = pathlib.Path(__file__).parent
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", HERE.parents[2] / "target"))
-# `tools/install suites` puts them there.
+# `tools/install build test suites` puts them there.
 FOLDER = TARGET / "suites"
 
 

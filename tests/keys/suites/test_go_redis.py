@@ -49,7 +49,7 @@ def name_of(said):
 @pytest.mark.parametrize("threads", [1, 2], ids=["1-thread", "2-threads"])
 def test_go_redis_own_tests_pass(redis, tmp_path, threads):
     if not (SOURCE / "suite.test").exists():
-        pytest.skip("go-redis' tests are missing: run tools/install suites")
+        pytest.skip("go-redis' tests are missing: run tools/install build test suites")
     server = Server(tmp_path, "--threads", threads)
     try:
         ran, failed = run(server.port, tmp_path)

@@ -65,7 +65,7 @@ def run(path, port, folder):
 @pytest.mark.parametrize("path", FILES)
 def test_redis_own_tests_pass(tmp_path, path, threads):
     if not SOURCE.exists() or not shutil.which("tclsh"):
-        pytest.skip("Redis' tests are missing: run tools/install suites")
+        pytest.skip("Redis' tests are missing: run tools/install build test suites")
     server = Server(tmp_path, "--threads", threads)
     try:
         ran, failed = outcomes(run(path, server.port, tmp_path / "suite"))

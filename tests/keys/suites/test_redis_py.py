@@ -52,7 +52,7 @@ def name_of(place, name):
 @pytest.mark.parametrize("protocol", [2, 3], ids=["resp2", "resp3"])
 def test_redis_py_own_tests_pass(redis, tmp_path, protocol, threads):
     if not (SOURCE / "venv").exists():
-        pytest.skip("redis-py's tests are missing: run tools/install suites")
+        pytest.skip("redis-py's tests are missing: run tools/install build test suites")
     server = Server(tmp_path, "--threads", threads)
     try:
         ran, failed = run(server.port, protocol, tmp_path / "savanna.xml")
