@@ -25,16 +25,21 @@ LITERALS = {
     "jsonb": ["""'{"a": 1, "b": [1, null, "x"]}'::jsonb""", "'[1, 2.0, true]'::jsonb", "'null'::jsonb", """'{"a": {"b": "c"}}'::jsonb""", "'7'::jsonb"],
     "integer[]": ["'{}'::integer[]", "ARRAY[1, 2, 3]", "'{3,NULL}'::integer[]", "ARRAY[-5]"],
     "text[]": ["'{}'::text[]", "ARRAY['a', 'b c']", "'{\"\",NULL,zz}'::text[]"],
+    "inet": ["'10.1.2.3/8'::inet", "'192.168.1.5'::inet", "'10.0.0.0/24'::inet", "'::1'::inet", "'2001:db8::7/64'::inet"],
+    "macaddr": ["'08:00:2b:01:02:03'::macaddr", "'ff:00:ff:00:ff:00'::macaddr", "'0:0:0:0:0:0'::macaddr"],
+    "varbit": ["'101'::varbit", "''::varbit", "'0010'::varbit", "'x1f'::varbit"],
+    "int4range": ["'[1,5)'::int4range", "'empty'::int4range", "'(,3]'::int4range", "'[5,)'::int4range", "'[2,3]'::int4range"],
+    "numrange": ["'[1.0,2.5]'::numrange", "'(1,2.50)'::numrange", "'(,)'::numrange", "'empty'::numrange"],
     "mood": ["'sad'::mood", "'ok'::mood", "'happy'::mood"],
 }
 NUMBERS = ["smallint", "integer", "bigint", "numeric(8,2)", "numeric", "double precision"]
 TEXTS = ["text", "varchar(5)", "char(4)"]
 # Types of which equal values can look different: which of them stands for all depends on the order of rows.
-UNSHAPED = ["numeric", "double precision", "interval", "jsonb"]
+UNSHAPED = ["numeric", "double precision", "interval", "jsonb", "numrange"]
 # Types of which tenants have keys.
 KEYED = [of for of in LITERALS if not of.endswith("[]") and of != "jsonb"]
 # Types that have a smallest value.
-RANKED = [of for of in LITERALS if of not in ("boolean", "uuid", "bytea", *UNSHAPED)]
+RANKED = [of for of in LITERALS if of not in ("boolean", "uuid", "bytea", "macaddr", "varbit", "int4range", *UNSHAPED)]
 # Operations that give a type: `<type>` stands for an expression of it, `<self>` for one of the same, `{this|that}` for one of these.
 OF_ALL = ["coalesce(<self>, <self>)", "CASE WHEN <condition> THEN <self> ELSE <self> END", "nullif(<self>, <self>)"]
 OF_NUMBERS = ["(<self> {+|-|*} <self>)", "abs(<self>)", "(-<self>)", "{greatest|least}(<self>, <self>)"]
@@ -44,11 +49,12 @@ FIELDS = "{year|month|day|dow|doy|week|quarter}"
 HOURS = "{hour|minute|second|milliseconds}"
 FORMS = {
     "integer": ["(<self> {/|%} {2|-3|7})", "sign(<self>)::integer", "length({<text>|<bytea>})", "cardinality(<integer[]>)", "(<integer[]>)[1]",
-                "position('b' in <text>)", "(<date> - <date>)", "jsonb_array_length(<jsonb>)", "(<self> {&|#} 6)", "array_position(<text[]>, 'b c')"],
+                "position('b' in <text>)", "(<date> - <date>)", "jsonb_array_length(<jsonb>)", "(<self> {&|#} 6)", "{masklen|family}(<inet>)", "{length|octet_length}(<varbit>)", "{lower|upper}(<int4range>)", "array_position(<text[]>, 'b c')"],
     "numeric": ["(<self> {/|%} {2|-3|7})", "sign(<self>)", "round(<self>, {0|1|-1})", "{floor|ceil|trunc}(<self>)",
                 f"extract({FIELDS} from {{<date>|<timestamp>|<timestamptz>}})", f"extract({HOURS} from {{<time>|<timestamp>|<interval>}})"],
     "text": ["(<jsonb> ->> {'a'|0})", "array_to_string(<text[]>, '-', '?')", "(<text[]>)[2]", "encode(<bytea>, {'hex'|'base64'|'escape'})",
              "({<integer>|<numeric>|<date>|<time>|<timestamp>|<timestamptz>|<interval>|<uuid>|<bytea>|<jsonb>|<integer[]>|<text[]>|<mood>})::text",
+             "{host|abbrev}(<inet>)", "({<inet>|<macaddr>|<varbit>|<int4range>|<numrange>})::text",
              "to_char(<timestamp>, 'YYYY-MM-DD HH24:MI:SS.MS Day')", "to_char(<numeric(8,2)>, 'S999G990D99')", "concat_ws('/', <text>, <integer>, <boolean>)",
              "format('%s-%I-%L', <text>, <text>, <text>)", r"regexp_replace(<text>, '[a-c]+', '<\\&>', 'g')"],
     "date": ["(<self> + {1|-30|365})", "(<timestamp>)::date", "make_date(2024, 2, {1|29|30})"],
@@ -63,12 +69,22 @@ FORMS = {
               "jsonb_build_object('k', <integer>, 'l', <text>)", "(<self> - 'a')", "(<self> #> '{a,b}')", "jsonb_set(<self>, '{a}', '[]')"],
     "integer[]": ["(<self> || <self>)", "array_append(<self>, <integer>)", "array_remove(<self>, 1)", "ARRAY[<integer>, <integer>]", "(ARRAY[1, 2, 3])[<integer>:2]"],
     "text[]": ["string_to_array(<text>, {','|''|NULL})", "array_append(<self>, <text>)", "array_cat(<self>, <self>)"],
+    "inet": ["(<self> {+|-} {1|-7|300})", "(~<self>)", "(<self> & <self>)", "{netmask|hostmask|broadcast}(<self>)", "set_masklen(<self>, {8|16|64})",
+             "network(<self>)::inet", "inet_merge(<self>, <self>)::inet"],
+    "int4range": ["(<self> {+|*|-} <self>)", "range_merge(<self>, <self>)", "int4range(<integer>, <integer>, '{[]|()|[)|(]}')"],
+    "numrange": ["(<self> {+|*|-} <self>)", "numrange(<numeric(8,2)>, <numeric(8,2)>, '{[]|()}')"],
+    "macaddr": ["trunc(<self>)", "(~<self>)", "(<self> & <self>)"],
+    "varbit": ["(<self> || <self>)", "(~<self>)::varbit", "substring(<self>, 2, 3)::varbit", "(<self> {<<|>>} {1|2})::varbit", "(<self> {&|#} <self>)::varbit",
+               "overlay(<self> placing '11' from 2)::varbit"],
     "mood": ["{greatest|least}(<self>, <self>)", "(<text>)::mood"],
 }
 CONDITIONS = {
     "text": ["<self> {LIKE|NOT LIKE|ILIKE} {'a%'|'%b%'|'_'|'%'}", "<self> {~|!~|~*} {'^a'|'b.c'|'[0-9]$'}"],
     "integer[]": ["<self> {@>|<@|&&} <self>", "<integer> = {ANY|ALL} (<self>)"],
     "text[]": ["<self> {@>|<@|&&} <self>", "<text> = {ANY|ALL} (<self>)"],
+    "inet": ["<self> {<<|<<=|>>|>>=|&&} <self>", "inet_same_family(<self>, <self>)"],
+    "int4range": ["<self> {@>|<@|&&|<<|>>|&<|&>} <self>", "<self> -|- <self>", "<self> @> <integer>", "{isempty|lower_inf|upper_inc}(<self>)"],
+    "numrange": ["<self> {@>|<@|&&|<<|>>|&<|&>} <self>", "<self> @> <numeric>"],
     "jsonb": ["<self> {@>|<@} <self>", "<self> ? 'a'", "jsonb_typeof(<self>) = 'object'"],
 }
 COMPARED = ["<self> {=|<>|<|<=|>|>=} <self>"] * 3 + ["<self> IS {|NOT }NULL", "<self> IN (<self>, <self>)", "<self> BETWEEN <self> AND <self>",

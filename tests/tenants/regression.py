@@ -17,7 +17,7 @@ from corpus import answer, empty
 
 NOT_HERE = re.compile(
     r"(analyze|vacuum|explain|alter|comment|grant|prepare|execute|deallocate"
-    r"|create (or replace )?(function|operator|aggregate|trigger|rule|cast|role|type|procedure|collation|domain))",
+    r"|create (or replace )?(function|operator|aggregate|trigger|rule|cast|role|type(?!\s+\S+\s+as\s+enum)|procedure|collation|domain))",
     re.IGNORECASE,
 )
 PART = re.compile(r"""--[^\n]*|/\*.*?\*/|[eE]'(?:\\.|''|[^'\\])*'|'(?:''|[^'])*'|"[^"]*"|(\$\w*\$).*?\1|[();]|.""", re.DOTALL)

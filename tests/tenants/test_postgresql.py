@@ -10,7 +10,7 @@ SEEDS = int(os.environ.get("TENANTS_SEEDS", "30"))
 STATEMENTS = 150
 # How types are called in PostgreSQL's catalog.
 NAMES = {"character varying(5)": "varchar(5)", "character(4)": "char(4)", "time without time zone": "time", "timestamp without time zone": "timestamp",
-         "timestamp with time zone": "timestamptz"}
+         "timestamp with time zone": "timestamptz", "bit varying": "varbit"}
 COLUMNS = """SELECT attname, format_type(atttypid, atttypmod), attidentity <> '' FROM pg_attribute
     WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
 

@@ -10,7 +10,9 @@ use savanna_tenants_values::{
         Interval, NonFinite, Value,
         array::{Array, Dimension},
         json::Json,
+        network::Network,
         numeric,
+        range::Range,
     },
 };
 use savanna_transaction::KeyRange;
@@ -42,6 +44,13 @@ pub fn encode_value(value: &Value, of: Type, out: &mut Vec<u8>) {
         }
         Value::Uuid(bytes) => out.extend(bytes),
         Value::Bytes(bytes) => out.extend(bytes),
+        Value::Network(network) => out.extend(network.to_bytes()),
+        // No column has them.
+        Value::Record(_) => {}
+        Value::Range(range) => {
+            let bound = if let Type::Range(kind) = of { kind.element() } else { of };
+            range.to_bytes(out, |value, out| encode_value(value, bound, out));
+        }
         Value::Json(value) => out.extend(value.text().into_bytes()),
         Value::Enum(place, label) => {
             out.extend(place.to_le_bytes());
@@ -70,9 +79,19 @@ pub(crate) fn decode_value(bytes: &[u8], of: Type) -> Result<Value> {
             [2] => Some(Value::NonFinite(NonFinite::NaN)),
             bytes => numeric::from_row(bytes).map(Value::Numeric),
         },
-        Type::Text | Type::Byte | Type::Varchar(_) | Type::Char(_) | Type::Unknown | Type::Json | Type::Jsonpath => {
-            str::from_utf8(bytes).ok().map(|text| Value::Text(text.to_owned()))
-        }
+        Type::Range(kind) => Range::from_bytes(bytes, kind, |bound| decode_value(bound, kind.element()))?
+            .map(|range| Value::Range(Box::new(range))),
+        Type::Record => None,
+        Type::Inet | Type::Cidr => Network::from_bytes(bytes).map(Value::Network),
+        Type::Text
+        | Type::Byte
+        | Type::Varchar(_)
+        | Type::Char(_)
+        | Type::Unknown
+        | Type::Json
+        | Type::Jsonpath
+        | Type::Bit(_)
+        | Type::Varbit(_) => str::from_utf8(bytes).ok().map(|text| Value::Text(text.to_owned())),
         Type::Date => fixed(bytes).map(|bytes| Value::Date(i32::from_le_bytes(bytes))),
         Type::Time => fixed(bytes).map(|bytes| Value::Time(i64::from_le_bytes(bytes))),
         Type::Timestamp | Type::Timestamptz => fixed(bytes).map(|bytes| Value::Timestamp(i64::from_le_bytes(bytes))),
@@ -85,7 +104,7 @@ pub(crate) fn decode_value(bytes: &[u8], of: Type) -> Result<Value> {
             })
         }),
         Type::Uuid => fixed(bytes).map(Value::Uuid),
-        Type::Bytea => Some(Value::Bytes(bytes.to_vec())),
+        Type::Bytea | Type::Macaddr | Type::Macaddr8 => Some(Value::Bytes(bytes.to_vec())),
         Type::Jsonb => str::from_utf8(bytes)
             .ok()
             .and_then(|text| Json::parse_again(text).ok())
@@ -217,6 +236,33 @@ pub fn key_value(key: &mut KeyWriter, value: &Value, descending: bool) -> Result
         Value::Interval(interval) => key.int128(interval.length(), order),
         Value::Uuid(bytes) => key.uuid(*bytes, order),
         Value::Bytes(bytes) => key.bytes(bytes, order),
+        Value::Network(network) => key.bytes(&network.to_bytes(), order),
+        // Not in order, and equal for equal values: for what is grouped.
+        Value::Record(record) => {
+            key.int64(record.fields.len() as i64, order);
+            for field in &record.fields {
+                key_value(key, &field.value, descending)?;
+            }
+            key
+        }
+        // An empty one is the smallest, and so is what has no lower bound.
+        Value::Range(range) => {
+            let Range::Between(lower, upper) = &**range else {
+                key.boolean(false, order);
+                return Ok(());
+            };
+            key.boolean(true, order).boolean(lower.value.is_some(), order);
+            if let Some(value) = &lower.value {
+                key_value(key, value, descending)?;
+                key.boolean(!lower.inclusive, order);
+            }
+            key.boolean(upper.value.is_none(), order);
+            if let Some(value) = &upper.value {
+                key_value(key, value, descending)?;
+                key.boolean(upper.inclusive, order);
+            }
+            key
+        }
         // Not in order, and equal for equal values: for what is grouped, not for indexes.
         Value::Json(value) => key.text(&value.normalized().text(), order),
         Value::Enum(place, _) => key.int64(*place, order),
@@ -291,4 +337,57 @@ fn checked(key: Vec<u8>) -> Result<Vec<u8>> {
 /// All keys of a table or index.
 pub fn whole(relation: u32) -> KeyRange {
     KeyRange::prefix(&relation.to_be_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use savanna_tenants_values::{
+        enumeration::Enumerations,
+        types::Ranged,
+        value::{Context, text, zone::Zone},
+    };
+
+    use super::*;
+
+    fn key(value: &Value, descending: bool) -> Vec<u8> {
+        let mut key = KeyWriter::new(1);
+        key_value(&mut key, value, descending).unwrap();
+        key.into_bytes()
+    }
+
+    #[test]
+    fn keys_have_the_order_of_values_and_rows_bring_values_back() {
+        let numbers =
+            ["empty", "(,1)", "(,1]", "(,)", "[1,1]", "[1,2)", "[1.0,2.00]", "[1,)", "(1,2)", "[2,3)", "(2,)"];
+        let context = Context { enumerations: &Enumerations::default(), zone: Zone::UTC };
+        for (of, ordered) in [
+            (Type::Range(Ranged::Num), &numbers[..]),
+            (Type::Range(Ranged::Date), &["empty", "(,2024-01-01)", "[2024-01-01,2024-02-01)", "[2024-01-01,)"]),
+            (Type::Inet, &["9.1.2.3/8", "10.0.0.0/8", "10.1.2.3/8", "10.0.0.0/9", "10.0.0.0", "::1", "ff00::/8"]),
+            (Type::Macaddr, &["00:00:00:00:00:01", "08:00:2b:01:02:03", "ff:00:00:00:00:00"]),
+            (Type::Varbit(None), &["", "0", "00", "000000001", "01", "1", "10", "100000000", "11"]),
+        ] {
+            let values: Vec<Value> = ordered.iter().map(|shown| text::parse(shown, of, context).unwrap()).collect();
+            for pair in values.windows(2) {
+                assert!(pair[0].compare(&pair[1]).is_lt(), "{pair:?}");
+                assert!(key(&pair[0], false) < key(&pair[1], false), "{pair:?}");
+                assert!(key(&pair[0], true) > key(&pair[1], true), "{pair:?}");
+            }
+            for value in &values {
+                assert!(key(value, false) < key(&Value::Null, false) && key(value, true) > key(&Value::Null, true));
+                let mut row = Vec::new();
+                encode_value(value, of, &mut row);
+                assert_eq!(decode_value(&row, of).as_ref(), Ok(value));
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_values_are_told() {
+        for of in [Type::Range(Ranged::Int4), Type::Inet, Type::Cidr, Type::Record] {
+            for bytes in [&[][..], &[2], &[0, 1, 2], &[0, 0, 0, 0, 99, 1]] {
+                assert_eq!(decode_value(bytes, of).unwrap_err().state, state::DATA_CORRUPTED, "{of:?} {bytes:?}");
+            }
+        }
+    }
 }

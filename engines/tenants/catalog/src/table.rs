@@ -109,6 +109,14 @@ fn width(of: Type) -> Width {
         | Type::Json
         | Type::Jsonb
         | Type::Jsonpath
+        | Type::Inet
+        | Type::Cidr
+        | Type::Macaddr
+        | Type::Macaddr8
+        | Type::Bit(_)
+        | Type::Varbit(_)
+        | Type::Range(_)
+        | Type::Record
         | Type::Enum(_)
         | Type::Array(_) => Width::Variable,
     }

@@ -9,6 +9,7 @@ mod case;
 mod convert;
 mod json;
 mod operator;
+mod row;
 mod set;
 mod subquery;
 mod window;
@@ -17,7 +18,7 @@ use savanna_tenants_catalog::{FIRST_RELATION, Name};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::{Span, Type},
-    value::{Value, datetime::Unit, numeric},
+    value::{Value, bits, datetime::Unit, numeric},
 };
 use sqlparser::ast::{self, CastKind, DateTimeField, Ident, TrimWhereField, Value as Literal};
 
@@ -161,14 +162,9 @@ impl<'b, 'c> Binder<'b, 'c> {
                 self.like(left, (&pattern, None), negated, false)
             }
             ast::Expr::BinaryOp { left, op, right } => self.binary(left, op, right),
-            ast::Expr::IsNull(inner) => {
-                let value = Expr::IsNull(Box::new(self.expr(inner)?.expr));
-                self.boolean(value)
-            }
-            ast::Expr::IsNotNull(inner) => {
-                let value = not(Expr::IsNull(Box::new(self.expr(inner)?.expr)));
-                self.boolean(value)
-            }
+            ast::Expr::Tuple(values) => self.row_value(values),
+            ast::Expr::IsNull(inner) => self.is_null(inner, false),
+            ast::Expr::IsNotNull(inner) => self.is_null(inner, true),
             ast::Expr::IsTrue(inner) => {
                 let value = Expr::Is(Box::new(self.condition(inner, "IS TRUE")?), true);
                 self.boolean(value)
@@ -194,30 +190,36 @@ impl<'b, 'c> Binder<'b, 'c> {
                 self.boolean(value)
             }
             ast::Expr::IsDistinctFrom(a, b) => {
-                let (a, b) = self.comparable(a, b, "IS DISTINCT FROM")?;
-                self.boolean(Expr::IsDistinct(Box::new(a), Box::new(b)))
+                let distinct = self.is_distinct(a, b)?;
+                self.boolean(distinct)
             }
             ast::Expr::IsNotDistinctFrom(a, b) => {
-                let (a, b) = self.comparable(a, b, "IS DISTINCT FROM")?;
-                self.boolean(not(Expr::IsDistinct(Box::new(a), Box::new(b))))
+                let same = not(self.is_distinct(a, b)?);
+                self.boolean(same)
             }
-            ast::Expr::InList { expr, list, negated } if let ast::Expr::Tuple(row) = expr.as_ref() => {
-                self.in_rows(row, list, *negated)
+            ast::Expr::InList { expr, list, negated } if let Some(row) = operator::row_of(expr) => {
+                self.in_rows(&row, list, *negated)
             }
             ast::Expr::InList { expr, list, negated } => {
                 let value = self.expr(expr)?;
                 let list = list.iter().map(|other| self.expr(other)).collect::<Result<Vec<_>>>()?;
                 let mut all = vec![value];
                 all.extend(list);
-                let (mut all, _) = self.common(all, "IN")?;
+                let (mut all, of) = self.common(all, "IN")?;
                 let value = all.remove(0);
+                if of == Type::Record {
+                    let equal = |other| Self::comparison(Comparison::Equal, of, value.clone(), other);
+                    let any =
+                        Expr::any(all.into_iter().map(equal).collect()).unwrap_or(Expr::Constant(Value::Bool(false)));
+                    return self.boolean(not_if(*negated, any));
+                }
                 self.boolean(not_if(*negated, Expr::In(Box::new(value), List::new(all))))
             }
             ast::Expr::Between { expr, negated, low, high } => {
-                let (a, low) = self.comparable(expr, low, ">=")?;
-                let (b, high) = self.comparable(expr, high, "<=")?;
-                let from = Expr::Compare(Comparison::GreaterOrEqual, Box::new(a), Box::new(low));
-                let to = Expr::Compare(Comparison::LessOrEqual, Box::new(b), Box::new(high));
+                let (a, low, of) = self.comparable_in(expr, low, ">=")?;
+                let from = Self::comparison(Comparison::GreaterOrEqual, of, a, low);
+                let (b, high, of) = self.comparable_in(expr, high, "<=")?;
+                let to = Self::comparison(Comparison::LessOrEqual, of, b, high);
                 self.boolean(not_if(*negated, Expr::And(Box::new(from), Box::new(to))))
             }
             ast::Expr::Like { negated, any: false, expr, pattern, escape_char } => {
@@ -350,6 +352,7 @@ impl<'b, 'c> Binder<'b, 'c> {
                     self.call(&name, Vec::new())
                 }
                 (table, "tableoid") => self.table_number(table.as_deref()).ok_or(error),
+                (None, _) => self.whole_row(&ast::Expr::Identifier(column.clone()))?.ok_or(error),
                 _ => Err(error),
             },
         }
@@ -406,6 +409,8 @@ impl<'b, 'c> Binder<'b, 'c> {
             Literal::SingleQuotedString(content)
             | Literal::EscapedStringLiteral(content)
             | Literal::UnicodeStringLiteral(content) => unknown(content),
+            Literal::SingleQuotedByteStringLiteral(digits) => bit_string(&format!("b{digits}"))?,
+            Literal::HexStringLiteral(digits) => bit_string(&format!("x{digits}"))?,
             Literal::DollarQuotedString(content) => unknown(&content.value),
             other => return Err(SqlError::unsupported(format_args!("the literal {other}"))),
         })
@@ -455,6 +460,11 @@ fn not(expr: Expr) -> Expr {
 
 fn not_if(negated: bool, expr: Expr) -> Expr {
     if negated { not(expr) } else { expr }
+}
+
+/// A literal of bits.
+fn bit_string(content: &str) -> Result<Typed> {
+    Ok(Typed::new(Expr::Constant(Value::Text(bits::parse(content)?)), Type::Bit(None)))
 }
 
 fn unknown(content: &str) -> Typed {

@@ -4,6 +4,7 @@
 mod advisory;
 mod array;
 mod backend;
+mod bits;
 mod bucket;
 mod bytes;
 mod date;
@@ -14,9 +15,12 @@ mod format;
 mod json;
 pub(crate) mod json_path;
 mod like;
+mod network;
 mod number;
 mod number_template;
 mod pattern;
+mod range;
+mod row;
 mod setting;
 mod sleep;
 mod template;
@@ -40,14 +44,18 @@ use crate::{
 pub use advisory::AdvisoryFunction;
 pub use array::ArrayFunction;
 pub(crate) use backend::BackendFunction;
+pub(crate) use bits::BitsFunction;
 pub(crate) use bytes::BytesFunction;
 pub(crate) use date::DateFunction;
 pub(crate) use json::JsonFunction;
 pub(crate) use json_path::{JsonPathFunction, Paths};
 pub(crate) use like::like;
+pub(crate) use network::NetworkFunction;
 pub(crate) use number::NumberFunction;
 pub(crate) use number_template::NumberTemplateFunction;
 pub(crate) use pattern::{PatternFunction, Patterns, global, groups, split};
+pub(crate) use range::RangeFunction;
+pub(crate) use row::RowFunction;
 pub use setting::{Configured, SettingFunction};
 pub use sleep::{Sleep, SleepFunction};
 pub(crate) use template::TemplateFunction;
@@ -64,6 +72,7 @@ pub enum Function {
     Advisory(AdvisoryFunction),
     Array(ArrayFunction),
     Backend(BackendFunction),
+    Bits(BitsFunction),
     Bytes(BytesFunction),
     /// The number that the session was given last of a sequence.
     CurrVal,
@@ -81,6 +90,7 @@ pub enum Function {
     /// The number that the session was given last.
     LastVal,
     Least,
+    Network(NetworkFunction),
     /// The next number of a sequence, by its number or name.
     NextVal,
     /// The number that a sequence goes on with, which stays where it is: what is read of it as of a table comes from here.
@@ -90,6 +100,8 @@ pub enum Function {
     NumberTemplate(NumberTemplateFunction),
     Pattern(PatternFunction),
     Random,
+    Range(RangeFunction),
+    Row(RowFunction),
     /// The sequence that goes with a column.
     SerialSequence,
     Setting(SettingFunction),
@@ -137,6 +149,9 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
             let backend = || backend::resolve(name, arguments).map(|(f, wanted, of)| (F::Backend(f), wanted, of));
             let advisory = || advisory::resolve(name, arguments).map(|(f, wanted, of)| (F::Advisory(f), wanted, of));
             let pattern = || pattern::resolve(name, arguments).map(|(f, wanted, of)| (F::Pattern(f), wanted, of));
+            let bits = || bits::resolve(name, arguments).map(|(f, wanted, of)| (F::Bits(f), wanted, of));
+            let range = || range::resolve(name, arguments).map(|(f, wanted, of)| (F::Range(f), wanted, of));
+            let network = || network::resolve(name, arguments).map(|(f, wanted, of)| (F::Network(f), wanted, of));
             let bytes = || bytes::resolve(name, arguments).map(|(f, wanted, of)| (F::Bytes(f), wanted, of));
             let setting = || setting::resolve(name, arguments).map(|(f, wanted, of)| (F::Setting(f), wanted, of));
             let sleep = || sleep::resolve(name, arguments).map(|(f, wanted, of)| (F::Sleep(f), wanted, of));
@@ -154,6 +169,9 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
                 .or_else(json_path)
                 .or_else(setting)
                 .or_else(bytes)
+                .or_else(bits)
+                .or_else(network)
+                .or_else(range)
                 .or_else(backend)
                 .or_else(advisory)
                 .or_else(sleep);
@@ -235,6 +253,8 @@ impl Function {
             Self::Array(function) => function.is_strict(),
             Self::Json(function) => function.is_strict(),
             Self::Text(function) => function.is_strict(),
+            Self::Range(function) => function.is_strict(),
+            Self::Row(function) => function.is_strict(),
             Self::Setting(function) => function.is_strict(),
             Self::Date(function) => function != DateFunction::Overlaps,
             other => {
@@ -260,6 +280,10 @@ impl Function {
             (Self::Pattern(function), arguments) => function.call(arguments, facts)?,
             (Self::Template(function), arguments) => function.call(arguments, facts)?,
             (Self::Bytes(function), arguments) => function.call(arguments)?,
+            (Self::Bits(function), arguments) => function.call(arguments)?,
+            (Self::Network(function), arguments) => function.call(arguments)?,
+            (Self::Range(function), arguments) => function.call(arguments)?,
+            (Self::Row(function), arguments) => function.call(arguments)?,
             (Self::Array(function), arguments) => function.call(arguments, facts)?,
             (Self::Date(function), arguments) => function.call(arguments, facts)?,
             (Self::Json(function), arguments) => function.call(arguments, facts.zone())?,

@@ -200,13 +200,13 @@ impl Tenant {
     }
 
     fn end_transaction(&mut self, id: SessionId, error: &SqlError) {
-        let waited_for_blocks = self.give_up_fetch(id);
+        let (waited_for_blocks, slept) = (self.give_up_fetch(id), self.sleeps(id).is_some());
         let Some(Session { txn: Some(txn), interrupted, waits, .. }) = self.sessions.get_mut(&id) else { return };
         (txn.failed, txn.ended, txn.snapshot_taken) = (true, Some(error.clone()), None);
         txn.views.clear();
         let waited_for_lock = self.waiting.remove(&txn.id).is_some();
         self.database.abort(txn.id);
-        if *waits && (waited_for_lock || waited_for_blocks) {
+        if *waits && (waited_for_lock || waited_for_blocks || slept) {
             *interrupted = Some(Interruption::Failed(error.clone()));
             self.woken.push(id);
         }

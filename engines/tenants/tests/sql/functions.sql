@@ -150,3 +150,24 @@ SELECT parse_ident('10.20');
 ! 22023
 SELECT parse_ident('a', strikt => false);
 ! 42883
+-- Functions in FROM that return a value.
+SELECT * FROM lower('AB');
+> ab
+SELECT lower FROM lower('AB') AS l (lower), length(l.lower) AS n WHERE n = 2;
+> ab
+SELECT l FROM upper('ab') AS l;
+> AB
+SELECT t.a, upper FROM (VALUES ('x'), ('y')) AS t (a), upper(t.a) ORDER BY 1;
+> x|X
+> y|Y
+SELECT n FROM (VALUES (1), (2)) AS t (a) LEFT JOIN abs(t.a - 3) AS n ON n > 1 ORDER BY 1;
+> 2
+> 
+SELECT 1 FROM pg_sleep(0.01);
+> 1
+SELECT * FROM sum(1);
+! 42803
+SELECT * FROM (VALUES (1)) AS t (a), abs(sum(t.a));
+! 42803
+SELECT * FROM no_such_function(1);
+! 42883

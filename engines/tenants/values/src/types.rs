@@ -1,10 +1,11 @@
 //! The types of columns and expressions, with their names and numbers in PostgreSQL.
 
+mod ranged;
 mod span;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::span::Span;
+pub use self::{ranged::Ranged, span::Span};
 
 /// A type. Its variants are part of the catalog's format: new ones go to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -65,6 +66,22 @@ pub enum Type {
     Spanned(Span, Option<u8>),
     /// `jsonpath`, a text
     Jsonpath,
+    /// `inet`, an address with the bits of its network
+    Inet,
+    /// `cidr`, a network
+    Cidr,
+    /// `macaddr`
+    Macaddr,
+    /// `macaddr8`
+    Macaddr8,
+    /// `bit`, with its length or any
+    Bit(Option<u32>),
+    /// `bit varying`, with the most bits or any
+    Varbit(Option<u32>),
+    /// `int4range` and the like
+    Range(Ranged),
+    /// `record`, a row of any columns
+    Record,
 }
 
 /// What PostgreSQL says instead of the digits of an interval that has them all.
@@ -119,7 +136,7 @@ impl Element {
 const VECTOR: i32 = -2;
 
 /// Types of elements that have a number of their own in PostgreSQL, with those of their arrays.
-const ARRAYS: [(u32, u32); 23] = [
+const ARRAYS: [(u32, u32); 36] = [
     (16, 1000),
     (17, 1001),
     (18, 1002),
@@ -130,8 +147,12 @@ const ARRAYS: [(u32, u32); 23] = [
     (25, 1009),
     (26, 1028),
     (114, 199),
+    (650, 651),
     (700, 1021),
     (701, 1022),
+    (774, 775),
+    (829, 1040),
+    (869, 1041),
     (1042, 1014),
     (1043, 1015),
     (1082, 1182),
@@ -139,9 +160,18 @@ const ARRAYS: [(u32, u32); 23] = [
     (1114, 1115),
     (1184, 1185),
     (1186, 1187),
+    (1560, 1561),
+    (1562, 1563),
     (1700, 1231),
+    (2249, 2287),
     (2950, 2951),
     (3802, 3807),
+    (3904, 3905),
+    (3906, 3907),
+    (3908, 3909),
+    (3910, 3911),
+    (3912, 3913),
+    (3926, 3927),
     (4072, 4073),
 ];
 
@@ -170,6 +200,14 @@ impl Type {
             Self::Json => 114,
             Self::Jsonb => 3802,
             Self::Jsonpath => 4072,
+            Self::Inet => 869,
+            Self::Cidr => 650,
+            Self::Macaddr => 829,
+            Self::Macaddr8 => 774,
+            Self::Bit(_) => 1560,
+            Self::Varbit(_) => 1562,
+            Self::Range(of) => of.oid(),
+            Self::Record => 2249,
             Self::Char(_) => 1042,
             Self::Varchar(_) => 1043,
             Self::Date => 1082,
@@ -206,6 +244,13 @@ impl Type {
             114 => Self::Json,
             3802 => Self::Jsonb,
             4072 => Self::Jsonpath,
+            869 => Self::Inet,
+            2249 => Self::Record,
+            650 => Self::Cidr,
+            829 => Self::Macaddr,
+            774 => Self::Macaddr8,
+            1560 => Self::Bit(None),
+            1562 => Self::Varbit(None),
             700 => Self::Float4,
             701 => Self::Float8,
             // Without a length, as PostgreSQL takes a parameter of this type.
@@ -219,6 +264,9 @@ impl Type {
             1700 => Self::Numeric(None),
             2950 => Self::Uuid,
             _ => {
+                if let Some(of) = Ranged::ALL.into_iter().find(|of| of.oid() == oid) {
+                    return Some(Self::Range(of));
+                }
                 let (element, _) = ARRAYS.iter().find(|(_, array)| *array == oid)?;
                 return Self::of_oid(*element).and_then(Self::array);
             }
@@ -235,7 +283,8 @@ impl Type {
             Self::Int8 | Self::Float8 | Self::Time | Self::Timestamp | Self::Timestamptz => 8,
             Self::Interval | Self::Uuid | Self::Rounded(Clock::Interval, _) | Self::Spanned(..) => 16,
             Self::Enum(_) => 4,
-            Self::Rounded(..) => 8,
+            Self::Rounded(..) | Self::Macaddr8 => 8,
+            Self::Macaddr => 6,
             Self::Unknown => -2,
             _ => -1,
         }
@@ -248,6 +297,7 @@ impl Type {
             Self::Numeric(Some((precision, scale))) => (i32::from(precision) << 16 | i32::from(scale)) + 4,
             Self::ANY_CHAR => -1,
             Self::Varchar(Some(length)) | Self::Char(length) => length as i32 + 4,
+            Self::Bit(Some(length)) | Self::Varbit(Some(length)) => length as i32,
             Self::Array(element) => element.modifier.max(-1),
             Self::Rounded(Clock::Interval, digits) => ALL_FIELDS | i32::from(digits),
             Self::Rounded(_, digits) => i32::from(digits),
@@ -285,6 +335,16 @@ impl Type {
             Self::Jsonpath => "jsonpath".to_owned(),
             Self::Oid => "oid".to_owned(),
             Self::Byte => "\"char\"".to_owned(),
+            Self::Inet => "inet".to_owned(),
+            Self::Range(of) => of.name().to_owned(),
+            Self::Record => "record".to_owned(),
+            Self::Cidr => "cidr".to_owned(),
+            Self::Macaddr => "macaddr".to_owned(),
+            Self::Macaddr8 => "macaddr8".to_owned(),
+            Self::Bit(None) => "bit".to_owned(),
+            Self::Bit(Some(length)) => format!("bit({length})"),
+            Self::Varbit(None) => "bit varying".to_owned(),
+            Self::Varbit(Some(length)) => format!("bit varying({length})"),
             Self::Rounded(Clock::Interval, digits) => format!("interval({digits})"),
             Self::Spanned(span, None) => format!("interval {}", span.name()),
             Self::Spanned(span, Some(digits)) => format!("interval {}({digits})", span.name()),
@@ -308,6 +368,7 @@ impl Type {
             Self::Numeric(_) => "numeric".to_owned(),
             Self::Varchar(_) => "character varying".to_owned(),
             Self::Char(_) => "character".to_owned(),
+            Self::Bit(_) | Self::Varbit(_) => self.unbounded().name(),
             Self::Array(element) if element.vector().is_some() => self.name(),
             Self::Array(_) => format!("{}[]", self.element().map(Self::base_name).unwrap_or_default()),
             Self::Rounded(..) | Self::Spanned(..) => self.exact().name(),
@@ -371,6 +432,8 @@ impl Type {
         match (oid, bound) {
             (1042, bound) => bound.map_or(Self::ANY_CHAR, Self::Char),
             (1043, bound) => Self::Varchar(bound),
+            (1560, _) => Self::Bit(u32::try_from(modifier).ok()),
+            (1562, _) => Self::Varbit(u32::try_from(modifier).ok()),
             (1700, Some(bound)) => Self::Numeric(Some(((bound >> 16) as u16, bound as u16))),
             _ => Self::of_oid(oid).unwrap_or(Self::Enum(oid)),
         }
@@ -398,6 +461,24 @@ impl Type {
     #[must_use]
     pub fn is_text(self) -> bool {
         matches!(self, Self::Text | Self::Varchar(_) | Self::Char(_))
+    }
+
+    /// Whether it is one of the types of network addresses.
+    #[must_use]
+    pub fn is_network(self) -> bool {
+        matches!(self, Self::Inet | Self::Cidr)
+    }
+
+    /// Whether it is one of the types of strings of bits.
+    #[must_use]
+    pub fn is_bits(self) -> bool {
+        matches!(self, Self::Bit(_) | Self::Varbit(_))
+    }
+
+    /// Whether it is one of the types of ranges.
+    #[must_use]
+    pub fn is_range(self) -> bool {
+        matches!(self, Self::Range(_))
     }
 
     /// Whether its values are texts where texts are wanted.
@@ -438,6 +519,8 @@ impl Type {
             Self::Rounded(..) | Self::Spanned(..) => self.exact(),
             Self::Numeric(_) => Self::Numeric(None),
             Self::Varchar(_) => Self::Varchar(None),
+            Self::Bit(_) => Self::Bit(None),
+            Self::Varbit(_) => Self::Varbit(None),
             Self::Array(element) => {
                 Self::Array(Element { modifier: if element.vector().is_some() { VECTOR } else { -1 }, ..element })
             }

@@ -2,12 +2,17 @@
 
 pub mod array;
 pub mod binary;
+pub mod bits;
 pub(crate) mod byte;
 pub mod cast;
 pub mod datetime;
 pub mod decimal;
 pub mod json;
+pub mod mac;
+pub mod network;
 pub mod numeric;
+pub mod range;
+pub mod record;
 pub mod size;
 mod stored;
 pub mod text;
@@ -36,7 +41,7 @@ pub enum Value {
     Numeric(#[serde(with = "stored::number")] BigDecimal),
     /// `numeric` that is no number or infinite
     NonFinite(NonFinite),
-    /// `text`, `character varying`, and `character` without the blanks at its end
+    /// `text`, `character varying`, and `character` without the blanks at its end; the digits of `bit` and `bit varying`
     Text(String),
     /// `date`, in days since 2000-01-01
     Date(i32),
@@ -48,7 +53,7 @@ pub enum Value {
     Interval(Interval),
     /// `uuid`
     Uuid([u8; 16]),
-    /// `bytea`
+    /// `bytea`, `macaddr`, `macaddr8`
     Bytes(Vec<u8>),
     /// `jsonb`; a `json` is its text
     Json(#[serde(with = "stored::json")] Arc<json::Json>),
@@ -56,6 +61,12 @@ pub enum Value {
     Enum(i64, Box<str>),
     /// An array
     Array(#[serde(with = "stored::array")] Arc<array::Array>),
+    /// `inet`, `cidr`
+    Network(network::Network),
+    /// A range
+    Range(Box<range::Range>),
+    /// A row
+    Record(Box<record::Record>),
 }
 
 /// A `numeric` that has no digits, in their order; between the first two are all numbers.
@@ -150,6 +161,9 @@ impl Value {
             (Self::Json(a), Self::Json(b)) => a.compare(b),
             (Self::Enum(a, _), Self::Enum(b, _)) => a.cmp(b),
             (Self::Array(a), Self::Array(b)) => a.compare(b),
+            (Self::Network(a), Self::Network(b)) => a.compare(*b),
+            (Self::Range(a), Self::Range(b)) => a.compare(b),
+            (Self::Record(a), Self::Record(b)) => a.compare(b),
             (a, b) => {
                 debug_assert!(false, "values of one kind are compared, not {a:?} and {b:?}");
                 a.kind().cmp(&b.kind())
@@ -159,7 +173,10 @@ impl Value {
 
     /// Whether it may take much memory.
     pub fn is_large(&self) -> bool {
-        matches!(self, Self::Text(_) | Self::Bytes(_) | Self::Json(_) | Self::Array(_) | Self::Numeric(_))
+        matches!(
+            self,
+            Self::Text(_) | Self::Bytes(_) | Self::Json(_) | Self::Array(_) | Self::Numeric(_) | Self::Record(_)
+        )
     }
 
     /// About how many bytes it takes.
@@ -173,6 +190,8 @@ impl Value {
                 Self::Json(value) => value.bytes(),
                 Self::Enum(_, label) => label.len(),
                 Self::Array(array) => array.bytes(),
+                Self::Range(range) => range.bytes(),
+                Self::Record(record) => record.bytes(),
                 _ => 0,
             }
     }
@@ -194,6 +213,9 @@ impl Value {
             Self::Json(_) => 12,
             Self::Enum(..) => 13,
             Self::Array(_) => 14,
+            Self::Network(_) => 15,
+            Self::Range(_) => 16,
+            Self::Record(_) => 17,
         }
     }
 }

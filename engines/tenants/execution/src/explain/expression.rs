@@ -196,6 +196,7 @@ fn constant(value: &Value) -> String {
         Value::Interval(_) => Type::Interval,
         Value::Uuid(_) => Type::Uuid,
         Value::Bytes(_) => Type::Bytea,
+        Value::Network(_) => Type::Inet,
         Value::Json(_) => Type::Jsonb,
         Value::Array(array) => {
             return format!("ARRAY[{}]", array.elements.iter().map(constant).collect::<Vec<_>>().join(", "));

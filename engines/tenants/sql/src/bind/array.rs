@@ -48,6 +48,11 @@ impl Binder<'_, '_> {
 
     /// `array[..]`, `array[..:..]`.
     pub(super) fn subscripts(&mut self, root: &ast::Expr, chain: &[AccessExpr]) -> Result<Typed> {
+        let root = match root {
+            // `(t).a` of a table is `t.a`.
+            ast::Expr::Nested(inner) if self.scope.row(inner).is_some() => &**inner,
+            root => root,
+        };
         if let Some((column, rest)) = qualified(root, chain) {
             return match rest {
                 [] => self.expr(&column),

@@ -14,6 +14,7 @@ use super::{
     argument::{in_order, spread},
     convert::wrapped,
     not_if,
+    operator::row_of,
     window::is_window_function,
 };
 use crate::{
@@ -57,6 +58,11 @@ impl Binder<'_, '_> {
             FunctionArguments::Subquery(query) if name == "array" => return self.array_of_query(query),
             FunctionArguments::Subquery(_) => return Err(unsupported()),
         };
+        if name == "row"
+            && let Some(values) = row_of(&ast::Expr::Function(function.clone()))
+        {
+            return self.row_value(&values);
+        }
         if let Some(over) = &function.over {
             return self.window(&name, &call, over);
         }

@@ -4,7 +4,7 @@ use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
     value::{
-        Value,
+        Value, bits,
         cast::{self, Ease},
         text,
     },
@@ -136,6 +136,9 @@ impl Binder<'_, '_> {
             return Ok(Expr::Constant(match (value, of) {
                 (Value::Text(content), Type::Char(_) | Type::Varchar(_)) => {
                     cast::fit(Value::Text(content.clone()), of, explicit)?
+                }
+                (Value::Text(content), Type::Bit(_) | Type::Varbit(_)) => {
+                    cast::fit(Value::Text(bits::parse(content)?), of, explicit)?
                 }
                 (Value::Text(content), of) => text::parse(content, of, self.planner.context())?,
                 (value, _) => value.clone(),

@@ -43,6 +43,9 @@ impl Binder<'_, '_> {
         {
             return Ok(Some(typed));
         }
+        if matches!(operator, B::AtArrow | B::ArrowAt) && (left.of.is_range() || right.of.is_range()) {
+            return self.operator_call(&operator.to_string(), vec![left, right]).map(Some);
+        }
         if matches!(operator, B::AtQuestion | B::AtAt) {
             return self.json_path_operator(left, operator, right).map(Some);
         }

@@ -55,7 +55,7 @@ impl Binder<'_, '_> {
     }
 
     /// An operator that is a function.
-    fn operator_call(&mut self, sign: &str, arguments: Vec<Typed>) -> Result<Typed> {
+    pub(super) fn operator_call(&mut self, sign: &str, arguments: Vec<Typed>) -> Result<Typed> {
         let name = match (sign, arguments.len()) {
             ("^", _) => "power",
             ("@", _) => "abs",
@@ -117,8 +117,11 @@ impl Binder<'_, '_> {
             if let (Some(left), Some(right)) = (row_of(left), row_of(right)) {
                 return self.compare_rows(&left, comparison, &right);
             }
-            let (left, right) = self.comparable(left, right, &operator.to_string())?;
-            return self.boolean(Expr::Compare(comparison, Box::new(left), Box::new(right)));
+            if row_of(left).is_some() && matches!(right, ast::Expr::Subquery(_)) {
+                return Err(SqlError::unsupported("a comparison of a row with a query"));
+            }
+            let (left, right, of) = self.comparable_in(left, right, &operator.to_string())?;
+            return self.boolean(Self::comparison(comparison, of, left, right));
         }
         if let Some(typed) = self.json_operator(left, operator, right)? {
             return Ok(typed);
@@ -144,6 +147,9 @@ impl Binder<'_, '_> {
                 let (left, right) = (self.expr(left)?, self.expr(right)?);
                 if left.of == Type::Bytea && right.of == Type::Bytea {
                     return Ok(Typed::new(Expr::Concat(Box::new(left.expr), Box::new(right.expr)), Type::Bytea));
+                }
+                if left.of.is_bits() || right.of.is_bits() {
+                    return self.concat_bits(left, right);
                 }
                 let is_typed_text = |of: Type| of != Type::Unknown && of.becomes_text();
                 let beside_text = is_typed_text(left.of) || is_typed_text(right.of);
@@ -188,11 +194,30 @@ impl Binder<'_, '_> {
             B::Overlaps => self.overlaps(left, right),
             B::PGOverlap => {
                 let (left, right) = (self.expr(left)?, self.expr(right)?);
+                let computed = |of: Type| of.is_network() || of.is_range();
+                if computed(left.of) || computed(right.of) {
+                    return self.operator_call("&&", vec![left, right]);
+                }
                 let shown = no_operator(&format!("{} && {}", self.named(left.of), self.named(right.of)));
                 self.array_operator(&left, "&&", &right)?.ok_or(shown)
             }
+            B::Custom(sign) if matches!(sign.as_str(), "<<=" | ">>=" | "&<" | "&>" | "-|-") => {
+                let arguments = vec![self.expr(left)?, self.expr(right)?];
+                self.operator_call(sign, arguments)
+            }
             other => Err(SqlError::unsupported(format_args!("the operator {other}"))),
         }
+    }
+
+    /// Two strings of bits as one.
+    fn concat_bits(&mut self, left: Typed, right: Typed) -> Result<Typed> {
+        let of = Type::Varbit(None);
+        let is_bits = |of: Type| of.is_bits() || of == Type::Unknown;
+        if !is_bits(left.of) || !is_bits(right.of) {
+            return Err(no_operator(&format!("{} || {}", self.named(left.of), self.named(right.of))));
+        }
+        let (left, right) = (self.convert(left, of, false)?, self.convert(right, of, false)?);
+        Ok(Typed::new(self.folded(Expr::Concat(Box::new(left), Box::new(right)))?, of))
     }
 
     /// `(a, b) = (c, d)`, which is true if all are equal.
@@ -250,22 +275,32 @@ impl Binder<'_, '_> {
     pub(super) fn in_rows(&mut self, row: &[ast::Expr], list: &[ast::Expr], negated: bool) -> Result<Typed> {
         let mut equal = Vec::with_capacity(list.len());
         for other in list {
-            let ast::Expr::Tuple(other) = other else {
+            let Some(other) = row_of(other) else {
                 return Err(SqlError::unsupported("a list that compares a row with something else"));
             };
-            equal.push(self.compare_rows(row, Comparison::Equal, other)?.expr);
+            equal.push(self.compare_rows(row, Comparison::Equal, &other)?.expr);
         }
         let any = Expr::any(equal).unwrap_or(Expr::Constant(Value::Bool(false)));
         self.boolean(not_if(negated, any))
     }
 
     pub(super) fn comparable(&mut self, left: &ast::Expr, right: &ast::Expr, operator: &str) -> Result<(Expr, Expr)> {
+        self.comparable_in(left, right, operator).map(|(left, right, _)| (left, right))
+    }
+
+    /// Two values in the type that they are compared in.
+    pub(super) fn comparable_in(
+        &mut self,
+        left: &ast::Expr,
+        right: &ast::Expr,
+        operator: &str,
+    ) -> Result<(Expr, Expr, Type)> {
         let (left, right) = (self.expr(left)?, self.expr(right)?);
         let shown = format!("{} {operator} {}", self.named(left.of), self.named(right.of));
         let Some(of) = comparison_type(left.of, right.of).filter(|of| of.is_comparable()) else {
             return Err(no_operator(&shown));
         };
-        Ok((self.implicit(left, of)?, self.implicit(right, of)?))
+        Ok((self.implicit(left, of)?, self.implicit(right, of)?, of))
     }
 
     pub(super) fn arithmetic(
@@ -279,6 +314,10 @@ impl Binder<'_, '_> {
         let (left, right) = (self.expr(left)?, self.expr(right)?);
         if left.of == Type::Jsonb {
             return self.json_arithmetic(left, sign, right);
+        }
+        let computed = |of: Type| of.is_network() || of.is_range();
+        if computed(left.of) || computed(right.of) {
+            return self.operator_call(sign, vec![left, right]);
         }
         let shown = format!("{} {sign} {}", self.named(left.of), self.named(right.of));
         let sum = matches!(operator, Operator::Add | Operator::Subtract);
@@ -417,6 +456,8 @@ pub(crate) fn common_type(a: Type, b: Type) -> Option<Type> {
             }
         }
         (a, b) if a.is_text() && b.is_text() => Type::Text,
+        (a, b) if a.is_network() && b.is_network() => Type::Inet,
+        (a, b) if a.is_bits() && b.is_bits() => Type::Varbit(None),
         (Date, Timestamp) | (Timestamp, Date) => Timestamp,
         (Date | Timestamp, Timestamptz) | (Timestamptz, Date | Timestamp) => Timestamptz,
         _ => return None,

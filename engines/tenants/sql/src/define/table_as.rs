@@ -2,7 +2,7 @@
 
 use savanna_tenants_catalog::{Column, Generated};
 use savanna_tenants_values::{
-    error::{Result, SqlError},
+    error::{Result, SqlError, state},
     types::Type,
 };
 use sqlparser::ast;
@@ -30,7 +30,8 @@ impl Planner<'_> {
             let of = if output.of == Type::Unknown { Type::Text } else { output.of };
             plain_column(output.name.clone(), of)
         };
-        let columns = query.columns.iter().map(column).collect();
+        let columns: Vec<Column> = query.columns.iter().map(column).collect();
+        refuse_rows(&query.columns)?;
         Ok((query, columns))
     }
 
@@ -47,6 +48,18 @@ impl Planner<'_> {
             ..plain_column(column.name.clone(), column.of)
         };
         Ok(table.live_columns().map(column).collect())
+    }
+}
+
+/// Refuses columns that tables and views cannot have: those of rows.
+pub(crate) fn refuse_rows(columns: &[OutputColumn]) -> Result<()> {
+    let is_row = |column: &&OutputColumn| column.of.element().unwrap_or(column.of) == Type::Record;
+    match columns.iter().find(is_row) {
+        Some(column) => {
+            let message = format!("column \"{}\" has pseudo-type {}", column.name, column.of.name());
+            Err(SqlError::new(state::INVALID_TABLE_DEFINITION, message))
+        }
+        None => Ok(()),
     }
 }
 

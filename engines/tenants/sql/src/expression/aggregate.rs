@@ -133,7 +133,7 @@ pub(crate) fn resolve(name: &str, argument: Type) -> Option<(Kind, Type, Type)> 
     let exact = Numeric(None);
     Some(match (name, argument) {
         ("count", of) => (Kind::Count, of, Int8),
-        ("min", of) | ("max", of) if of != Bool => {
+        ("min", of) | ("max", of) if !matches!(of, Bool | Type::Record) && !of.is_bits() && !of.is_range() => {
             let of =
                 if matches!(of, Type::Unknown | Type::Varchar(_) | Type::Byte) { Type::Text } else { of.unbounded() };
             (if name == "min" { Kind::Min } else { Kind::Max }, of, of)

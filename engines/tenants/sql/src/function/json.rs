@@ -9,6 +9,7 @@ use savanna_tenants_values::{
         Value,
         array::{Array, Dimension},
         json::{self, Json, Step, write_string, written_bytes},
+        record::Field,
         size, text,
         zone::Zone,
     },
@@ -190,6 +191,11 @@ fn text_of(value: &Value, of: Type, zone: Zone) -> Result<String> {
             let zone = shown.rfind(['+', '-']).filter(|at| *at > 10 && of == Type::Timestamptz);
             let short = zone.is_some_and(|at| shown.len() - at == 3);
             quoted(&if short { format!("{shown}:00") } else { shown })?
+        }
+        Value::Record(record) => {
+            let member =
+                |field: &Field| Ok(format!("{}:{}", quoted(&field.name)?, text_of(&field.value, field.of, zone)?));
+            format!("{{{}}}", size::joined(record.fields.iter().map(member), ",")?)
         }
         other => quoted(&text::shown(other, of, zone))?,
     })

@@ -3,7 +3,7 @@
 use savanna_tenants_catalog::Catalog;
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    types::{Clock, Element, Span, Type},
+    types::{Clock, Element, Ranged, Span, Type},
 };
 use sqlparser::ast::{ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, TimezoneInfo};
 
@@ -43,6 +43,10 @@ pub(crate) fn type_of(ast: &DataType, catalog: &Catalog) -> Result<Type> {
             precision.map(digits),
         ),
         DataType::Uuid => Type::Uuid,
+        DataType::Bit(length) => Type::Bit(Some(bits(length.unwrap_or(1), "bit")?)),
+        DataType::BitVarying(length) | DataType::VarBit(length) => {
+            Type::Varbit(length.map(|length| bits(length, "varbit")).transpose()?)
+        }
         DataType::Bytea => Type::Bytea,
         DataType::JSON => Type::Json,
         DataType::JSONB => Type::Jsonb,
@@ -83,6 +87,12 @@ fn named(name: &str) -> Option<Type> {
         "varchar" => Type::Varchar(None),
         "bytea" => Type::Bytea,
         "uuid" => Type::Uuid,
+        "inet" => Type::Inet,
+        "cidr" => Type::Cidr,
+        "macaddr" => Type::Macaddr,
+        "macaddr8" => Type::Macaddr8,
+        "bit" => Type::Bit(None),
+        "varbit" => Type::Varbit(None),
         "date" => Type::Date,
         "time" => Type::Time,
         "timestamp" => Type::Timestamp,
@@ -91,29 +101,25 @@ fn named(name: &str) -> Option<Type> {
         "json" => Type::Json,
         "jsonpath" => Type::Jsonpath,
         "jsonb" => Type::Jsonb,
-        _ => return None,
+        other => return Ranged::of_name(other).map(Type::Range),
     })
 }
 
 /// Types of PostgreSQL that there are not here.
-const NOT_HERE: [&str; 35] = [
+const NOT_HERE: [&str; 28] = [
     "aclitem",
-    "bit",
     "box",
-    "cidr",
     "circle",
-    "daterange",
     "datemultirange",
+    "int4multirange",
+    "int8multirange",
+    "nummultirange",
+    "tsmultirange",
+    "tstzmultirange",
     "hstore",
-    "inet",
-    "int4range",
-    "int8range",
     "line",
     "lseg",
-    "macaddr",
-    "macaddr8",
     "money",
-    "numrange",
     "path",
     "pg_lsn",
     "point",
@@ -124,10 +130,7 @@ const NOT_HERE: [&str; 35] = [
     "tid",
     "timetz",
     "tsquery",
-    "tsrange",
-    "tstzrange",
     "tsvector",
-    "varbit",
     "xid",
     "xml",
     "citext",
@@ -177,5 +180,18 @@ fn characters(length: &CharacterLength) -> Result<u32> {
             let message = format!("length of a character type must be between 1 and 10485760, not {other}");
             Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message))
         }
+    }
+}
+
+/// How many bits a type has that PostgreSQL calls so.
+fn bits(length: u64, name: &str) -> Result<u32> {
+    const BITS_MAX: u64 = 83_886_080;
+    let (bound, wrong) = match length {
+        0 => ("at least 1", true),
+        length => ("at most 83886080", length > BITS_MAX),
+    };
+    match wrong {
+        true => Err(SqlError::new(state::INVALID_PARAMETER_VALUE, format!("length for type {name} must be {bound}"))),
+        false => Ok(length as u32),
     }
 }

@@ -2,6 +2,7 @@
 
 mod join;
 mod record;
+mod scalar;
 
 use std::{ops::Range, sync::Arc};
 
@@ -14,7 +15,10 @@ use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, Join, JoinOperator, Tab
 
 use crate::{
     bind::{Binder, argument::in_order},
-    expression::{Expr, set_function::ResolvedSet},
+    expression::{
+        Expr, aggregate,
+        set_function::{self, ResolvedSet},
+    },
     modify::columns_of,
     parse::{
         self,
@@ -344,6 +348,14 @@ impl Planner<'_> {
                     }
                     return self.derived(from, (&query, true), &alias, computed);
                 }
+                if !set_function::is_name(&function) {
+                    if *with_ordinality {
+                        return Err(SqlError::unsupported(format_args!("WITH ORDINALITY of {function}")));
+                    }
+                    self.check_arguments(&function, &args, &from.scope)?;
+                    let (query, alias) = scalar::query_of(name, &function, &args, alias.as_ref())?;
+                    return self.derived(from, (&query, true), &alias, computed);
+                }
                 let name = alias.as_ref().map_or_else(|| function.clone(), |alias| name_of(&alias.name));
                 let query = self.table_function((&function, &args), *with_ordinality, &name, &from.scope)?;
                 let single = if let [column] = query.columns.as_slice() { Some(column.clone()) } else { None };
@@ -396,6 +408,17 @@ impl Planner<'_> {
             Some(ast::Statement::Query(query)) => self.query(&query, scope).map(Some),
             _ => Err(SqlError::internal("what is read of a sequence is no query")),
         }
+    }
+
+    /// Refuses aggregates, which have no rows here.
+    fn check_arguments(&mut self, function: &str, arguments: &[&ast::Expr], scope: &Scope<'_>) -> Result<()> {
+        if aggregate::is_name(function) {
+            let message = "aggregate functions are not allowed in functions in FROM";
+            return Err(SqlError::new(state::GROUPING_ERROR, message));
+        }
+        let scope = Scope::inside(scope);
+        let mut binder = Binder::plain(&scope, self, "functions in FROM");
+        arguments.iter().try_for_each(|argument| binder.expr(argument).map(drop))
     }
 
     /// A function that returns rows, as a table of this name.

@@ -10,6 +10,7 @@ use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::ast;
 
 use crate::{
+    define::table_as::refuse_rows,
     modify::written::{name_columns, query_of},
     parse::{
         name::{name_of, relation_name},
@@ -192,6 +193,7 @@ impl Planner<'_> {
         let reads = self.views.made.take().unwrap_or_default();
         let query = query?;
         self.no_parameters(before)?;
+        refuse_rows(&query.columns)?;
         let mut columns: Vec<_> = query.columns.into_iter().map(|column| (column.name, column.of)).collect();
         if ast.columns.len() > columns.len() {
             let message = "CREATE VIEW specifies more column names than columns";

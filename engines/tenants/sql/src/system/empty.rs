@@ -253,18 +253,6 @@ pub(super) const TABLES: &[SystemTable] = &[
     ),
     empty("pg_publication_namespace", &[("oid", N), ("pnpubid", N), ("pnnspid", N)]),
     empty("pg_publication_rel", &[("oid", N), ("prpubid", N), ("prrelid", N), ("prqual", T), ("prattrs", PLACES)]),
-    empty(
-        "pg_range",
-        &[
-            ("rngtypid", N),
-            ("rngsubtype", N),
-            ("rngmultitypid", N),
-            ("rngcollation", N),
-            ("rngsubopc", N),
-            ("rngcanonical", T),
-            ("rngsubdiff", T),
-        ],
-    ),
     empty("pg_rules", &[("schemaname", T), ("tablename", T), ("rulename", T), ("definition", T)]),
     empty("pg_seclabel", &[("objoid", N), ("classoid", N), ("objsubid", I), ("provider", T), ("label", T)]),
     empty(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use savanna_tenants_catalog::{Catalog, PUBLIC};
 use savanna_tenants_values::{
     enumeration::Enumeration,
-    types::{Type, array_oid},
+    types::{Ranged, Type, array_oid},
     value::Value,
 };
 
@@ -23,9 +23,13 @@ const TYPES: &[(u32, &str, i64, &str)] = &[
     (25, "text", -1, "S"),
     (26, "oid", 4, "N"),
     (114, "json", -1, "U"),
+    (650, "cidr", -1, "I"),
     (700, "float4", 4, "N"),
     (701, "float8", 8, "N"),
     (705, "unknown", -2, "X"),
+    (774, "macaddr8", 8, "U"),
+    (829, "macaddr", 6, "U"),
+    (869, "inet", -1, "I"),
     (1042, "bpchar", -1, "S"),
     (1043, "varchar", -1, "S"),
     (1082, "date", 4, "D"),
@@ -33,10 +37,19 @@ const TYPES: &[(u32, &str, i64, &str)] = &[
     (1114, "timestamp", 8, "D"),
     (1184, "timestamptz", 8, "D"),
     (1186, "interval", 16, "T"),
+    (1560, "bit", -1, "V"),
+    (1562, "varbit", -1, "V"),
     (1700, "numeric", -1, "N"),
     (2205, "regclass", 4, "N"),
+    (2249, "record", -1, "P"),
     (2950, "uuid", 16, "U"),
     (3802, "jsonb", -1, "U"),
+    (3904, "int4range", -1, "R"),
+    (3906, "numrange", -1, "R"),
+    (3908, "tsrange", -1, "R"),
+    (3910, "tstzrange", -1, "R"),
+    (3912, "daterange", -1, "R"),
+    (3926, "int8range", -1, "R"),
     (4072, "jsonpath", -1, "U"),
 ];
 
@@ -150,6 +163,26 @@ pub(super) const TABLES: &[SystemTable] = &[
         rows: None,
     },
     SystemTable {
+        name: "pg_range",
+        columns: &[
+            ("rngtypid", N),
+            ("rngsubtype", N),
+            ("rngmultitypid", N),
+            ("rngcollation", N),
+            ("rngsubopc", N),
+            ("rngcanonical", T),
+            ("rngsubdiff", T),
+        ],
+        rows: Some(|_| {
+            let range = |of: Ranged| {
+                let canonical = if of.is_discrete() { format!("{}_canonical", of.name()) } else { "-".to_owned() };
+                let bound = of.element().oid();
+                row![of.oid(), bound, 0_u32, 0_u32, 0_u32, canonical, format!("{}_subdiff", of.name())]
+            };
+            Ranged::ALL.map(range).into()
+        }),
+    },
+    SystemTable {
         name: "pg_enum",
         columns: &[("oid", N), ("enumtypid", N), ("enumsortorder", R), ("enumlabel", T)],
         rows: Some(labels),
@@ -196,14 +229,14 @@ impl Row<'_> {
             _ => 0,
         };
         let storage = match (name, size) {
-            ("numeric", _) => "m",
+            ("numeric" | "inet" | "cidr", _) => "m",
             (_, -1) => "x",
             _ => "p",
         };
         let alignment = match size {
             1 | 64 | -2 => "c",
             2 => "s",
-            8 => "d",
+            8 if name != "macaddr8" => "d",
             16 if name == "uuid" => "c",
             16 => "d",
             _ => "i",
@@ -269,7 +302,12 @@ fn types(catalog: &Catalog) -> Vec<Vec<Value>> {
     };
     for (oid, name, size, category) in TYPES {
         let array = array_oid(*oid).unwrap_or_default();
-        add((*oid, name, array), NAMESPACE_CATALOG, *size, ("b", category), name);
+        let (kind, functions) = match *category {
+            "R" => ("r", "range_"),
+            "P" => ("p", "record_"),
+            _ => ("b", *name),
+        };
+        add((*oid, name, array), NAMESPACE_CATALOG, *size, (kind, category), functions);
     }
     for of in catalog.enumerations() {
         add((of.id, &of.name, of.id + 1), NAMESPACE_PUBLIC, 4, ("e", "E"), "enum_");

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use crate::{
     error::{Result, SqlError, state},
     types::Type,
-    value::{Context, Interval, Value, array::Array, byte, datetime, numeric, text, zone::Zone},
+    value::{
+        Context, Interval, Value, array::Array, bits, byte, datetime, mac, network::Network, numeric, range::Range,
+        text, zone::Zone,
+    },
 };
 
 /// Appends a value's bytes in the binary format; NULL has none.
@@ -28,6 +31,7 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut Vec<u8>) {
             out.push(JSON_VERSION);
             out.extend(value.as_bytes());
         }
+        Value::Text(value) if of.is_bits() => bits::to_wire(value, out),
         Value::Text(_) => out.extend(text::shown(value, of, Zone::UTC).into_bytes()),
         Value::Date(days) => out.extend(days.to_be_bytes()),
         Value::Time(micros) | Value::Timestamp(micros) => out.extend(micros.to_be_bytes()),
@@ -38,6 +42,13 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut Vec<u8>) {
         }
         Value::Uuid(bytes) => out.extend(bytes),
         Value::Bytes(bytes) => out.extend(bytes),
+        Value::Record(record) => record.to_wire(out),
+        Value::Network(network) => network.to_wire(of, out),
+        Value::Range(range) => {
+            if let Type::Range(kind) = of {
+                range.to_wire(kind, out);
+            }
+        }
         Value::Json(value) => {
             out.push(JSON_VERSION);
             out.extend(value.text().into_bytes());
@@ -95,6 +106,15 @@ pub fn parse(bytes: &[u8], of: Type, context: Context<'_>) -> Result<Value> {
         }),
         Type::Uuid => fixed(bytes).map(Value::Uuid),
         Type::Bytea => Some(Value::Bytes(bytes.to_vec())),
+        Type::Macaddr => fixed::<6>(bytes).map(|bytes| Value::Bytes(bytes.to_vec())),
+        Type::Macaddr8 => mac::widened(bytes).map(|bytes| Value::Bytes(bytes.to_vec())),
+        Type::Range(kind) => Range::from_wire(bytes, kind, context)?.map(|range| Value::Range(Box::new(range))),
+        Type::Record => return Err(SqlError::unsupported("a row in the binary format")),
+        Type::Inet | Type::Cidr => Network::from_wire(bytes, of).map(Value::Network),
+        Type::Bit(_) | Type::Varbit(_) => {
+            let bits = bits::from_wire(bytes).ok_or_else(wrong)?;
+            return super::cast::fit(Value::Text(bits), of, false);
+        }
         Type::Numeric(_) => return super::cast::fit(numeric::value_from_wire(bytes)?, of, false),
         Type::Byte => fixed(bytes).map(|[code]| byte::of_byte(code)),
         Type::Text | Type::Varchar(_) | Type::Char(_) | Type::Unknown | Type::Json | Type::Enum(_) => {
@@ -162,6 +182,12 @@ mod tests {
             (Type::Json, "[ 1 ]"),
             (Type::Jsonb, "{\"a\": 1.50}"),
             (Type::Jsonpath, "$.\"a\"[last]"),
+            (Type::Inet, "2001:db8::1/64"),
+            (Type::Cidr, "10.0.0.0/8"),
+            (Type::Macaddr, "08:00:2b:01:02:03"),
+            (Type::Macaddr8, "08:00:2b:01:02:03:04:05"),
+            (Type::Bit(Some(3)), "011"),
+            (Type::Varbit(None), "0110101011"),
         ] {
             let mut bytes = Vec::new();
             write(&text::parse(shown, of, Context::NONE).unwrap(), of, &mut bytes);
@@ -171,7 +197,16 @@ mod tests {
 
     #[test]
     fn bytes_of_the_wrong_length_are_refused() {
-        for of in [Type::Int4, Type::Uuid, Type::Interval, Type::Numeric(None), Type::Bool] {
+        for of in [
+            Type::Int4,
+            Type::Uuid,
+            Type::Interval,
+            Type::Numeric(None),
+            Type::Bool,
+            Type::Inet,
+            Type::Macaddr,
+            Type::Varbit(None),
+        ] {
             assert_eq!(parse(&[1, 2, 3], of, Context::NONE).unwrap_err().state, state::INVALID_BINARY_REPRESENTATION);
         }
         assert_eq!(parse(&[0xff], Type::Text, Context::NONE).unwrap_err().state, state::CHARACTER_NOT_IN_REPERTOIRE);

@@ -7,7 +7,7 @@ use bigdecimal::{BigDecimal, FromPrimitive, ToPrimitive};
 use crate::{
     error::{Result, SqlError, state},
     types::{Clock, Type},
-    value::{Context, NonFinite, Value, byte, datetime, json::Json, numeric, text},
+    value::{Context, NonFinite, Value, bits, byte, datetime, json::Json, mac, numeric, text},
 };
 
 /// How readily one type becomes another.
@@ -50,6 +50,11 @@ pub fn ease(from: Type, to: Type) -> Option<Ease> {
         (Type::Json, Type::Jsonb) | (Type::Jsonb, Type::Json) => Assignment,
         (_, to) if to.is_text() => Assignment,
         (from, _) if from.is_text() => Explicit,
+        (Type::Inet, Type::Cidr) => Assignment,
+        (Type::Cidr, Type::Inet) => Implicit,
+        (Type::Macaddr, Type::Macaddr8) | (Type::Macaddr8, Type::Macaddr) => Implicit,
+        (Type::Bit(_), Type::Varbit(_)) | (Type::Varbit(_), Type::Bit(_)) => Implicit,
+        (Type::Int4 | Type::Int8, Type::Bit(_)) | (Type::Bit(_), Type::Int4 | Type::Int8) => Explicit,
         (Type::Jsonb, to) if to.is_number() || to == Type::Bool => Explicit,
         (Type::Bool, Type::Int4) | (Type::Int4, Type::Bool) => Explicit,
         _ => return None,
@@ -69,6 +74,12 @@ pub fn cast(value: Value, from: Type, to: Type, explicit: bool, context: Context
         (Value::Text(value), Type::Int4) if from == Type::Byte => Value::Int((byte::byte_of(&value) as i8).into()),
         (Value::Text(value), to) if from == Type::Byte && to.is_text() => Value::Text(byte::shown(&value).into_owned()),
         (Value::Text(value), to) if to.is_text() => Value::Text(value),
+        (Value::Text(bits), to) if from.is_bits() && to.is_bits() => Value::Text(bits),
+        (Value::Text(bits), Type::Int4) if from.is_bits() => Value::Int(bits::number(&bits, 32, to)?),
+        (Value::Text(bits), Type::Int8) if from.is_bits() => Value::Int(bits::number(&bits, 64, to)?),
+        (Value::Int(value), Type::Bit(length)) => {
+            Value::Text(bits::of_number(value, length.map_or(1, |length| length as usize))?)
+        }
         (Value::Json(value), Type::Json) => Value::Text(value.text()),
         (Value::Json(value), to) if !to.is_text() => return scalar(&value, to, context),
         (Value::Text(value), to) => return text::parse(&value, to, context),
@@ -76,6 +87,11 @@ pub fn cast(value: Value, from: Type, to: Type, explicit: bool, context: Context
             let element = |element: &Value| cast(element.clone(), from, to, explicit, context);
             return Ok(Value::Array(Arc::new(array.map(element)?)));
         }
+        (Value::Network(network), Type::Cidr) => Value::Network(network.network()),
+        (Value::Network(network), Type::Inet) => Value::Network(network),
+        (Value::Network(network), to) if to.is_text() => Value::Text(network.text(Type::Cidr)),
+        (Value::Bytes(bytes), Type::Macaddr) => mac::narrowed(&bytes)?,
+        (Value::Bytes(bytes), Type::Macaddr8) => Value::Bytes(mac::widened(&bytes).unwrap_or_default().to_vec()),
         (value, to) if to.is_text() => {
             // As PostgreSQL's own cast to text does.
             match value {
@@ -217,6 +233,7 @@ pub fn fit(value: Value, of: Type, explicit: bool) -> Result<Value> {
             }
             Ok(Value::Text(value))
         }
+        (Value::Text(bits), Type::Bit(_) | Type::Varbit(_)) => bits::fit(bits, of, explicit),
         (Value::Timestamp(micros), Type::Rounded(_, digits)) => Ok(Value::Timestamp(datetime::round(micros, digits))),
         (Value::Time(micros), Type::Rounded(_, digits)) => Ok(Value::Time(datetime::round(micros, digits))),
         (Value::Interval(interval), Type::Rounded(_, digits)) => {

@@ -40,7 +40,7 @@ pub fn checked(value: Value) -> Result<Value> {
     match &value {
         Value::Text(text) => check(text.len())?,
         Value::Bytes(bytes) => check(bytes.len())?,
-        Value::Array(_) => check_structure(value.bytes())?,
+        Value::Array(_) | Value::Record(_) => check_structure(value.bytes())?,
         Value::Json(json) => {
             check_structure(value.bytes())?;
             json.check_depth()?;

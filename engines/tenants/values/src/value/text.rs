@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use crate::{
     error::{Result, SqlError, state},
-    types::Type,
+    types::{Ranged, Type},
     value::{
         Context, Value,
         array::Array,
-        byte, datetime,
+        bits, byte, datetime,
         json::{self, Json},
+        mac,
+        network::Network,
         numeric,
+        range::Range,
         zone::Zone,
     },
 };
@@ -56,6 +59,20 @@ pub(crate) fn write(value: &Value, of: Type, zone: Zone, out: &mut String) {
             out.push_str(&shown.collect::<Vec<_>>().join(" "));
         }
         Value::Array(array) => array.write(of.element().unwrap_or(Type::Text), zone, out),
+        Value::Range(range) => {
+            let kind = if let Type::Range(kind) = of { kind } else { Ranged::Int8 };
+            range.write(kind, zone, out);
+        }
+        Value::Record(record) => record.write(zone, out),
+        Value::Network(network) => out.push_str(&network.text(of)),
+        Value::Bytes(bytes) if matches!(of, Type::Macaddr | Type::Macaddr8) => {
+            for (at, byte) in bytes.iter().enumerate() {
+                if at > 0 {
+                    out.push(':');
+                }
+                push_hex(*byte, out);
+            }
+        }
         Value::Bytes(bytes) => {
             out.push_str("\\x");
             for byte in bytes {
@@ -173,6 +190,11 @@ pub fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Value> {
             Some(digits) => parse_hex(digits)?,
             None => parse_escaped(text).ok_or_else(wrong)?,
         }),
+        Type::Range(kind) => Value::Range(Box::new(Range::parse(text, kind, context)?)),
+        Type::Record => return Err(SqlError::unsupported("a text of a row")),
+        Type::Inet | Type::Cidr => Value::Network(Network::parse(text, of)?),
+        Type::Macaddr | Type::Macaddr8 => mac::parse(text, of)?,
+        Type::Bit(_) | Type::Varbit(_) => super::cast::fit(Value::Text(bits::parse(text)?), of, false)?,
         Type::Json => {
             json::check(text)?;
             Value::Text(text.to_owned())
@@ -334,6 +356,12 @@ mod tests {
             (Type::Bytea, "\\x00ff"),
             (Type::Json, " { \"a\":1}"),
             (Type::Jsonb, "{\"a\": [1, null]}"),
+            (Type::Inet, "10.1.2.3/8"),
+            (Type::Cidr, "10.0.0.0/8"),
+            (Type::Macaddr, "08:00:2b:01:02:03"),
+            (Type::Macaddr8, "08:00:2b:01:02:03:04:05"),
+            (Type::Bit(Some(3)), "011"),
+            (Type::Varbit(Some(9)), "011"),
         ] {
             assert_eq!(shown(&parse(text, of, Context::NONE).unwrap(), of, Zone::UTC), text);
         }
