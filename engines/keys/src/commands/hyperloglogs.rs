@@ -23,6 +23,7 @@ pub fn pfadd(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outc
     let key = &args[1];
     let present = keys.peek_string(key)?.map(HyperLogLog::open).transpose()?;
     let is_changed = match present {
+        _ if keys.tells_registers(key) => add_with_replicas(keys, key, args.from(2).map(place))?,
         Some(sketch) if sketch.is_dense() => {
             let places = args.from(2).map(place);
             let mut raised: Vec<_> =
@@ -58,6 +59,26 @@ pub fn pfadd(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outc
     }
     reply.flag(is_changed);
     Ok(())
+}
+
+/// Raises registers of a key with replicas. Says whether there was none, or any of them was lower.
+fn add_with_replicas(
+    keys: &mut Keyspace,
+    key: &[u8],
+    places: impl Iterator<Item = (usize, u8)>,
+) -> Result<bool, CommandError> {
+    let present = keys.peek_string(key)?;
+    let mut sketch = present.map_or_else(|| Ok(HyperLogLog::default()), |bytes| HyperLogLog::open(bytes.to_vec()))?;
+    let mut is_changed = present.is_none();
+    let raised: Vec<_> = places.collect();
+    for (index, value) in &raised {
+        is_changed |= sketch.raise(*index, *value)?;
+    }
+    if is_changed || !raised.is_empty() {
+        keys.ask_for_log(raised.len().saturating_mul(CHANGE_BYTES))?;
+        keys.put_registers(key, sketch.into_bytes(), &raised)?;
+    }
+    Ok(is_changed)
 }
 
 /// What a change in the log takes beside the key and what was written, about.
@@ -139,13 +160,24 @@ pub fn pfmerge(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Ou
     if is_dense {
         merged.make_dense()?;
     }
-    for (index, value) in registers.into_iter().enumerate().filter(|(_, value)| *value > 0) {
-        merged.raise(index, value)?;
+    let raised: Vec<_> = registers.into_iter().enumerate().filter(|(_, value)| *value > 0).collect();
+    for (index, value) in &raised {
+        merged.raise(*index, *value)?;
     }
     merged.forget_count();
-    keys.set_string(&args[1], &merged.into_bytes(), Expiry::Keep);
+    write(keys, &args[1], merged, &raised)?;
     keys.note_event(EventClasses::STRING, "pfadd", &args[1]);
     reply.ok();
+    Ok(())
+}
+
+/// Writes one in the place of what is there, of which these registers may have been raised.
+fn write(keys: &mut Keyspace, key: &[u8], sketch: HyperLogLog<Vec<u8>>, raised: &[(usize, u8)]) -> Outcome {
+    if keys.tells_registers(key) {
+        keys.ask_for_log(raised.len().saturating_mul(CHANGE_BYTES))?;
+        return keys.put_registers(key, sketch.into_bytes(), raised);
+    }
+    keys.set_string(key, &sketch.into_bytes(), Expiry::Keep);
     Ok(())
 }
 
@@ -168,7 +200,7 @@ pub fn pfdebug(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Ou
                 (0..REGISTERS).for_each(|index| reply.integer(i64::from(sketch.register(index).unwrap_or(0))));
             }
             if is_other {
-                keys.set_string(&args[2], &sketch.into_bytes(), Expiry::Keep);
+                write(keys, &args[2], sketch, &[])?;
             }
         }
         _ => {

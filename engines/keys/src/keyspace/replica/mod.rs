@@ -35,6 +35,7 @@ pub use self::{content::Content, loan::LentReplica, reclaim::ABSENCE};
 use super::{Arrival, Entry, Keyspace, Value, log_whole};
 use crate::delta::{DeltaLog, Header};
 use crate::error::{CommandError, Outcome};
+use crate::hyperloglog::{HyperLogLog, REGISTERS};
 use crate::keyspace::Database;
 use crate::placement::{ActorId, KeyHash};
 
@@ -179,9 +180,15 @@ impl Replica {
 /// Of a tree's node, a change's number and a stamp, per element of a state.
 const ELEMENT: usize = 96;
 
-/// About how many bytes the state of a value takes. It has every element of the value once more, in a node of a tree and with who wrote it.
-fn state_bytes(value: &Value) -> usize {
-    value.heap_bytes() + value.element_count() * ELEMENT
+/// About how many bytes the state of a value takes. It has every element of the value once more, in a node of a tree and with who wrote it; of a
+/// HyperLogLog every register that was raised.
+fn state_bytes(value: &Value, parts: usize) -> usize {
+    value.heap_bytes() + value.element_count().max(parts) * ELEMENT
+}
+
+/// How many parts the state of a value is going to have at most, beside its elements.
+fn parts_max(value: &Value) -> usize {
+    value.as_string().and_then(|bytes| HyperLogLog::open(bytes).ok()).map_or(0, |_| REGISTERS)
 }
 
 impl Keyspace {
@@ -234,7 +241,8 @@ impl Keyspace {
     /// Counts again what a replica takes besides its ordinary value.
     fn weigh(&mut self, database: u8, key: &[u8]) {
         let Some(replica) = self.replicas.get(database, key) else { return };
-        let state = self.peek_in(database, key).map_or(0, |entry| state_bytes(&entry.value));
+        let parts = replica.state.as_ref().and_then(Incarnated::content).map_or(0, Content::part_count);
+        let state = self.peek_in(database, key).map_or(0, |entry| state_bytes(&entry.value, parts));
         let unsent = replica.unsent_bytes.min(state + ELEMENT);
         self.replicas.note_size(database, key, state + unsent);
     }
@@ -265,7 +273,8 @@ impl Keyspace {
     pub(crate) fn weigh_spread(&self, database: u8, key: &[u8]) -> (bool, usize) {
         let Some(entry) = self.peek_in(database, key) else { return (true, 0) };
         let is_fit = matches!(entry.value, Value::String(_) | Value::Buffer(_) | Value::Set(_) | Value::SortedSet(_));
-        let (actors, state) = (usize::from(self.placement.actors()), state_bytes(&entry.value));
+        let (actors, state) =
+            (usize::from(self.placement.actors()), state_bytes(&entry.value, parts_max(&entry.value)));
         (is_fit, actors * state + (actors - 1) * entry.byte_count())
     }
 
