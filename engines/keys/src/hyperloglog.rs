@@ -25,11 +25,12 @@ const INDEX_BITS: u32 = 14;
 /// How many registers there are.
 pub const REGISTERS: usize = 1 << INDEX_BITS;
 const REGISTER_BITS: usize = 6;
-const REGISTER_MAX: u8 = 0x3f;
+/// The largest number that a register can have, whatever led to it.
+pub const REGISTER_MAX: u8 = 0x3f;
 /// How long the dense form is.
 pub const DENSE_BYTES: usize = HEADER_BYTES + REGISTERS * REGISTER_BITS / 8;
-/// The highest value of a register.
-pub const VALUE_MAX: usize = u64::BITS as usize - INDEX_BITS as usize + 1;
+/// The highest value of a register that an element leads to.
+const VALUE_MAX: usize = u64::BITS as usize - INDEX_BITS as usize + 1;
 
 /// A sparse one that would be longer becomes dense, as with Redis' default of `hll-sparse-max-bytes`.
 const SPARSE_BYTES_MAX: usize = 3000;

@@ -75,7 +75,7 @@ fn add_with_replicas(
         is_changed |= sketch.raise(*index, *value)?;
     }
     if is_changed || !raised.is_empty() {
-        keys.ask_for_log(raised.len().saturating_mul(CHANGE_BYTES))?;
+        keys.ask_for_log(DENSE_BYTES + raised.len().saturating_mul(CHANGE_BYTES))?;
         keys.put_registers(key, sketch.into_bytes(), &raised)?;
     }
     Ok(is_changed)
@@ -145,37 +145,45 @@ pub fn pfcount(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Ou
 
 /// `PFMERGE destination [source ...]`
 pub fn pfmerge(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let mut merged = match keys.string(&args[1])? {
+        Some(bytes) => HyperLogLog::open(bytes.to_vec())?,
+        None => HyperLogLog::default(),
+    };
+    // Whether its runs are right.
+    merged.registers()?;
     let mut registers = [0; REGISTERS];
     let mut is_dense = false;
-    for key in args.from(1) {
+    for key in args.from(2) {
         if let Some(bytes) = keys.string(key)? {
             let sketch = HyperLogLog::open(bytes)?;
             is_dense |= sketch.is_dense();
             sketch.raise_all(&mut registers)?;
         }
     }
-    let mut merged = keys
-        .peek_string(&args[1])?
-        .map_or_else(|| Ok(HyperLogLog::default()), |bytes| HyperLogLog::open(bytes.to_vec()))?;
     if is_dense {
         merged.make_dense()?;
     }
-    let raised: Vec<_> = registers.into_iter().enumerate().filter(|(_, value)| *value > 0).collect();
-    for (index, value) in &raised {
-        merged.raise(*index, *value)?;
+    for (index, value) in raised(&registers) {
+        merged.raise(index, value)?;
     }
     merged.forget_count();
-    write(keys, &args[1], merged, &raised)?;
+    write(keys, &args[1], merged, &registers)?;
     keys.note_event(EventClasses::STRING, "pfadd", &args[1]);
     reply.ok();
     Ok(())
 }
 
-/// Writes one in the place of what is there, of which these registers may have been raised.
-fn write(keys: &mut Keyspace, key: &[u8], sketch: HyperLogLog<Vec<u8>>, raised: &[(usize, u8)]) -> Outcome {
+/// The registers to which anything led, with their values.
+fn raised(registers: &[u8; REGISTERS]) -> impl Iterator<Item = (usize, u8)> {
+    registers.iter().copied().enumerate().filter(|(_, value)| *value > 0)
+}
+
+/// Writes one in the place of what is there, of which registers may have been raised to these.
+fn write(keys: &mut Keyspace, key: &[u8], sketch: HyperLogLog<Vec<u8>>, registers: &[u8; REGISTERS]) -> Outcome {
     if keys.tells_registers(key) {
-        keys.ask_for_log(raised.len().saturating_mul(CHANGE_BYTES))?;
-        return keys.put_registers(key, sketch.into_bytes(), raised);
+        let raised: Vec<_> = raised(registers).collect();
+        keys.ask_for_log(DENSE_BYTES + raised.len() * CHANGE_BYTES)?;
+        return keys.put_registers(key, sketch.into_bytes(), &raised);
     }
     keys.set_string(key, &sketch.into_bytes(), Expiry::Keep);
     Ok(())
@@ -200,7 +208,7 @@ pub fn pfdebug(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Ou
                 (0..REGISTERS).for_each(|index| reply.integer(i64::from(sketch.register(index).unwrap_or(0))));
             }
             if is_other {
-                write(keys, &args[2], sketch, &[])?;
+                write(keys, &args[2], sketch, &[0; REGISTERS])?;
             }
         }
         _ => {

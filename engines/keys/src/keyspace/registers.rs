@@ -5,7 +5,7 @@ use savanna_lattice::Hlc;
 use super::{Database, Entry, Keyspace, Value};
 use crate::delta::{Header, Malformed, OpReader, REGISTERS_TAG};
 use crate::error::CommandError;
-use crate::hyperloglog::{REGISTERS, VALUE_MAX};
+use crate::hyperloglog::{REGISTER_MAX, REGISTERS};
 use crate::keyspace::events::EventClasses;
 use crate::placement::KeyHash;
 
@@ -23,9 +23,7 @@ pub(super) fn read_register(operations: &mut OpReader<'_>) -> Result<Option<Opti
     }
     let register = operations.number()?;
     match Register::try_from(register) {
-        Ok(register) if usize::from(register) < REGISTERS && usize::from(value) <= VALUE_MAX => {
-            Ok(Some(Some((register, value))))
-        }
+        Ok(register) if usize::from(register) < REGISTERS && value <= REGISTER_MAX => Ok(Some(Some((register, value)))),
         _ => Err(Malformed::new(format!("register {register} raised to {value}"))),
     }
 }
@@ -73,6 +71,10 @@ impl Keyspace {
             }
         };
         self.counters.changes += 1;
+        if base != Hlc::ZERO && raised.is_empty() {
+            // It has another form, of which the others need not know.
+            return Ok(());
+        }
         self.log.begin_operations(Header { database: self.selected, key, base, version }, REGISTERS_TAG);
         self.log.operation(|operations| {
             if base == Hlc::ZERO {

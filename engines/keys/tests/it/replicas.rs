@@ -710,7 +710,6 @@ fn what_is_added_to_replicas_of_a_hyperloglog_is_added_up() {
         world.request(client, &["PFADD", "sketch", &number.to_string()]).expect("here");
     }
     world.quiesce().expect("an end");
-    world.call(first, &["PFADD", "alone", "0"]);
     (0..3000).for_each(|number| {
         world.call(first, &["PFADD", "alone", &number.to_string()]);
     });
@@ -759,6 +758,47 @@ fn the_bytes_of_a_hyperloglog_that_are_written_are_read_at_each_replica() {
         assert_eq!(world.call(client, &["EXISTS", "sketch"]), "1");
         assert_eq!(world.call(client, &["PFCOUNT", "sketch"]), "0");
     }
+}
+
+#[test]
+fn a_hyperloglog_is_added_to_by_transactions_scripts_and_merges_of_other_keys() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut world, clients) = replicated(2, 1, &["sketch"]);
+    let (first, other) = at_first_and_other(&world, &clients, "sketch");
+    world.call(first, &["PFADD", "source", "a", "b"]);
+    world.call(first, &["PFDEBUG", "TODENSE", "source"]);
+    // A register that no element leads to: all of its bits.
+    world.call(first, &["SETRANGE", "source", "16", "\u{7f}"]);
+    for (number, client) in [first, other].into_iter().enumerate() {
+        let element = format!("of {number}");
+        world.call(client, &["MULTI"]);
+        world.call(client, &["PFADD", "sketch", &element]);
+        world.call(client, &["PFMERGE", "sketch", "source"]);
+        world.call(client, &["SET", &format!("other{number}"), "kept"]);
+        world.call(client, &["EXEC"]);
+        world.call(client, &["EVAL", "return redis.call('PFADD', KEYS[1], ARGV[1])", "1", "sketch", &element]);
+    }
+    let agreed = agreement(&mut world).expect("they are equal");
+    assert!(agreed["sketch"].contains("(0, 63)"), "{}", agreed["sketch"]);
+    let (mut after, clients) = restarted(&mut world, folder.path(), 1);
+    assert_eq!(agreement(&mut after).expect("they are equal"), agreed);
+    assert_eq!(after.call(clients[0], &["MGET", "other0", "other1"]), "[2] \"kept\" \"kept\"");
+}
+
+#[test]
+fn the_registers_of_a_hyperloglog_with_replicas_count_as_memory() {
+    let (mut world, clients) = replicated(2, 1, &["sketch"]);
+    let before = world.actor(0).keys().byte_count();
+    for number in 0..2000 {
+        world.call(clients[0], &["PFADD", "sketch", &number.to_string()]);
+    }
+    world.quiesce().expect("an end");
+    let more = world.actor(0).keys().byte_count() - before;
+    assert!((100_000..400_000).contains(&more), "{more}");
+    world.call(clients[0], &["DEL", "sketch"]);
+    world.quiesce().expect("an end");
+    let left = world.actor(0).keys().byte_count().saturating_sub(before);
+    assert!(left < 2_000, "{left}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bytes::Bytes;
 use crate::delta::{Malformed, OpReader, REGISTERS_TAG, STRING_TAG};
-use crate::hyperloglog::{self, HyperLogLog};
+use crate::hyperloglog::{HyperLogLog, REGISTER_MAX, REGISTERS};
 use crate::keyspace::entry::Value;
 use crate::keyspace::registers::{Register, read_register};
 use crate::keyspace::types::{Collection, Hash, List, OfField, Operation, Score, Set, SortedSet, Stream};
@@ -106,14 +106,11 @@ impl Content {
         }
     }
 
-    /// How many parts it keeps beside the ordinary value, each in a node of a tree.
+    /// How many parts it keeps, each in a node of a tree, that are no elements of the ordinary value.
     pub(super) fn part_count(&self) -> usize {
         match self {
-            Self::Hash(fields) => fields.len(),
-            Self::Set(members) => members.len(),
-            Self::SortedSet(members) => members.len(),
-            Self::HyperLogLog(sketch) => sketch.len(),
-            Self::String(_) | Self::Number { .. } | Self::List(_) | Self::Stream(_) => 1,
+            Self::HyperLogLog(sketch) => sketch.place_count(),
+            _ => 0,
         }
     }
 
@@ -263,27 +260,36 @@ impl Content {
                 true
             }
             (Self::HyperLogLog(sketch), value, Self::HyperLogLog(changed)) => {
-                let (Some(mut named), Some(bytes)) = (changed.named(), value.as_buffer()) else { return false };
-                let Ok(mut shown) = HyperLogLog::open(std::mem::take(bytes)) else { return false };
-                let is_whole = named.all(|register| {
-                    register.is_some_and(|register| {
-                        raised_to(sketch, register)
-                            .is_some_and(|value| shown.raise(usize::from(register), value).is_ok())
-                    })
-                });
-                *bytes = shown.into_bytes();
-                is_whole
+                let bytes = value.as_string().map(<[u8]>::to_vec);
+                let (Some(named), Some(Ok(mut shown))) = (changed.named(), bytes.map(HyperLogLog::open)) else {
+                    return false;
+                };
+                let raise = |register: &Option<Register>| {
+                    let register = (*register)?;
+                    shown.raise(usize::from(register), raised_to(sketch, register)?).ok()
+                };
+                if !named.map(raise).all(|raised| raised.is_some()) {
+                    return false;
+                }
+                match value.as_buffer() {
+                    Some(bytes) => *bytes = shown.into_bytes(),
+                    None => return false,
+                }
+                true
             }
             _ => false,
         }
     }
 }
 
-/// What a register was raised to.
+/// What a register was raised to, if there is one of this number.
 fn raised_to(sketch: &OrMap<Option<Register>, Sketched>, register: Register) -> Option<u8> {
+    if usize::from(register) >= REGISTERS {
+        return None;
+    }
     let place = Some(register);
     let values = sketch.get(&place).filter_map(|part| match part {
-        Sketched::Value(value) => Some(*value),
+        Sketched::Value(value) => Some((*value).min(REGISTER_MAX)),
         Sketched::Whole(_) => None,
     });
     values.max()
@@ -303,7 +309,7 @@ fn sketched(sketch: &OrMap<Option<Register>, Sketched>) -> Option<Bytes> {
         ([whole], 1) => return Some((*whole).clone()),
         _ => {}
     }
-    let mut registers = [0; hyperloglog::REGISTERS];
+    let mut registers = [0; REGISTERS];
     let mut is_dense = false;
     for whole in begun.into_iter().filter_map(|bytes| HyperLogLog::open(&**bytes).ok()) {
         is_dense |= whole.is_dense();
@@ -311,8 +317,10 @@ fn sketched(sketch: &OrMap<Option<Register>, Sketched>) -> Option<Bytes> {
         let _ = whole.raise_all(&mut registers);
     }
     for register in sketch.keys().flatten() {
-        let Some(place) = registers.get_mut(usize::from(*register)) else { continue };
-        *place = raised_to(sketch, *register).map_or(*place, |value| value.max(*place));
+        if let Some(value) = raised_to(sketch, *register) {
+            let place = &mut registers[usize::from(*register)];
+            *place = value.max(*place);
+        }
     }
     Some(HyperLogLog::of_registers(&registers, is_dense).bytes().into())
 }

@@ -35,7 +35,6 @@ pub use self::{content::Content, loan::LentReplica, reclaim::ABSENCE};
 use super::{Arrival, Entry, Keyspace, Value, log_whole};
 use crate::delta::{DeltaLog, Header};
 use crate::error::{CommandError, Outcome};
-use crate::hyperloglog::{HyperLogLog, REGISTERS};
 use crate::keyspace::Database;
 use crate::placement::{ActorId, KeyHash};
 
@@ -186,11 +185,6 @@ fn state_bytes(value: &Value, parts: usize) -> usize {
     value.heap_bytes() + value.element_count().max(parts) * ELEMENT
 }
 
-/// How many parts the state of a value is going to have at most, beside its elements.
-fn parts_max(value: &Value) -> usize {
-    value.as_string().and_then(|bytes| HyperLogLog::open(bytes).ok()).map_or(0, |_| REGISTERS)
-}
-
 impl Keyspace {
     /// Whether requests for a key of another actor can be answered here.
     #[must_use]
@@ -273,8 +267,7 @@ impl Keyspace {
     pub(crate) fn weigh_spread(&self, database: u8, key: &[u8]) -> (bool, usize) {
         let Some(entry) = self.peek_in(database, key) else { return (true, 0) };
         let is_fit = matches!(entry.value, Value::String(_) | Value::Buffer(_) | Value::Set(_) | Value::SortedSet(_));
-        let (actors, state) =
-            (usize::from(self.placement.actors()), state_bytes(&entry.value, parts_max(&entry.value)));
+        let (actors, state) = (usize::from(self.placement.actors()), state_bytes(&entry.value, 0));
         (is_fit, actors * state + (actors - 1) * entry.byte_count())
     }
 

@@ -54,7 +54,7 @@ impl Keyspace {
             }
             // Changed in parts, but merged as a whole.
             Body::Operations { tag: STRING_TAG | List::TAG | Stream::TAG, .. } => Some(restated(entry, stamp)?),
-            // What lives is no HyperLogLog to the replicas: its bytes are damaged.
+            // What lives is no HyperLogLog to the replicas: its bytes are damaged, or an earlier build told of them.
             Body::Operations { tag: REGISTERS_TAG, .. }
                 if header.base != Hlc::ZERO && !replica.lives_as(REGISTERS_TAG, now) =>
             {
