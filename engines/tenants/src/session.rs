@@ -251,6 +251,11 @@ impl Session {
         self.asks_elsewhere
     }
 
+    /// Whether its wait, if it waits, is for other sessions, or the storage.
+    pub(crate) fn waits_for_others(&self) -> bool {
+        !self.gives_way && !self.asks_elsewhere && self.facts.sleep.get().wanted.is_none()
+    }
+
     pub(crate) fn status(&self) -> Status {
         match &self.txn {
             Some(txn) if txn.failed => Status::Failed,

@@ -16,6 +16,7 @@ pub mod reference;
 mod role;
 mod rows;
 mod set;
+mod sleep;
 mod sorted;
 mod subquery;
 mod window;
@@ -66,6 +67,8 @@ pub struct Run<'a> {
     /// Tables whose definition was read.
     seen: RefCell<Vec<u32>>,
     waits: Cell<bool>,
+    /// How often it came to where it sleeps.
+    sleeps: Cell<usize>,
     /// How often the steps of the plan ran, if somebody wants to know.
     pub(crate) counts: Option<Counts>,
     /// Rows that it may still work on; any number if nobody waits for the thread.
@@ -99,6 +102,7 @@ impl<'a> Run<'a> {
             working: RefCell::default(),
             seen: RefCell::default(),
             waits: Cell::new(false),
+            sleeps: Cell::new(0),
             counts: None,
             patience: Cell::new(None),
             may_give_way: false,

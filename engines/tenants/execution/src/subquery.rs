@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::HashSet, ops::ControlFlow, rc::Rc, sync::Arc
 use savanna_tenants_catalog::Sequence;
 use savanna_tenants_sql::{
     expression::{Comparison, Env, Expr, Queries, rows::fingerprint},
-    function::AdvisoryFunction,
+    function::{AdvisoryFunction, SleepFunction},
     plan::query::{Subquery, Test},
 };
 use savanna_tenants_values::{
@@ -41,6 +41,10 @@ impl Queries for Run<'_> {
     fn lock(&self, function: AdvisoryFunction, numbers: &[Cow<'_, Value>]) -> Result<Value> {
         let numbers: Vec<&Value> = numbers.iter().map(|number| &**number).collect();
         self.advisory(function, &numbers)
+    }
+
+    fn sleep(&self, argument: &Value) -> Result<Value> {
+        self.sleep_for(SleepFunction::time(argument, self.facts.statement_began))
     }
 
     fn answer(&self, subquery: &Subquery, env: Env<'_>) -> Result<Value> {

@@ -30,7 +30,7 @@ use crate::{
         list::List,
         sequence::Given,
     },
-    function::{self, AdvisoryFunction, Configured, Function, Paths, Patterns},
+    function::{self, AdvisoryFunction, Configured, Function, Paths, Patterns, Sleep},
     interrupt::Interrupts,
     plan::query::{Query, Subquery},
     settings::Settings,
@@ -167,6 +167,7 @@ pub struct Facts {
     /// What the session was given of them.
     pub given: std::cell::RefCell<Given>,
     pub advisory: std::cell::RefCell<Advisory>,
+    pub sleep: std::cell::Cell<Sleep>,
     /// The tables and sequences that the statement sees.
     pub catalog: Arc<Catalog>,
 }
@@ -211,6 +212,9 @@ pub trait Queries {
 
     /// Takes advisory locks or gives them back.
     fn lock(&self, function: AdvisoryFunction, numbers: &[Cow<'_, Value>]) -> Result<Value>;
+
+    /// Sleeps if the statement has not yet.
+    fn sleep(&self, argument: &Value) -> Result<Value>;
 
     /// The number that a sequence goes on with.
     fn next_number(&self, sequence: &Sequence) -> Result<i128>;
@@ -418,6 +422,10 @@ impl Expr {
                 env.goes_on_with(&held)?;
                 match (function, env.queries) {
                     (Function::Advisory(function), Some(queries)) => Cow::Owned(queries.lock(*function, &arguments)?),
+                    (Function::Sleep(_), Some(queries)) => match arguments.as_slice() {
+                        [time] if !time.is_null() => Cow::Owned(queries.sleep(time)?),
+                        _ => NULL,
+                    },
                     (Function::NextNumber, Some(queries)) => {
                         let sequence = sequence::find(&arguments[0], &env.facts.catalog)?;
                         Cow::Owned(Value::Numeric(queries.next_number(&sequence)?.into()))

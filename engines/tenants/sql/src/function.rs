@@ -18,6 +18,7 @@ mod number;
 mod number_template;
 mod pattern;
 mod setting;
+mod sleep;
 mod template;
 mod text;
 pub(crate) mod variadic;
@@ -48,6 +49,7 @@ pub(crate) use number::NumberFunction;
 pub(crate) use number_template::NumberTemplateFunction;
 pub(crate) use pattern::{PatternFunction, Patterns, global, groups, split};
 pub use setting::{Configured, SettingFunction};
+pub use sleep::{Sleep, SleepFunction};
 pub(crate) use template::TemplateFunction;
 pub(crate) use text::TextFunction;
 pub use variadic::VariadicFunction;
@@ -92,6 +94,7 @@ pub enum Function {
     SerialSequence,
     Setting(SettingFunction),
     SetVal,
+    Sleep(SleepFunction),
     Template(TemplateFunction),
     Text(TextFunction),
     Uuid,
@@ -136,6 +139,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
             let pattern = || pattern::resolve(name, arguments).map(|(f, wanted, of)| (F::Pattern(f), wanted, of));
             let bytes = || bytes::resolve(name, arguments).map(|(f, wanted, of)| (F::Bytes(f), wanted, of));
             let setting = || setting::resolve(name, arguments).map(|(f, wanted, of)| (F::Setting(f), wanted, of));
+            let sleep = || sleep::resolve(name, arguments).map(|(f, wanted, of)| (F::Sleep(f), wanted, of));
             let number_template =
                 || number_template::resolve(name, arguments).map(|(f, wanted, of)| (F::NumberTemplate(f), wanted, of));
             let template = || template::resolve(name, arguments).map(|(f, wanted, of)| (F::Template(f), wanted, of));
@@ -151,7 +155,8 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
                 .or_else(setting)
                 .or_else(bytes)
                 .or_else(backend)
-                .or_else(advisory);
+                .or_else(advisory)
+                .or_else(sleep);
         }
     })
 }
@@ -198,6 +203,7 @@ impl Function {
                     | Self::SerialSequence
                     | Self::Setting(_)
                     | Self::SetVal
+                    | Self::Sleep(_)
             ),
         }
     }
@@ -218,6 +224,7 @@ impl Function {
                 | Self::Random
                 | Self::Setting(SettingFunction::Set)
                 | Self::SetVal
+                | Self::Sleep(_)
                 | Self::Uuid
         )
     }

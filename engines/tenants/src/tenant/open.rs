@@ -243,10 +243,11 @@ impl Tenant {
         (all > OPEN_BYTES_MAX).then_some(Bound::Size)
     }
 
-    /// Takes back the statement of a session that waits for a lock or the storage, or gives way, as if it had not begun, or the `whole` transaction that the client did not begin; the client
+    /// Takes back the statement of a session that waits for a lock or the storage, sleeps or gives way, as if it had not begun, or the `whole` transaction that the client did not begin; the client
     /// asks for it again. Whether it could be.
     pub fn take_back(&mut self, id: SessionId, whole: bool) -> bool {
-        if !self.waits_for_lock(id) && !self.gives_way(id) && !self.waits_for_blocks(id) {
+        let sleeps = self.sleeps(id).is_some();
+        if !self.waits_for_lock(id) && !self.gives_way(id) && !self.waits_for_blocks(id) && !sleeps {
             return false;
         }
         let Some(session) = self.sessions.get_mut(&id) else { return false };
@@ -261,6 +262,7 @@ impl Tenant {
         (session.simple, session.waits, session.aside, session.interrupted) = (None, false, false, None);
         session.gives_way = false;
         session.facts.advisory.get_mut().begin();
+        session.facts.sleep.take();
         session.reading = savanna_tenants_store::Reading::default();
         if let Some(txn) = session.txn.as_mut() {
             let (id, is_read_committed) = (txn.id, txn.isolation == Isolation::ReadCommitted);

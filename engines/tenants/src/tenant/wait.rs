@@ -1,6 +1,6 @@
 //! Sessions that wait, and how their waits end.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use savanna_tenants_sql::{
     backends::Backend,
@@ -28,7 +28,7 @@ impl Tenant {
     /// Whether a session waits for a lock, and not for the storage.
     #[must_use]
     pub fn waits_for_lock(&self, id: SessionId) -> bool {
-        self.sessions.get(&id).is_some_and(|session| session.waits && !session.gives_way && !session.asks_elsewhere)
+        self.sessions.get(&id).is_some_and(|session| session.waits && session.waits_for_others())
             && !self.waits_for_blocks(id)
     }
 
@@ -58,6 +58,22 @@ impl Tenant {
         }
     }
 
+    /// For how long a session's statement sleeps, if it does. Ask for it again when it [has slept](Self::has_slept).
+    #[must_use]
+    pub fn sleeps(&self, id: SessionId) -> Option<Duration> {
+        self.sessions.get(&id).and_then(|session| session.facts.sleep.get().wanted)
+    }
+
+    /// A session's statement has slept.
+    pub fn has_slept(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(&id)
+            && let sleep = session.facts.sleep.get_mut()
+            && sleep.wanted.take().is_some()
+        {
+            sleep.slept += 1;
+        }
+    }
+
     /// A session's statement runs where it is in nobody's way, and need not give way.
     pub fn runs_aside(&mut self, id: SessionId) {
         if let Some(session) = self.sessions.get_mut(&id) {
@@ -78,7 +94,7 @@ impl Tenant {
             && session.facts.interrupts.reason().is_some()
             && let Some(txn) = &session.txn
             // Who does not wait any more is woken already.
-            && (self.database.cancel_wait(txn.id).is_ok() || self.give_up_fetch(id))
+            && (self.database.cancel_wait(txn.id).is_ok() || self.give_up_fetch(id) || self.sleeps(id).is_some())
         {
             self.woken.push(id);
         }
@@ -99,8 +115,7 @@ impl Tenant {
                 if let Some(session) = self.sessions.get_mut(&id) {
                     session.waits = true;
                     if let Some(txn) = &session.txn
-                        && !session.gives_way
-                        && !session.asks_elsewhere
+                        && session.waits_for_others()
                         && !self.fetches.iter().any(|fetch| fetch.is_for(id))
                     {
                         self.waiting.insert(txn.id, id);
@@ -112,6 +127,7 @@ impl Tenant {
                     session.waits = false;
                     session.aside = false;
                     session.facts.elsewhere = None;
+                    session.facts.sleep.take();
                     session.facts.interrupts.end();
                 }
                 self.forget_place(id);
@@ -119,6 +135,7 @@ impl Tenant {
             Err(_) => {
                 if let Some(session) = self.sessions.get_mut(&id) {
                     (session.facts.elsewhere, session.asks_elsewhere) = (None, false);
+                    session.facts.sleep.take();
                 }
                 self.forget_place(id);
                 self.fail(id);

@@ -26,6 +26,7 @@ mod recovery;
 mod references;
 mod refused;
 mod serializability;
+mod sleeps;
 mod snapshots;
 mod statements;
 mod stored_expressions;

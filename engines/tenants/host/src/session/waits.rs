@@ -1,4 +1,4 @@
-//! How a session waits: for a lock, for the storage, and for what becomes of its tenant. When that moves, what waits or runs may be taken back: it has done nothing, and is
+//! How a session waits: for a lock, for the storage, for a time, and for what becomes of its tenant. When that moves, what waits or runs may be taken back: it has done nothing, and is
 //! asked for again at the next node.
 
 use std::time::Duration;
@@ -24,10 +24,17 @@ pub enum Waiting {
 }
 
 impl Session {
-    /// Waits until the session is woken, which it also is when it has waited for a lock for too long.
+    /// Waits until the session is woken, which it also is when it has slept, or has waited for a lock for too long.
     pub(super) async fn wait(&mut self, peer: &mut impl Peer) -> Served<()> {
         let session = self.id;
         self.slot.activity.waited();
+        if let Some(time) = self.slot.with(|tenant| tenant.sleeps(session)).await {
+            let Ok(woken) = tokio::time::timeout(time, self.until_woken(peer)).await else {
+                self.tenant(peer, |tenant| tenant.has_slept(session)).await;
+                return Ok(());
+            };
+            return woken;
+        }
         if self.timeouts.lock > 0 && self.slot.with(|tenant| tenant.waits_for_lock(session)).await {
             let time = Duration::from_millis(self.timeouts.lock.into());
             match tokio::time::timeout(time, self.until_woken(peer)).await {

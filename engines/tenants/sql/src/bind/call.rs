@@ -238,8 +238,9 @@ impl Binder<'_, '_> {
             return Err(no_function(self.planner.catalog, name, &types));
         };
         self.planner.asks_for_backends |= function.asks_for_backends();
-        if let (Function::Advisory(_), Some(place)) = (function, self.closed) {
-            return Err(SqlError::unsupported(format_args!("an advisory lock in {place}")));
+        if let (Function::Advisory(_) | Function::Sleep(_), Some(place)) = (function, self.closed) {
+            let what = if matches!(function, Function::Sleep(_)) { "sleep" } else { "an advisory lock" };
+            return Err(SqlError::unsupported(format_args!("{what} in {place}")));
         }
         let arguments = arguments.into_iter().zip(wanted);
         let arguments = arguments.map(|(argument, of)| self.convert(argument, of, false)).collect::<Result<_>>()?;
