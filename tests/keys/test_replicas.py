@@ -33,6 +33,7 @@ CHANGES = {
     "hash": (["HSET", "{}", "field", "new"], ["HGET", "{}", "field"], b"new"),
     "sorted set": (["ZADD", "{}", "7", "new"], ["ZSCORE", "{}", "new"], b"7"),
     "number": (["INCRBY", "{}", "5"], ["GET", "{}"], b"5"),
+    "hyperloglog": (["PFADD", "{}", "new"], ["PFCOUNT", "{}"], 1),
     "deletion": (["DEL", "{}"], ["EXISTS", "{}"], 0),
     "expiry": (["EXPIRE", "{}", "1000"], ["TTL", "{}"], 1000),
 }

@@ -29,6 +29,9 @@ use crate::changed::{ChangedKeys, Changes};
 
 /// The type tag of strings; collections have [`Collection::TAG`](crate::keyspace::Collection::TAG).
 pub const STRING_TAG: u8 = 1;
+/// That of operations on the registers of a HyperLogLog, which is a string. They are of keys with replicas, whose state takes them: the log
+/// never has any.
+pub const REGISTERS_TAG: u8 = 8;
 
 /// Bytes that are no delta.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -25,10 +25,11 @@ const INDEX_BITS: u32 = 14;
 /// How many registers there are.
 pub const REGISTERS: usize = 1 << INDEX_BITS;
 const REGISTER_BITS: usize = 6;
-const REGISTER_MAX: u8 = 0x3f;
+/// The largest number that a register can have, whatever led to it.
+pub const REGISTER_MAX: u8 = 0x3f;
 /// How long the dense form is.
 pub const DENSE_BYTES: usize = HEADER_BYTES + REGISTERS * REGISTER_BITS / 8;
-/// The highest value of a register.
+/// The highest value of a register that an element leads to.
 const VALUE_MAX: usize = u64::BITS as usize - INDEX_BITS as usize + 1;
 
 /// A sparse one that would be longer becomes dense, as with Redis' default of `hll-sparse-max-bytes`.
@@ -262,6 +263,15 @@ impl<B: AsRef<[u8]>> HyperLogLog<B> {
         Found::find(self.body(), index).map(|found| found.run.value)
     }
 
+    /// All registers.
+    ///
+    /// # Errors
+    /// [`Malformed::Registers`].
+    pub fn registers(&self) -> Result<[u8; REGISTERS], Malformed> {
+        let mut registers = [0; REGISTERS];
+        self.raise_all(&mut registers).map(|()| registers)
+    }
+
     /// Takes into `registers` what is higher here.
     ///
     /// # Errors
@@ -332,15 +342,35 @@ impl HyperLogLog<Vec<u8>> {
         if self.is_dense() {
             return Ok(false);
         }
-        let mut registers = [0; REGISTERS];
-        self.raise_all(&mut registers)?;
+        let registers = self.registers()?;
+        self.write_dense(&registers);
+        Ok(true)
+    }
+
+    fn write_dense(&mut self, registers: &[u8; REGISTERS]) {
         self.0.truncate(HEADER_BYTES);
         self.0.resize(DENSE_BYTES, 0);
         self.0[ENCODING_AT] = DENSE;
-        for (index, value) in registers.into_iter().enumerate() {
-            raise_dense(&mut self.0, index, value);
+        for (index, value) in registers.iter().enumerate() {
+            raise_dense(&mut self.0, index, *value);
         }
-        Ok(true)
+    }
+
+    /// One with these registers, in the dense form if it is wanted or the sparse one cannot keep them. Nothing is counted yet.
+    #[must_use]
+    pub fn of_registers(registers: &[u8; REGISTERS], is_dense: bool) -> Self {
+        let mut sketch = Self::default();
+        sketch.0.truncate(HEADER_BYTES);
+        for run in registers.chunk_by(PartialEq::eq) {
+            let value = run[0];
+            let longest = if value == 0 { REGISTERS } else { VALUES_MAX };
+            run.chunks(longest).for_each(|run| Run::write(&mut sketch.0, value.min(SPARSE_VALUE_MAX), run.len()));
+        }
+        if is_dense || sketch.0.len() > SPARSE_BYTES_MAX || registers.iter().any(|value| *value > SPARSE_VALUE_MAX) {
+            sketch.write_dense(registers);
+        }
+        sketch.forget_count();
+        sketch
     }
 
     /// Raises a register to a value at least. Says whether it was lower.
@@ -520,6 +550,25 @@ mod tests {
         }
         assert!(sparse.is_dense(), "it became too long");
         assert_eq!(sparse, dense);
+    }
+
+    #[test]
+    fn what_is_made_of_registers_has_them() {
+        let mut sketch = HyperLogLog::default();
+        for number in 0..20_000_u32 {
+            if number.is_power_of_two() || number % 1000 == 0 {
+                let registers = sketch.registers().expect("it is right");
+                let made = HyperLogLog::of_registers(&registers, false);
+                assert_eq!(made.registers(), Ok(registers), "{number}");
+                assert!(made.counted().is_none() && made.bytes().len() <= sketch.bytes().len());
+                assert!(HyperLogLog::of_registers(&registers, true).is_dense());
+            }
+            add(&mut sketch, &number.to_le_bytes());
+        }
+        let mut highest = [0; REGISTERS];
+        highest[7] = VALUE_MAX as u8;
+        let made = HyperLogLog::of_registers(&highest, false);
+        assert!(made.is_dense() && made.registers() == Ok(highest));
     }
 
     proptest! {

@@ -84,6 +84,12 @@ impl<K: Ord, V: Ord> OrMap<K, V> {
         if self.named { self.store.iter().count() } else { self.store.stores.len() }
     }
 
+    /// How many keys it says something about, also those that it removes. Takes no time.
+    #[must_use]
+    pub fn place_count(&self) -> usize {
+        self.store.stores.len()
+    }
+
     /// All keys that it says something about, ascending, also those that it removes; `None` of what is no delta, because
     /// its context alone removes keys.
     pub fn named(&self) -> Option<impl Iterator<Item = &K>> {

@@ -7,7 +7,10 @@
 
 use savanna_lattice::UnixMillis;
 
+use super::Actor;
+use crate::command::{Class, Command};
 use crate::random::Random;
+use crate::request::Args;
 
 /// One of so many requests is looked at, on average.
 pub(super) const SAMPLED: u32 = 256;
@@ -170,6 +173,26 @@ impl HotKeys {
         let counted = self.counted.iter().filter(|counted| counted.database == database);
         let counted = counted.map(|counted| (&*counted.key, (counted.count - counted.inherited) * u64::from(SAMPLED)));
         counted.filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+impl Actor {
+    /// Counts the keys of a request in the selected database.
+    #[cold]
+    pub(super) fn note_hot(&mut self, command: &'static Command, args: Args<'_>) {
+        let keys = command.keys.of(args).into_iter().flatten();
+        let only_reads = command.class_of(args) == Class::Read;
+        self.hot_keys.note(self.keys.selected(), keys, only_reads, self.keys.now());
+    }
+
+    /// The keys of all databases that this actor is asked for most, with the number of requests of late.
+    pub(crate) fn hottest(&self, count: usize) -> Vec<(u8, Box<[u8]>, u64)> {
+        self.hot_keys.hottest(count, self.keys.now())
+    }
+
+    /// The keys of the selected database that this actor is asked for most, with the number of requests of late.
+    pub(crate) fn hot_keys(&mut self) -> Vec<(&[u8], u64)> {
+        self.hot_keys.of_database(self.keys.selected(), self.keys.now())
     }
 }
 

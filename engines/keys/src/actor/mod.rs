@@ -30,6 +30,7 @@ mod meanwhile;
 pub mod message;
 mod monitors;
 mod outbox;
+mod pace;
 pub mod pause;
 pub mod program;
 mod pubsub;
@@ -68,6 +69,8 @@ use self::loading::Loaded;
 use self::logbook::Logbook;
 pub use self::meanwhile::Attendant;
 use self::message::{Destination, Message, Notice, Replies, Requests};
+use self::pace::Pace;
+pub use self::pace::Traffic;
 use self::pause::Pause;
 use self::program::{Program, ProgramUser};
 use self::pubsub::Listeners;
@@ -136,12 +139,10 @@ pub struct Actor {
     pub(crate) calls: CallCounts,
     /// The errors that its clients were told.
     pub(crate) errors: ErrorCounts,
-    /// When requests were counted last, how many there had been, and how many there were per second then.
-    pace: (UnixMillis, u64, u64),
+    /// How much of that comes in a second.
+    pace: Pace,
     /// What came and went over the network.
     pub(crate) traffic: Traffic,
-    /// How many bytes had come and gone when requests were counted last, and how many per second then did.
-    traffic_pace: (Traffic, Traffic),
     /// What time it is for those who want to know how long something takes.
     stopwatch: fn() -> Duration,
     users: Users,
@@ -242,28 +243,6 @@ pub(crate) struct Counters {
     pub(crate) evicted_clients: u64,
 }
 
-/// What came from clients and went to them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    /// Bytes that came.
-    pub bytes_in: u64,
-    /// Bytes that went.
-    pub bytes_out: u64,
-    /// How often was read.
-    pub reads: u64,
-    /// How often was written.
-    pub writes: u64,
-}
-
-impl Traffic {
-    const fn add(&mut self, other: Self) {
-        self.bytes_in += other.bytes_in;
-        self.bytes_out += other.bytes_out;
-        self.reads += other.reads;
-        self.writes += other.writes;
-    }
-}
-
 /// Whether a command is not noted when it takes long: there may be a password among its words, or it runs several that are noted
 /// themselves.
 fn is_unnoted(command: &Command) -> bool {
@@ -296,9 +275,8 @@ impl Actor {
             counters: Counters::default(),
             calls: CallCounts::default(),
             errors: ErrorCounts::new(),
-            pace: (UnixMillis(0), 0, 0),
+            pace: Pace::default(),
             traffic: Traffic::default(),
-            traffic_pace: (Traffic::default(), Traffic::default()),
             stopwatch: || Duration::ZERO,
             is_rewrite_wanted: false,
             is_stop_wanted: false,
@@ -348,9 +326,8 @@ impl Actor {
         self.calls = CallCounts::default();
         self.spreading.reset_counters();
         self.errors = ErrorCounts::new();
-        self.pace = (self.keys.now(), 0, 0);
+        self.pace = Pace::beginning(self.keys.now());
         self.traffic = Traffic::default();
-        self.traffic_pace = (Traffic::default(), Traffic::default());
     }
 
     /// Which actor it is.
@@ -763,11 +740,6 @@ impl Actor {
         self.errors.add(errors);
     }
 
-    /// Notes bytes that came from clients, and bytes that went to them, with how many system calls that took.
-    pub const fn note_traffic(&mut self, traffic: Traffic) {
-        self.traffic.add(traffic);
-    }
-
     /// Removes fields whose time has come from the hashes that a request is about, where that was not done at the turn's beginning.
     #[inline]
     fn remove_late_fields(&mut self, command: &'static Command, args: Args<'_>) {
@@ -786,53 +758,6 @@ impl Actor {
                 self.keys.expire_fields_of(&key, usize::MAX);
             }
         }
-    }
-
-    /// Notes once a second how many requests there are.
-    fn note_pace(&mut self) {
-        let (now, (since, before, _)) = (self.keys.now(), self.pace);
-        let millis = now.0.saturating_sub(since.0);
-        if millis >= 1000 {
-            let more = self.counters.requests.saturating_sub(before);
-            self.pace = (now, self.counters.requests, more.saturating_mul(1000) / millis);
-            let (before, traffic) = (self.traffic_pace.0, self.traffic);
-            let per_second = |now: u64, before: u64| now.saturating_sub(before).saturating_mul(1000) / millis;
-            let pace = Traffic {
-                bytes_in: per_second(traffic.bytes_in, before.bytes_in),
-                bytes_out: per_second(traffic.bytes_out, before.bytes_out),
-                ..Traffic::default()
-            };
-            self.traffic_pace = (traffic, pace);
-        }
-    }
-
-    /// How many bytes came and went in the last second.
-    pub(crate) const fn traffic_per_second(&self) -> Traffic {
-        self.traffic_pace.1
-    }
-
-    /// How many requests of its sessions there were in the last second.
-    pub(crate) fn requests_per_second(&mut self) -> u64 {
-        self.note_pace();
-        self.pace.2
-    }
-
-    /// Counts the keys of a request in the selected database.
-    #[cold]
-    fn note_hot(&mut self, command: &'static Command, args: Args<'_>) {
-        let keys = command.keys.of(args).into_iter().flatten();
-        let only_reads = command.class_of(args) == Class::Read;
-        self.hot_keys.note(self.keys.selected(), keys, only_reads, self.keys.now());
-    }
-
-    /// The keys of all databases that this actor is asked for most, with the number of requests of late.
-    pub(crate) fn hottest(&self, count: usize) -> Vec<(u8, Box<[u8]>, u64)> {
-        self.hot_keys.hottest(count, self.keys.now())
-    }
-
-    /// The keys of the selected database that this actor is asked for most, with the number of requests of late.
-    pub(crate) fn hot_keys(&mut self) -> Vec<(&[u8], u64)> {
-        self.hot_keys.of_database(self.keys.selected(), self.keys.now())
     }
 
     /// All actors.

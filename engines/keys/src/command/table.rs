@@ -212,7 +212,7 @@ pub static TABLE: &[Command] = &[
     row("bitfield", -2, Flags::WRITE.and(Flags::DENYOOM), Keys::ONE, EXCHANGE, Class::Primary, Group::Bitmap, "3.2.0", "Reads and writes numbers of any width among the bits of a string.", OnKeys(bitfields::bitfield)),
     row("bitfield_ro", -2, Flags::READONLY.and(Flags::FAST), Keys::ONE, READ, Class::Read, Group::Bitmap, "6.0.0", "Reads numbers of any width among the bits of a string.", OnKeys(bitfields::bitfield_ro)),
     row("lcs", -3, Flags::READONLY, Keys::TWO, READ, Class::Read, Group::String, "7.0.0", "Gives the longest subsequence that two strings have in common.", OnKeys(lcs::lcs)),
-    row("pfadd", -2, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), Keys::ONE, ADD, Class::Primary, Group::HyperLogLog, "2.8.9", "Adds elements of which only about how many they are is kept.", OnKeys(hyperloglogs::pfadd)),
+    row("pfadd", -2, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), Keys::ONE, ADD, Class::Merge, Group::HyperLogLog, "2.8.9", "Adds elements of which only about how many they are is kept.", OnKeys(hyperloglogs::pfadd)),
     row("pfcount", -2, Flags::READONLY, Keys::ALL, READ, Class::Read, Group::HyperLogLog, "2.8.9", "Gives about how many different elements were added to any of the keys.", OnKeys(hyperloglogs::pfcount)),
     row("pfmerge", -2, Flags::WRITE.and(Flags::DENYOOM), Keys::ALL, GATHER.then(READ), Class::Primary, Group::HyperLogLog, "2.8.9", "Adds what was added to others.", OnKeys(hyperloglogs::pfmerge)),
     row("pfdebug", 3, Flags::WRITE.and(Flags::DENYOOM).and(Flags::ADMIN), Keys::Range { first: 2, last: 2, step: 1 }, EXCHANGE, Class::Primary, Group::HyperLogLog, "2.8.9", "Shows the registers of a HyperLogLog.", OnKeys(hyperloglogs::pfdebug)),

@@ -23,6 +23,7 @@ pub fn pfadd(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outc
     let key = &args[1];
     let present = keys.peek_string(key)?.map(HyperLogLog::open).transpose()?;
     let is_changed = match present {
+        _ if keys.tells_registers(key) => add_with_replicas(keys, key, args.from(2).map(place))?,
         Some(sketch) if sketch.is_dense() => {
             let places = args.from(2).map(place);
             let mut raised: Vec<_> =
@@ -58,6 +59,26 @@ pub fn pfadd(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outc
     }
     reply.flag(is_changed);
     Ok(())
+}
+
+/// Raises registers of a key with replicas. Says whether there was none, or any of them was lower.
+fn add_with_replicas(
+    keys: &mut Keyspace,
+    key: &[u8],
+    places: impl Iterator<Item = (usize, u8)>,
+) -> Result<bool, CommandError> {
+    let present = keys.peek_string(key)?;
+    let mut sketch = present.map_or_else(|| Ok(HyperLogLog::default()), |bytes| HyperLogLog::open(bytes.to_vec()))?;
+    let mut is_changed = present.is_none();
+    let raised: Vec<_> = places.collect();
+    for (index, value) in &raised {
+        is_changed |= sketch.raise(*index, *value)?;
+    }
+    if is_changed || !raised.is_empty() {
+        keys.ask_for_log(DENSE_BYTES + raised.len().saturating_mul(CHANGE_BYTES))?;
+        keys.put_registers(key, sketch.into_bytes(), &raised)?;
+    }
+    Ok(is_changed)
 }
 
 /// What a change in the log takes beside the key and what was written, about.
@@ -124,28 +145,47 @@ pub fn pfcount(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Ou
 
 /// `PFMERGE destination [source ...]`
 pub fn pfmerge(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let mut merged = match keys.string(&args[1])? {
+        Some(bytes) => HyperLogLog::open(bytes.to_vec())?,
+        None => HyperLogLog::default(),
+    };
+    // Whether its runs are right.
+    merged.registers()?;
     let mut registers = [0; REGISTERS];
     let mut is_dense = false;
-    for key in args.from(1) {
+    for key in args.from(2) {
         if let Some(bytes) = keys.string(key)? {
             let sketch = HyperLogLog::open(bytes)?;
             is_dense |= sketch.is_dense();
             sketch.raise_all(&mut registers)?;
         }
     }
-    let mut merged = keys
-        .peek_string(&args[1])?
-        .map_or_else(|| Ok(HyperLogLog::default()), |bytes| HyperLogLog::open(bytes.to_vec()))?;
     if is_dense {
         merged.make_dense()?;
     }
-    for (index, value) in registers.into_iter().enumerate().filter(|(_, value)| *value > 0) {
+    for (index, value) in raised(&registers) {
         merged.raise(index, value)?;
     }
     merged.forget_count();
-    keys.set_string(&args[1], &merged.into_bytes(), Expiry::Keep);
+    write(keys, &args[1], merged, &registers)?;
     keys.note_event(EventClasses::STRING, "pfadd", &args[1]);
     reply.ok();
+    Ok(())
+}
+
+/// The registers to which anything led, with their values.
+fn raised(registers: &[u8; REGISTERS]) -> impl Iterator<Item = (usize, u8)> {
+    registers.iter().copied().enumerate().filter(|(_, value)| *value > 0)
+}
+
+/// Writes one in the place of what is there, of which registers may have been raised to these.
+fn write(keys: &mut Keyspace, key: &[u8], sketch: HyperLogLog<Vec<u8>>, registers: &[u8; REGISTERS]) -> Outcome {
+    if keys.tells_registers(key) {
+        let raised: Vec<_> = raised(registers).collect();
+        keys.ask_for_log(DENSE_BYTES + raised.len() * CHANGE_BYTES)?;
+        return keys.put_registers(key, sketch.into_bytes(), &raised);
+    }
+    keys.set_string(key, &sketch.into_bytes(), Expiry::Keep);
     Ok(())
 }
 
@@ -168,7 +208,7 @@ pub fn pfdebug(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Ou
                 (0..REGISTERS).for_each(|index| reply.integer(i64::from(sketch.register(index).unwrap_or(0))));
             }
             if is_other {
-                keys.set_string(&args[2], &sketch.into_bytes(), Expiry::Keep);
+                write(keys, &args[2], sketch, &[0; REGISTERS])?;
             }
         }
         _ => {

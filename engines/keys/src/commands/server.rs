@@ -378,18 +378,20 @@ fn info_here(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcom
             ),
         ],
     );
+    let requests_per_second = actor.requests_per_second();
+    let (bytes_in, bytes_out) = actor.bytes_per_second();
     section(
         "Stats",
         &[
             ("total_connections_received", figures.connections.to_string()),
             ("total_commands_processed", figures.commands.to_string()),
-            ("instantaneous_ops_per_sec", actor.requests_per_second().to_string()),
+            ("instantaneous_ops_per_sec", requests_per_second.to_string()),
             ("total_net_input_bytes", actor.traffic.bytes_in.to_string()),
             ("total_net_output_bytes", actor.traffic.bytes_out.to_string()),
             ("total_net_repl_input_bytes", "0".to_owned()),
             ("total_net_repl_output_bytes", "0".to_owned()),
-            ("instantaneous_input_kbps", kilobytes(actor.traffic_per_second().bytes_in)),
-            ("instantaneous_output_kbps", kilobytes(actor.traffic_per_second().bytes_out)),
+            ("instantaneous_input_kbps", kilobytes(bytes_in)),
+            ("instantaneous_output_kbps", kilobytes(bytes_out)),
             ("instantaneous_input_repl_kbps", "0.00".to_owned()),
             ("instantaneous_output_repl_kbps", "0.00".to_owned()),
             ("rejected_connections", actor.counters.rejected.to_string()),

@@ -13,6 +13,7 @@ mod eviction;
 mod expiry;
 mod libraries;
 pub mod payload;
+mod registers;
 mod replay;
 pub mod replica;
 mod rewrite;

@@ -158,7 +158,7 @@ fn history(world: &mut World, clients: &[Client]) -> Last {
         let actor = clients[world.chance.below(clients.len())].actor;
         let client = world.client(actor);
         let (element, value) = (format!("e{}", world.chance.below(4)), number.to_string());
-        let key = ["string", "number", "hash", "set", "zset"][world.chance.below(5)];
+        let key = ["string", "number", "hash", "set", "zset", "sketch"][world.chance.below(6)];
         let words: Vec<&str> = match (key, world.chance.below(4)) {
             (_, 0) => {
                 last.iter_mut().filter(|((of, _), _)| *of == key).for_each(|(_, written)| *written = None);
@@ -168,6 +168,7 @@ fn history(world: &mut World, clients: &[Client]) -> Last {
             ("hash", 1) => vec!["HDEL", key, &element],
             ("zset", 1) => vec!["ZREM", key, &element],
             ("set", _) => vec!["SADD", key, &element],
+            ("sketch", _) => vec!["PFADD", key, &element],
             ("hash", _) => vec!["HSET", key, &element, &value],
             ("zset", 2) => vec!["ZADD", key, "7", &element],
             ("zset", _) => vec!["ZADD", key, &value, &element],
@@ -176,6 +177,8 @@ fn history(world: &mut World, clients: &[Client]) -> Last {
         };
         let written = match words[0] {
             "SADD" => Some(((key, element.clone()), Some("1".into()))),
+            // To add it once more changes nothing.
+            "PFADD" => Some(((key, element.clone()), Some("0".into()))),
             "HSET" => Some(((key, element.clone()), Some(format!("\"{value}\"")))),
             "ZADD" => Some(((key, element.clone()), Some(format!("{}.0", words[2])))),
             "SET" => Some(((key, String::new()), Some(format!("\"{}\"", words[2])))),
@@ -196,7 +199,7 @@ fn history(world: &mut World, clients: &[Client]) -> Last {
 
 /// What was written after all deletions and removals of it, and is not there in the end, if anything.
 fn vanished(seed: u64, fault: Fault) -> Option<String> {
-    let (mut world, clients) = replicated(3, seed, &["string", "number", "hash", "set", "zset"]);
+    let (mut world, clients) = replicated(3, seed, &["string", "number", "hash", "set", "zset", "sketch"]);
     world.fault = fault;
     world.keep_time();
     let last = history(&mut world, &clients);
@@ -206,6 +209,7 @@ fn vanished(seed: u64, fault: Fault) -> Option<String> {
         for client in &clients {
             let came = match key {
                 "set" => world.call(*client, &["SISMEMBER", key, &element]),
+                "sketch" => world.call(*client, &["PFADD", key, &element]),
                 "hash" => world.call(*client, &["HGET", key, &element]),
                 "zset" => world.call(*client, &["ZSCORE", key, &element]),
                 _ => world.call(*client, &["GET", key]),

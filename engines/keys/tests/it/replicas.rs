@@ -8,6 +8,7 @@ use savanna_journal::{Draft, Journal, Options};
 use savanna_keys::actor::gossip::PERIOD;
 use savanna_keys::config::Config;
 use savanna_keys::delta;
+use savanna_keys::hyperloglog::HyperLogLog;
 use savanna_keys::keyspace::replica::ABSENCE;
 use savanna_keys::keyspace::{Keyspace, Value};
 use savanna_keys::log::recover;
@@ -20,7 +21,7 @@ use crate::log::SimLog;
 use crate::whole::key_of;
 use crate::world::{Client, Fault, World, new_actors};
 
-const KEYS: [&str; 5] = ["string", "number", "hash", "set", "zset"];
+const KEYS: [&str; 6] = ["string", "number", "sketch", "hash", "set", "zset"];
 
 /// A world whose keys of these names have replicas at all of its actors, which serve them.
 pub(crate) fn replicated(actors: u16, seed: u64, keys: &[&str]) -> (World, Vec<Client>) {
@@ -41,7 +42,13 @@ pub(crate) fn replicated(actors: u16, seed: u64, keys: &[&str]) -> (World, Vec<C
 
 /// What a keyspace shows of the keys with replicas.
 fn shown(keys: &Keyspace, now: UnixMillis) -> BTreeMap<String, String> {
-    let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+    // Replicas of a HyperLogLog have the same registers, and one may have them in another form.
+    let text = |bytes: &[u8]| match HyperLogLog::open(bytes).and_then(|sketch| sketch.registers()) {
+        Ok(registers) => {
+            format!("{:?}", registers.iter().enumerate().filter(|(_, value)| **value > 0).collect::<Vec<_>>())
+        }
+        Err(_) => bytes.escape_ascii().to_string(),
+    };
     let mut shown = BTreeMap::new();
     for (_, database) in keys.databases() {
         for entry in database.iter().filter(|entry| !entry.has_expired(now)) {
@@ -63,12 +70,19 @@ fn shown(keys: &Keyspace, now: UnixMillis) -> BTreeMap<String, String> {
     shown
 }
 
+/// The keys that expire, as far as any replica knows.
+fn expiring(world: &World) -> BTreeSet<String> {
+    let keys = world.actors().flat_map(|actor| actor.keys().databases()).flat_map(|(_, database)| database.iter());
+    let expiring = keys.filter(|entry| entry.expires_at() != UnixMillis::NEVER);
+    expiring.map(|entry| entry.key.escape_ascii().to_string()).collect()
+}
+
 /// A random command about one of the keys.
 fn command(world: &mut World, number: usize) -> Vec<String> {
     let chance = &mut world.chance;
     let element = format!("e{}", chance.below(6));
     let value = number.to_string();
-    let words: &[&str] = match chance.below(24) {
+    let words: &[&str] = match chance.below(28) {
         0..2 => &["SET", "string", &format!("s{value}")],
         2 => &["APPEND", "string", "+"],
         3 => &["SET", "string", &value, "PX", "450"],
@@ -83,10 +97,12 @@ fn command(world: &mut World, number: usize) -> Vec<String> {
         16..18 => &["ZADD", "zset", &value, &element],
         18 => &["ZREM", "zset", &element],
         19 => &["ZPOPMIN", "zset"],
-        20 => &["PEXPIRE", KEYS[chance.below(5)], "250"],
-        21 => &["PERSIST", KEYS[chance.below(5)]],
-        22 => &["DEL", KEYS[chance.below(5)]],
-        _ => &["RENAME", KEYS[3 + chance.below(2)], KEYS[chance.below(5)]],
+        20 => &["PEXPIRE", KEYS[chance.below(6)], "250"],
+        21 => &["PERSIST", KEYS[chance.below(6)]],
+        22 => &["DEL", KEYS[chance.below(6)]],
+        23..26 => &["PFADD", "sketch", &element, &value],
+        26 => &["PFMERGE", "sketch", "sketch"],
+        _ => &["RENAME", KEYS[4 + chance.below(2)], KEYS[chance.below(6)]],
     };
     words.iter().map(|word| (*word).to_owned()).collect()
 }
@@ -408,7 +424,7 @@ fn a_copy_that_was_given_up_stays_away_and_is_no_deletion() {
         let mut given_up = BTreeSet::new();
         for _ in 0..12 {
             disturb(&mut world, &clients, 12);
-            let (actor, key) = (world.chance.below(3), KEYS[world.chance.below(5)]);
+            let (actor, key) = (world.chance.below(3), KEYS[world.chance.below(KEYS.len())]);
             if world.actor_mut(actor).give_up_copy(0, key.as_bytes()) {
                 given_up.insert((actor, key));
             }
@@ -473,11 +489,16 @@ fn after_a_crash_the_replicas_are_equal_and_nothing_that_was_logged_is_missing()
             world.settle_requests();
             // What replicas were telling each other is lost; what was changed is in the log.
             let (after, new_clients) = restarted(&mut world, folder.path(), opening);
+            // Where nobody died, time comes before a first replica hears that a key is to last longer.
+            let expiring = expiring(&world);
             world.fault = Fault::Disorder;
             world.quiesce().expect("an end");
-            let expected = shown(world.actor(0).keys(), world.now);
+            let mut expected = shown(world.actor(0).keys(), world.now);
+            expected.retain(|key, _| !expiring.contains(key));
             for actor in after.actors() {
-                assert_eq!(shown(actor.keys(), world.now), expected, "seed {seed}, {}", actor.id());
+                let mut shown = shown(actor.keys(), world.now);
+                shown.retain(|key, _| !expiring.contains(key));
+                assert_eq!(shown, expected, "seed {seed}, {}", actor.id());
             }
             (world, clients) = (after, new_clients);
         }
@@ -678,6 +699,106 @@ fn what_two_threads_create_at_the_same_time_is_one_also_after_a_deletion() {
         world.call(clients[1], &["DEL", "set"]);
         world.quiesce().expect("an end");
     }
+}
+
+#[test]
+fn what_is_added_to_replicas_of_a_hyperloglog_is_added_up() {
+    let (mut world, clients) = replicated(2, 1, &["sketch"]);
+    let (first, other) = at_first_and_other(&world, &clients, "sketch");
+    for number in 0..3000 {
+        let client = if number % 2 == 0 { first } else { other };
+        world.request(client, &["PFADD", "sketch", &number.to_string()]).expect("here");
+    }
+    world.quiesce().expect("an end");
+    (0..3000).for_each(|number| {
+        world.call(first, &["PFADD", "alone", &number.to_string()]);
+    });
+    let count = world.call(first, &["PFCOUNT", "alone"]);
+    for client in [first, other] {
+        let came = world.request(client, &["PFCOUNT", "sketch"]).expect("here");
+        assert_eq!(came.to_string(), count, "at actor {}", client.actor);
+    }
+}
+
+#[test]
+fn what_is_added_to_a_hyperloglog_while_it_is_deleted_elsewhere_survives_also_if_it_was_there() {
+    let (mut world, clients) = replicated(2, 1, &["sketch"]);
+    let (first, other) = at_first_and_other(&world, &clients, "sketch");
+    world.call(first, &["PFADD", "sketch", "old", "again"]);
+    world.quiesce().expect("an end");
+    world.request(first, &["DEL", "sketch"]).expect("here");
+    assert_eq!(world.request(other, &["PFADD", "sketch", "again"]).expect("here").to_string(), "0");
+    world.quiesce().expect("an end");
+    for client in [first, other] {
+        assert_eq!(world.request(client, &["PFCOUNT", "sketch"]).expect("here").to_string(), "1");
+    }
+}
+
+#[test]
+fn the_bytes_of_a_hyperloglog_that_are_written_are_read_at_each_replica() {
+    let (mut world, clients) = replicated(2, 1, &["sketch"]);
+    let (first, other) = at_first_and_other(&world, &clients, "sketch");
+    world.call(first, &["PFADD", "alone", "a", "b", "c"]);
+    world.call(first, &["RENAME", "alone", "sketch"]);
+    let written = world.call(first, &["GET", "sketch"]);
+    world.quiesce().expect("an end");
+    assert_eq!(world.request(other, &["GET", "sketch"]).expect("here").to_string(), written);
+    world.request(first, &["PFADD", "sketch", "d"]).expect("here");
+    world.request(other, &["PFADD", "sketch", "e"]).expect("here");
+    world.quiesce().expect("an end");
+    for client in [first, other] {
+        assert_eq!(world.call(client, &["PFCOUNT", "sketch"]), "5");
+    }
+    // One without elements is a key, too.
+    world.call(first, &["DEL", "sketch"]);
+    world.quiesce().expect("an end");
+    world.request(other, &["PFADD", "sketch"]).expect("here");
+    world.quiesce().expect("an end");
+    for client in [first, other] {
+        assert_eq!(world.call(client, &["EXISTS", "sketch"]), "1");
+        assert_eq!(world.call(client, &["PFCOUNT", "sketch"]), "0");
+    }
+}
+
+#[test]
+fn a_hyperloglog_is_added_to_by_transactions_scripts_and_merges_of_other_keys() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut world, clients) = replicated(2, 1, &["sketch"]);
+    let (first, other) = at_first_and_other(&world, &clients, "sketch");
+    world.call(first, &["PFADD", "source", "a", "b"]);
+    world.call(first, &["PFDEBUG", "TODENSE", "source"]);
+    // A register that no element leads to: all of its bits.
+    world.call(first, &["SETRANGE", "source", "16", "\u{7f}"]);
+    for (number, client) in [first, other].into_iter().enumerate() {
+        let element = format!("of {number}");
+        world.call(client, &["MULTI"]);
+        world.call(client, &["PFADD", "sketch", &element]);
+        world.call(client, &["PFMERGE", "sketch", "source"]);
+        world.call(client, &["SET", &format!("other{number}"), "kept"]);
+        world.call(client, &["EXEC"]);
+        world.call(client, &["EVAL", "return redis.call('PFADD', KEYS[1], ARGV[1])", "1", "sketch", &element]);
+    }
+    let agreed = agreement(&mut world).expect("they are equal");
+    assert!(agreed["sketch"].contains("(0, 63)"), "{}", agreed["sketch"]);
+    let (mut after, clients) = restarted(&mut world, folder.path(), 1);
+    assert_eq!(agreement(&mut after).expect("they are equal"), agreed);
+    assert_eq!(after.call(clients[0], &["MGET", "other0", "other1"]), "[2] \"kept\" \"kept\"");
+}
+
+#[test]
+fn the_registers_of_a_hyperloglog_with_replicas_count_as_memory() {
+    let (mut world, clients) = replicated(2, 1, &["sketch"]);
+    let before = world.actor(0).keys().byte_count();
+    for number in 0..2000 {
+        world.call(clients[0], &["PFADD", "sketch", &number.to_string()]);
+    }
+    world.quiesce().expect("an end");
+    let more = world.actor(0).keys().byte_count() - before;
+    assert!((100_000..400_000).contains(&more), "{more}");
+    world.call(clients[0], &["DEL", "sketch"]);
+    world.quiesce().expect("an end");
+    let left = world.actor(0).keys().byte_count().saturating_sub(before);
+    assert!(left < 2_000, "{left}");
 }
 
 #[test]

@@ -2,12 +2,14 @@
 
 use std::cmp::Ordering;
 
-use savanna_lattice::{Lattice, Lww, Max, OrMap, OrSet, PnCounter, Stamp, TypeTag};
+use savanna_lattice::{Lattice, Lww, Max, OrMap, OrSet, PnCounter, Stamp, TypeTag, WriterId};
 use serde::{Deserialize, Serialize};
 
 use super::bytes::Bytes;
-use crate::delta::{Malformed, OpReader, STRING_TAG};
+use crate::delta::{Malformed, OpReader, REGISTERS_TAG, STRING_TAG};
+use crate::hyperloglog::{HyperLogLog, REGISTER_MAX, REGISTERS};
 use crate::keyspace::entry::Value;
+use crate::keyspace::registers::{Register, read_register};
 use crate::keyspace::types::{Collection, Hash, List, OfField, Operation, Score, Set, SortedSet, Stream};
 use crate::number::{Digits, integer};
 use crate::short_bytes::ShortBytes;
@@ -37,21 +39,38 @@ pub enum Content {
     List(Max<Bytes>),
     /// A stream as a whole, as a list.
     Stream(Max<Bytes>),
+    /// A HyperLogLog: the bytes that it began with, under `None`, and registers that were raised since. What was added while it was deleted
+    /// elsewhere survives, as with sets.
+    HyperLogLog(OrMap<Option<Register>, Sketched>),
+}
+
+/// A part of a HyperLogLog.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Sketched {
+    /// The value of a register, at least.
+    Value(u8),
+    /// All of it.
+    Whole(Bytes),
 }
 
 impl Content {
-    /// A string, or the number that it spells.
-    pub(super) fn of_string(bytes: &[u8]) -> Self {
-        match integer(bytes) {
-            Some(number) => Self::Number { base: Max(number), counted: PnCounter::new() },
-            None => Self::String(Max(bytes.into())),
+    /// A string, or the number that it spells, or the HyperLogLog whose bytes it has.
+    fn of_string(bytes: &[u8], writer: WriterId) -> Self {
+        if let Some(number) = integer(bytes) {
+            return Self::Number { base: Max(number), counted: PnCounter::new() };
         }
+        if HyperLogLog::open(bytes).is_ok_and(|sketch| sketch.registers().is_ok()) {
+            let mut sketch = OrMap::new();
+            sketch.insert(writer, None, Sketched::Whole(bytes.into()));
+            return Self::HyperLogLog(sketch);
+        }
+        Self::String(Max(bytes.into()))
     }
 
     /// A whole value from its content in a delta.
     pub(super) fn of_whole(tag: u8, content: &[u8], stamp: Stamp) -> Result<Self, Malformed> {
         match tag {
-            STRING_TAG => Ok(Self::of_string(content)),
+            STRING_TAG => Ok(Self::of_string(content, stamp.writer)),
             List::TAG => Ok(Self::List(Max(content.into()))),
             Stream::TAG => Ok(Self::Stream(Max(content.into()))),
             tag => {
@@ -68,6 +87,7 @@ impl Content {
             Hash::TAG => Ok(Self::Hash(OrMap::new())),
             Set::TAG => Ok(Self::Set(OrSet::new())),
             SortedSet::TAG => Ok(Self::SortedSet(OrMap::new())),
+            REGISTERS_TAG => Ok(Self::HyperLogLog(OrMap::new())),
             other => Err(Malformed::new(format!("a replicated value of type {other}"))),
         }
     }
@@ -82,6 +102,15 @@ impl Content {
             Self::SortedSet(_) => TypeTag(SortedSet::TAG),
             Self::List(_) => TypeTag(List::TAG),
             Self::Stream(_) => TypeTag(Stream::TAG),
+            Self::HyperLogLog(_) => TypeTag(REGISTERS_TAG),
+        }
+    }
+
+    /// How many parts it keeps, each in a node of a tree, that are no elements of the ordinary value.
+    pub(super) fn part_count(&self) -> usize {
+        match self {
+            Self::HyperLogLog(sketch) => sketch.place_count(),
+            _ => 0,
         }
     }
 
@@ -126,6 +155,19 @@ impl Content {
                 }
                 Ok(Self::SortedSet(delta.unwrap_or_default()))
             }
+            Self::HyperLogLog(sketch) => {
+                let mut delta = None;
+                while let Some(raised) = read_register(&mut operations)? {
+                    delta.merge(Some(match raised {
+                        Some((register, value)) => {
+                            let value = raised_to(sketch, register).map_or(value, |before| before.max(value));
+                            sketch.insert(writer, Some(register), Sketched::Value(value))
+                        }
+                        None => sketch.insert(writer, None, Sketched::Whole(HyperLogLog::default().bytes().into())),
+                    }));
+                }
+                Ok(Self::HyperLogLog(delta.unwrap_or_default()))
+            }
             Self::String(_) | Self::Number { .. } | Self::List(_) | Self::Stream(_) => {
                 Err(Malformed::new("operations on a whole value"))
             }
@@ -138,6 +180,7 @@ impl Content {
             Self::Hash(fields) => Some(Self::Hash(fields.clear())),
             Self::Set(members) => Some(Self::Set(members.clear())),
             Self::SortedSet(members) => Some(Self::SortedSet(members.clear())),
+            Self::HyperLogLog(sketch) => Some(Self::HyperLogLog(sketch.clear())),
             Self::String(_) | Self::Number { .. } | Self::List(_) | Self::Stream(_) => None,
         }
     }
@@ -177,6 +220,7 @@ impl Content {
             }
             Self::List(Max(operations)) => shown::<List>(operations),
             Self::Stream(Max(operations)) => shown::<Stream>(operations),
+            Self::HyperLogLog(sketch) => sketched(sketch).map(|bytes| Value::String(ShortBytes::from(&*bytes))),
         }
     }
 
@@ -215,9 +259,70 @@ impl Content {
                 }
                 true
             }
+            (Self::HyperLogLog(sketch), value, Self::HyperLogLog(changed)) => {
+                let bytes = value.as_string().map(<[u8]>::to_vec);
+                let (Some(named), Some(Ok(mut shown))) = (changed.named(), bytes.map(HyperLogLog::open)) else {
+                    return false;
+                };
+                let raise = |register: &Option<Register>| {
+                    let register = (*register)?;
+                    shown.raise(usize::from(register), raised_to(sketch, register)?).ok()
+                };
+                if !named.map(raise).all(|raised| raised.is_some()) {
+                    return false;
+                }
+                match value.as_buffer() {
+                    Some(bytes) => *bytes = shown.into_bytes(),
+                    None => return false,
+                }
+                true
+            }
             _ => false,
         }
     }
+}
+
+/// What a register was raised to, if there is one of this number.
+fn raised_to(sketch: &OrMap<Option<Register>, Sketched>, register: Register) -> Option<u8> {
+    if usize::from(register) >= REGISTERS {
+        return None;
+    }
+    let place = Some(register);
+    let values = sketch.get(&place).filter_map(|part| match part {
+        Sketched::Value(value) => Some((*value).min(REGISTER_MAX)),
+        Sketched::Whole(_) => None,
+    });
+    values.max()
+}
+
+/// The bytes of a HyperLogLog: those that it began with, if nothing was raised since.
+fn sketched(sketch: &OrMap<Option<Register>, Sketched>) -> Option<Bytes> {
+    let begun: Vec<&Bytes> = sketch
+        .get(&None)
+        .filter_map(|part| match part {
+            Sketched::Whole(bytes) => Some(bytes),
+            Sketched::Value(_) => None,
+        })
+        .collect();
+    match (&begun[..], sketch.len()) {
+        (_, 0) => return None,
+        ([whole], 1) => return Some((*whole).clone()),
+        _ => {}
+    }
+    let mut registers = [0; REGISTERS];
+    let mut is_dense = false;
+    for whole in begun.into_iter().filter_map(|bytes| HyperLogLog::open(&**bytes).ok()) {
+        is_dense |= whole.is_dense();
+        // Whether its runs are right was looked at before it was kept.
+        let _ = whole.raise_all(&mut registers);
+    }
+    for register in sketch.keys().flatten() {
+        if let Some(value) = raised_to(sketch, *register) {
+            let place = &mut registers[usize::from(*register)];
+            *place = value.max(*place);
+        }
+    }
+    Some(HyperLogLog::of_registers(&registers, is_dense).bytes().into())
 }
 
 /// A value that is kept as the operations that make it.
@@ -245,6 +350,7 @@ impl Lattice for Content {
             (Self::Hash(fields), Self::Hash(other)) => fields.merge(other),
             (Self::Set(members), Self::Set(other)) => members.merge(other),
             (Self::SortedSet(members), Self::SortedSet(other)) => members.merge(other),
+            (Self::HyperLogLog(sketch), Self::HyperLogLog(other)) => sketch.merge(other),
             (Self::String(mine), Self::String(other))
             | (Self::List(mine), Self::List(other))
             | (Self::Stream(mine), Self::Stream(other)) => mine.merge(other),

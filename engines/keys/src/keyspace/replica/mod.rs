@@ -179,9 +179,10 @@ impl Replica {
 /// Of a tree's node, a change's number and a stamp, per element of a state.
 const ELEMENT: usize = 96;
 
-/// About how many bytes the state of a value takes. It has every element of the value once more, in a node of a tree and with who wrote it.
-fn state_bytes(value: &Value) -> usize {
-    value.heap_bytes() + value.element_count() * ELEMENT
+/// About how many bytes the state of a value takes. It has every element of the value once more, in a node of a tree and with who wrote it; of a
+/// HyperLogLog every register that was raised.
+fn state_bytes(value: &Value, parts: usize) -> usize {
+    value.heap_bytes() + value.element_count().max(parts) * ELEMENT
 }
 
 impl Keyspace {
@@ -234,7 +235,8 @@ impl Keyspace {
     /// Counts again what a replica takes besides its ordinary value.
     fn weigh(&mut self, database: u8, key: &[u8]) {
         let Some(replica) = self.replicas.get(database, key) else { return };
-        let state = self.peek_in(database, key).map_or(0, |entry| state_bytes(&entry.value));
+        let parts = replica.state.as_ref().and_then(Incarnated::content).map_or(0, Content::part_count);
+        let state = self.peek_in(database, key).map_or(0, |entry| state_bytes(&entry.value, parts));
         let unsent = replica.unsent_bytes.min(state + ELEMENT);
         self.replicas.note_size(database, key, state + unsent);
     }
@@ -265,7 +267,7 @@ impl Keyspace {
     pub(crate) fn weigh_spread(&self, database: u8, key: &[u8]) -> (bool, usize) {
         let Some(entry) = self.peek_in(database, key) else { return (true, 0) };
         let is_fit = matches!(entry.value, Value::String(_) | Value::Buffer(_) | Value::Set(_) | Value::SortedSet(_));
-        let (actors, state) = (usize::from(self.placement.actors()), state_bytes(&entry.value));
+        let (actors, state) = (usize::from(self.placement.actors()), state_bytes(&entry.value, 0));
         (is_fit, actors * state + (actors - 1) * entry.byte_count())
     }
 

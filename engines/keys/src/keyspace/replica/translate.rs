@@ -4,7 +4,7 @@ use savanna_lattice::{Hlc, Incarnated, Incarnation, Lattice as _, Stamp, TypeTag
 
 use super::content::Content;
 use super::{Replica, State, log_state};
-use crate::delta::{Body, DeltaLog, Header, Malformed, STRING_TAG, read_all, read_each};
+use crate::delta::{Body, DeltaLog, Header, Malformed, REGISTERS_TAG, STRING_TAG, read_all, read_each};
 use crate::keyspace::types::Collection as _;
 use crate::keyspace::{Entry, Keyspace, List, Stream, log_whole};
 use crate::number::integer;
@@ -53,10 +53,13 @@ impl Keyspace {
                 }
             }
             // Changed in parts, but merged as a whole.
-            Body::Operations { tag: STRING_TAG | List::TAG | Stream::TAG, .. } => match entry {
-                Some(entry) => restated(entry, stamp)?,
-                None => Some(Incarnated::deleted(stamp)),
-            },
+            Body::Operations { tag: STRING_TAG | List::TAG | Stream::TAG, .. } => Some(restated(entry, stamp)?),
+            // What lives is no HyperLogLog to the replicas: its bytes are damaged, or an earlier build told of them.
+            Body::Operations { tag: REGISTERS_TAG, .. }
+                if header.base != Hlc::ZERO && !replica.lives_as(REGISTERS_TAG, now) =>
+            {
+                Some(restated(entry, stamp)?)
+            }
             Body::Operations { tag, operations } => {
                 let mut state = replica.changed(tag, operations, stamp, now)?;
                 // It had become empty, so that there was no key; the one that begins does not expire.
@@ -87,6 +90,11 @@ impl Replica {
         self.state.as_mut().filter(|state| state.value(now).is_some())
     }
 
+    /// Whether the life that goes on is of a type.
+    fn lives_as(&mut self, tag: u8, now: UnixMillis) -> bool {
+        self.living(now).is_some_and(|state| state.incarnation().tag == TypeTag(tag))
+    }
+
     /// What this replica has seen is deleted, and nothing else: a collection goes on without elements, the life of
     /// anything else ends.
     pub(super) fn deleted(&mut self, stamp: Stamp, now: UnixMillis) -> State {
@@ -112,8 +120,7 @@ impl Replica {
         expires_at: UnixMillis,
         now: UnixMillis,
     ) -> Result<State, Malformed> {
-        let is_same = self.living(now).is_some_and(|state| state.incarnation().tag == TypeTag(tag));
-        let cleared = if is_same { self.cleared(stamp, expires_at, now) } else { None };
+        let cleared = if self.lives_as(tag, now) { self.cleared(stamp, expires_at, now) } else { None };
         match (cleared, self.state.as_mut().and_then(Incarnated::value_mut)) {
             (Some(mut delta), Some(elements)) => {
                 let change = elements.change(content, stamp)?;
@@ -165,15 +172,16 @@ fn begin(stamp: Stamp, content: Content, expires_at: UnixMillis) -> State {
 }
 
 /// A value that was changed in parts, written anew as a whole.
-fn restated(entry: &Entry, stamp: Stamp) -> Result<Option<State>, Malformed> {
+fn restated(entry: Option<&Entry>, stamp: Stamp) -> Result<State, Malformed> {
+    let Some(entry) = entry else { return Ok(Incarnated::deleted(stamp)) };
     let mut scratch = DeltaLog::new();
     scratch.enable(true);
     let header = Header { database: 0, key: &entry.key, base: Hlc::ZERO, version: stamp.hlc };
     log_whole(&mut scratch, header, entry);
-    let mut state = None;
+    let mut state = Incarnated::deleted(stamp);
     read_all(scratch.bytes(), &mut |_, body| {
         if let Body::Whole { tag, expires_at, content, .. } = body {
-            state = Some(begin(stamp, Content::of_whole(tag, content, stamp)?, expires_at));
+            state = begin(stamp, Content::of_whole(tag, content, stamp)?, expires_at);
         }
         Ok(())
     })?;
