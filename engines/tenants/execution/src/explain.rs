@@ -164,8 +164,14 @@ impl<'a> Explainer<'a> {
             step = Shown { actual: body, ..Shown::new("HashAggregate") }.detail("Group Key", keys).over(step);
         }
         if !query.order.is_empty() {
-            let keys = self.sort_keys(query);
-            step = Shown { actual: below, ..Shown::new("Sort") }.detail("Sort Key", keys).over(step);
+            let keys = self.sort_keys(query, &query.order);
+            let kind = if query.presorted.is_some() { "Incremental Sort" } else { "Sort" };
+            let mut sort = Shown { actual: below, ..Shown::new(kind) }.detail("Sort Key", keys);
+            if let Some(presorted) = query.presorted {
+                let keys = self.sort_keys(query, &query.order[..presorted.keys]);
+                sort = sort.detail("Presorted Key", keys);
+            }
+            step = sort.over(step);
         }
         if let Body::Select(select) = &query.body
             && let Some(Distinct::On(_)) = select.distinct
@@ -283,7 +289,7 @@ impl<'a> Explainer<'a> {
         self.texts(select.outputs.get(range).unwrap_or_default())
     }
 
-    fn sort_keys(&mut self, query: &'a Query) -> String {
+    fn sort_keys(&mut self, query: &'a Query, order: &[SortKey]) -> String {
         let key = |of: &mut Self, key: &SortKey| {
             let mut text = match &query.body {
                 Body::Select(select) => select.outputs.get(key.at).map_or_else(String::new, |output| of.text(output)),
@@ -297,7 +303,7 @@ impl<'a> Explainer<'a> {
             }
             text
         };
-        query.order.iter().map(|one| key(self, one)).collect::<Vec<_>>().join(", ")
+        order.iter().map(|one| key(self, one)).collect::<Vec<_>>().join(", ")
     }
 
     /// A step with the queries below it that its expressions ask.

@@ -287,6 +287,12 @@ impl Run<'_> {
         let mut elements: Vec<&Value> = array.elements.iter().filter(|element| !element.is_null()).collect();
         elements.sort_by(|a, b| a.compare(b));
         elements.dedup_by(|a, b| a.compare(b).is_eq());
+        if each.at_most.is_some_and(|count| elements.len() > count) {
+            return self.find(scan, &Way::ALL, row, &mut |_, row| {
+                let is_one = elements.binary_search_by(|element| element.compare(&row.values[each.column])).is_ok();
+                if is_one { emit(row) } else { ON }
+            });
+        }
         for element in elements {
             for way in &scan.access.ways {
                 row.values[each.column] = element.clone();

@@ -41,7 +41,11 @@ use savanna_tenants_values::{
 };
 use savanna_transaction::{Isolation, RowLock, TxnId, Wait};
 
-use crate::{explain::Counts, join::Kept, subquery::Answer};
+use crate::{
+    explain::Counts,
+    join::Kept,
+    subquery::{Answer, Asked},
+};
 
 /// Rows that a statement works on before it gives way: a few milliseconds.
 pub const PATIENCE_ROWS: usize = 8_192;
@@ -58,8 +62,12 @@ pub struct Run<'a> {
     pub(crate) deferral: &'a Deferral,
     /// Rows that are the same whenever they are asked for, by number.
     pub(crate) kept: RefCell<HashMap<usize, Rc<Kept>>>,
-    /// Answers of queries in expressions that are the same for every row, by number.
-    pub(crate) answers: RefCell<HashMap<usize, Rc<Answer>>>,
+    /// Answers of queries in expressions that are the same for every row, by number, and whether they are arrays of all rows.
+    pub(crate) answers: RefCell<HashMap<(usize, bool), Rc<Answer>>>,
+    /// How often queries of EXISTS were asked for one row, by number.
+    pub(crate) asked: RefCell<HashMap<usize, Asked>>,
+    /// Rows that may still be read, if what is being computed is worth no more; below 0 if that was too few.
+    pub(crate) budget: Cell<Option<isize>>,
     /// Rows of queries of WITH, by number.
     pub(crate) ctes: RefCell<HashMap<usize, Rc<Vec<Vec<Value>>>>>,
     /// What the last steps of recursive queries added, by number.
@@ -89,6 +97,7 @@ impl<'a> Run<'a> {
         deferral: &'a Deferral,
     ) -> Self {
         facts.lent.begin();
+        facts.searched.begin();
         Self {
             database: RefCell::new(database),
             txn,
@@ -98,6 +107,8 @@ impl<'a> Run<'a> {
             deferral,
             kept: RefCell::default(),
             answers: RefCell::default(),
+            asked: RefCell::default(),
+            budget: Cell::new(None),
             ctes: RefCell::default(),
             working: RefCell::default(),
             seen: RefCell::default(),
@@ -153,6 +164,13 @@ impl<'a> Run<'a> {
             self.patience.set(Some(0));
             self.waits.set(true);
             return Err(taken_for_error());
+        }
+        if let Some(budget) = self.budget.get() {
+            let left = budget - rows as isize;
+            self.budget.set(Some(left));
+            if left < 0 {
+                return Err(taken_for_error());
+            }
         }
         Ok(())
     }

@@ -101,6 +101,9 @@ impl Run<'_> {
         }
         // How many rows those are that are distinct is not known before.
         let wanted = window.end.filter(|_| distinct_on.is_none());
+        if let Some(presorted) = query.presorted {
+            return self.presorted((query, presorted), around, wanted, &mut take);
+        }
         let mut sorted = Sorted::new(&query.order, wanted, self.memory());
         self.unordered(query, around, None, &mut |row| {
             sorted.add(row)?;
@@ -131,7 +134,13 @@ impl Run<'_> {
     }
 
     /// A query's rows before they are sorted, with the columns that they are only sorted by.
-    fn unordered(&self, query: &Query, around: Vec<Value>, ahead: Option<usize>, take: &mut Take<'_>) -> Result<()> {
+    pub(crate) fn unordered(
+        &self,
+        query: &Query,
+        around: Vec<Value>,
+        ahead: Option<usize>,
+        take: &mut Take<'_>,
+    ) -> Result<()> {
         let Some(counts) = &self.counts else { return self.run_body(query, around, ahead, take) };
         counts.begin(&query.body);
         self.run_body(query, around, ahead, &mut |row| {

@@ -1,9 +1,18 @@
 //! Puts rows into an order. Where only the first ones are wanted, not many more are kept at any time.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, ops::ControlFlow};
 
-use savanna_tenants_sql::{expression::rows::compare, plan::query::SortKey};
+use savanna_tenants_sql::{
+    expression::rows::{Take, compare},
+    plan::query::{Presorted, Query, SortKey},
+};
 use savanna_tenants_values::{error::Result, memory::Memory, value::Value};
+
+use crate::Run;
+
+/// Rows beyond those that are wanted that are equal by the keys that an index sorts by. If the first ones have more of their kind, the table is
+/// sorted as a whole.
+const TIES_MAX: usize = 2_000;
 
 /// How two rows are ordered.
 fn order_of(keys: &[SortKey], a: &[Value], b: &[Value]) -> Ordering {
@@ -61,6 +70,62 @@ impl<'r> Sorted<'r> {
         sort(&mut self.rows, self.keys, |row| row);
         self.rows.truncate(self.wanted.unwrap_or(usize::MAX));
         (self.rows, self.memory)
+    }
+}
+
+impl Run<'_> {
+    /// Gives a query's rows to `take`, which come in the order of its first keys: those that are equal by these are sorted, some after the others.
+    pub(crate) fn presorted(
+        &self,
+        (query, presorted): (&Query, Presorted),
+        around: Vec<Value>,
+        wanted: Option<usize>,
+        take: &mut Take<'_>,
+    ) -> Result<()> {
+        let known = &query.order[..presorted.keys];
+        // Where steps are counted they are those of the plan.
+        let may_turn = presorted.by_index && self.counts.is_none();
+        let mut take_all = |ties: Sorted<'_>| -> Result<ControlFlow<()>> {
+            let (rows, _memory) = ties.finish();
+            for mut row in rows {
+                row.truncate(query.columns.len());
+                if take(row)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        };
+        let begin = || Sorted::new(&query.order, wanted, self.memory());
+        let (mut ties, mut first, mut flow) = (begin(), Vec::new(), ControlFlow::Continue(()));
+        let (mut count, mut is_given, mut too_many) = (0, false, false);
+        self.unordered(query, around.clone(), wanted, &mut |row| {
+            let is_tie = count > 0 && order_of(known, &first, &row).is_eq();
+            if is_tie {
+                too_many = may_turn && !is_given && count >= wanted.unwrap_or(0).saturating_add(TIES_MAX);
+            } else if count > 0 {
+                is_given = true;
+                flow = take_all(std::mem::replace(&mut ties, begin()))?;
+            }
+            if flow.is_break() || too_many {
+                return Ok(ControlFlow::Break(()));
+            }
+            if !is_tie {
+                first.clone_from(&row);
+            }
+            count += 1;
+            ties.add(row)?;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        if !too_many {
+            return if flow.is_continue() { take_all(ties).map(drop) } else { Ok(()) };
+        }
+        drop(ties);
+        let mut all = begin();
+        self.unordered(&query.without_index_order(), around, None, &mut |row| {
+            all.add(row)?;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        take_all(all).map(drop)
     }
 }
 

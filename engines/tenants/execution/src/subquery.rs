@@ -6,10 +6,11 @@ use savanna_tenants_catalog::Sequence;
 use savanna_tenants_sql::{
     expression::{Comparison, Env, Expr, Queries, rows::fingerprint},
     function::{AdvisoryFunction, SleepFunction},
-    plan::query::{Subquery, Test},
+    plan::query::{Hashed, Query, Subquery, Test},
 };
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
+    memory::Memory,
     value::{Value, array::Array},
 };
 
@@ -25,6 +26,17 @@ pub(crate) enum Answer {
     },
     Rows(Vec<Vec<Value>>),
 }
+
+/// How often a query was asked for one row, and when it is tried to find its answer for all of them.
+pub(crate) struct Asked {
+    count: usize,
+    next: usize,
+}
+
+/// A query is asked so often for one row at least.
+const ASKED_MIN: usize = 64;
+/// Rows that are read in the time that an answer for one row takes.
+const ROWS_LIKE_AN_ANSWER: usize = 32;
 
 impl Queries for Run<'_> {
     fn goes_on(&self) -> Result<()> {
@@ -49,14 +61,16 @@ impl Queries for Run<'_> {
 
     fn answer(&self, subquery: &Subquery, env: Env<'_>) -> Result<Value> {
         if !subquery.is_fixed {
-            return self.test(subquery, env);
+            let known = subquery.hashed.as_ref().map(|hashed| self.is_among(subquery, hashed, env)).transpose()?;
+            return known.flatten().map_or_else(|| self.test(subquery, env), |exists| Ok(Value::Bool(exists)));
         }
-        let known = self.answers.borrow().get(&subquery.id).map(Rc::clone);
+        let place = (subquery.id, subquery.test == Test::Array);
+        let known = self.answers.borrow().get(&place).map(Rc::clone);
         let answer = match known {
             Some(answer) => answer,
             None => {
                 let answer = Rc::new(self.whole(subquery, env)?);
-                self.answers.borrow_mut().insert(subquery.id, Rc::clone(&answer));
+                self.answers.borrow_mut().insert(place, Rc::clone(&answer));
                 answer
             }
         };
@@ -138,23 +152,61 @@ impl Run<'_> {
         }
     }
 
+    /// Whether EXISTS holds for one row around it, if that is known of all rows.
+    fn is_among(&self, subquery: &Subquery, hashed: &Hashed, env: Env<'_>) -> Result<Option<bool>> {
+        let known = self.answers.borrow().get(&(subquery.id, false)).map(Rc::clone);
+        let known = known.map_or_else(|| self.ask_for_all(subquery.id, hashed), |known| Ok(Some(known)))?;
+        let Some(Answer::Set { rows, .. }) = known.as_deref() else { return Ok(None) };
+        let around = self.around(&subquery.query, &subquery.arguments, env.row)?;
+        let probe = project(&hashed.probe, env.with_row(&around))?;
+        // No row with NULL, which equals nothing, is among them.
+        Ok(Some(rows.contains(&fingerprint(&probe)?)))
+    }
+
+    /// Looks for the answers of EXISTS for all rows, as soon as so many were asked that it takes no longer than these did.
+    fn ask_for_all(&self, id: usize, hashed: &Hashed) -> Result<Option<Rc<Answer>>> {
+        let mut asked = self.asked.borrow_mut();
+        let Asked { count, next } = asked.entry(id).or_insert(Asked { count: 0, next: ASKED_MIN });
+        *count += 1;
+        if *count < *next || self.budget.get().is_some() {
+            return Ok(None);
+        }
+        *next = 4 * *count;
+        self.budget.set(Some((ROWS_LIKE_AN_ANSWER * *count) as isize));
+        drop(asked);
+        let mut memory = self.memory();
+        let set = self.all_rows(&hashed.query, &mut memory);
+        if self.budget.take().is_some_and(|left| left < 0) {
+            return Ok(None);
+        }
+        memory.keep();
+        let answer = Rc::new(set?);
+        self.answers.borrow_mut().insert((id, false), Rc::clone(&answer));
+        Ok(Some(answer))
+    }
+
+    /// All rows of a query, to be looked up.
+    fn all_rows(&self, query: &Query, memory: &mut Memory<'_>) -> Result<Answer> {
+        let (mut rows, mut incomplete) = (HashSet::new(), Vec::new());
+        self.produce(query, vec![Value::Null; query.outer], None, &mut |row| {
+            memory.take(&row)?;
+            if row.iter().any(Value::is_null) {
+                incomplete.push(row);
+            } else {
+                rows.insert(fingerprint(&row)?);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(Answer::Set { rows, incomplete })
+    }
+
     /// Asks a query that has the same answer for all rows around it.
     fn whole(&self, subquery: &Subquery, env: Env<'_>) -> Result<Answer> {
         let mut memory = self.memory();
         let answer = match &subquery.test {
             Test::Scalar(_) | Test::Array | Test::Exists => Answer::Value(self.test(subquery, env)?),
             Test::Any(Comparison::Equal, _) | Test::All(Comparison::NotEqual, _) => {
-                let (mut rows, mut incomplete) = (HashSet::new(), Vec::new());
-                self.produce(&subquery.query, vec![Value::Null; subquery.query.outer], None, &mut |row| {
-                    memory.take(&row)?;
-                    if row.iter().any(Value::is_null) {
-                        incomplete.push(row);
-                    } else {
-                        rows.insert(fingerprint(&row)?);
-                    }
-                    Ok(ControlFlow::Continue(()))
-                })?;
-                Answer::Set { rows, incomplete }
+                self.all_rows(&subquery.query, &mut memory)?
             }
             Test::Any(..) | Test::All(..) => {
                 let mut rows = Vec::new();

@@ -79,7 +79,10 @@ impl Run<'_> {
         for (at, row) in rows.iter().enumerate() {
             let env = self.env().with_row(row);
             let next = parted.len();
-            let place = *places.entry(fingerprint(&project(&call.partition, env)?)?).or_insert(next);
+            let place = match call.partition.as_slice() {
+                [] => 0,
+                partition => *places.entry(fingerprint(&project(partition, env)?)?).or_insert(next),
+            };
             if place == next {
                 parted.push(Vec::new());
             }
@@ -197,7 +200,7 @@ impl Run<'_> {
         })
     }
 
-    /// An aggregate over the frame of each row. If frames only grow, every row is added once.
+    /// An aggregate over the frame of each row. If frames grow, what comes is added; what goes is taken out again if that can be done.
     fn running(
         &self,
         call: &WindowCall,
@@ -206,31 +209,29 @@ impl Run<'_> {
         rows: &[Vec<Value>],
         (values, memory): (&mut [Value], &mut Memory<'_>),
     ) -> Result<()> {
-        let add = |state: &mut State, places: &mut dyn Iterator<Item = usize>| -> Result<()> {
-            for at in places {
-                state.add(aggregate, self.env().with_row(&rows[partition.rows[at]]))?;
-            }
-            Ok(())
-        };
+        let env = |at: usize| self.env().with_row(&rows[partition.rows[at]]);
         let exclusion = call.frame.exclusion;
-        let (mut state, mut done) = (State::default(), 0);
+        let (slides, invertible) = (exclusion == Exclusion::Nothing, aggregate.is_invertible());
+        let (mut state, mut held) = (State::default(), 0..0);
         for at in 0..partition.len() {
             self.goes_on()?;
             let frame = self.frame(call, partition, rows, at)?;
-            let state = match call.frame.start {
-                Bound::First if frame.end >= done && exclusion == Exclusion::Nothing => {
-                    add(&mut state, &mut (done..frame.end))?;
-                    done = frame.end;
-                    state.clone()
+            let leaves = held.start..frame.start.min(held.end);
+            let mut goes_on = slides && frame.start >= held.start && frame.end >= held.end && leaves.end >= frame.start;
+            goes_on &= leaves.is_empty() || invertible;
+            for place in leaves {
+                goes_on = goes_on && state.remove(aggregate, env(place))?;
+            }
+            if !goes_on {
+                (state, held) = (State::default(), frame.start..frame.start);
+            }
+            for place in held.end..frame.end {
+                if !partition.excludes(exclusion, at, place) {
+                    state.add(aggregate, env(place))?;
                 }
-                _ => {
-                    let mut own = State::default();
-                    let mut included = frame.filter(|other| !partition.excludes(exclusion, at, *other));
-                    add(&mut own, &mut included)?;
-                    own
-                }
-            };
-            let value = state.finish(aggregate)?;
+            }
+            held = frame;
+            let value = state.clone().finish(aggregate)?;
             memory.take_bytes(value.bytes())?;
             values[partition.rows[at]] = value;
         }

@@ -27,7 +27,7 @@ use crate::{
     backends::{Asker, Backend, Backends},
     expression::{
         arithmetic::{arithmetic, negate},
-        list::List,
+        list::{List, Searched},
         sequence::Given,
     },
     function::{self, AdvisoryFunction, Configured, Function, Paths, Patterns, Sleep},
@@ -157,6 +157,8 @@ pub struct Facts {
     pub patterns: Patterns,
     /// The path of JSON that was asked for last.
     pub paths: Paths,
+    /// The array that was searched last.
+    pub searched: Searched,
     /// Random numbers come from here; it moves with each.
     pub random: std::cell::Cell<u64>,
     pub numbers: Numbers,

@@ -255,9 +255,7 @@ impl Planner<'_> {
             return Err(SqlError::internal("a statement within a statement"));
         }
         let nothing = Scope::default();
-        if let Some(with) = &query.with {
-            self.add_with(with, &nothing)?;
-        }
+        self.add_with(query, &nothing)?;
         // Those in the statement itself are not at the top level.
         let parts = self.parts.take();
         let planned = match writes(&query.body) {
@@ -279,11 +277,11 @@ impl Planner<'_> {
 
     /// A statement that writes, behind WITH.
     fn with_writes(&mut self, query: &ast::Query) -> Result<Planned> {
-        let (Some(with), Some(statement)) = (&query.with, writes(&query.body)) else {
+        let Some(statement) = writes(&query.body) else {
             return Err(SqlError::internal("a statement without WITH came as a query"));
         };
         let named = self.with.len();
-        self.add_with(with, &Scope::default())?;
+        self.add_with(query, &Scope::default())?;
         let planned = self.statement(statement);
         self.forget_with(named);
         planned

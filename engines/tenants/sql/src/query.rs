@@ -3,6 +3,7 @@
 pub(crate) mod ask_inside;
 pub(crate) mod from;
 pub(crate) mod group;
+pub(crate) mod hashed;
 pub(crate) mod index_order;
 pub(crate) mod items;
 pub(crate) mod join;
@@ -36,7 +37,7 @@ use crate::{
         query::{Body, Joined, Locking, Node, Patience, Query, Rows, Select, SetKind, SetOperation},
     },
     query::{
-        index_order::is_low,
+        index_order::{Wanted, is_low},
         items::check_width,
         order::sort_outputs,
         scope::Scope,
@@ -59,10 +60,7 @@ impl Planner<'_> {
     /// A query whose columns may, with `open`, have no type yet, because they get one from where they go.
     pub(crate) fn query_of(&mut self, ast: &Ast, scope: &Scope<'_>, open: bool) -> Result<Query> {
         let named = self.with.len();
-        let with = match &ast.with {
-            Some(with) => self.add_with(with, scope)?,
-            None => Vec::new(),
-        };
+        let with = self.add_with(ast, scope)?;
         let query = self.clauses(ast, scope, open);
         self.forget_with(named);
         let mut query = query?;
@@ -110,11 +108,21 @@ impl Planner<'_> {
         }
         let (query, (limit, offset)) = match &*ast.body {
             SetExpr::Select(select) => {
-                let bound = self.bind_select(select, ast.order_by.as_ref(), scope, open)?;
+                // Rows of a query of WITH are not locked.
+                let inlines = self.inlines;
+                self.inlines &= ast.locks.is_empty();
+                let bound = self.bind_select(select, ast.order_by.as_ref(), scope, open);
+                self.inlines = inlines;
+                let bound = bound?;
                 let lock = locking(&ast.locks, &bound)?;
                 let limits = self.limits(ast, scope)?;
-                let few = limits.0.as_ref().is_some_and(is_low);
-                let mut query = self.plan_select(bound, scope.width, few);
+                let wanted = match limits.0.as_ref().is_some_and(is_low) {
+                    false => Wanted::All,
+                    // Rows are locked in their whole order.
+                    true if lock.is_some() => Wanted::FirstInOrder,
+                    true => Wanted::First,
+                };
+                let mut query = self.plan_select(bound, scope.width, wanted);
                 if let (Some((locking, tables)), Body::Select(select)) = (lock, &mut query.body) {
                     query.locking = Some(locking);
                     let keys = &mut select.rows.keys;
@@ -167,7 +175,7 @@ impl Planner<'_> {
         match ast {
             SetExpr::Select(select) => self.or_without_rows(select, scope, |planner| {
                 let bound = planner.bind_select(select, None, scope, open)?;
-                Ok(planner.plan_select(bound, scope.width, false))
+                Ok(planner.plan_select(bound, scope.width, Wanted::All))
             }),
             SetExpr::Values(values) => {
                 let rows: Vec<&[ast::Expr]> = values.rows.iter().map(|row| row.content.as_slice()).collect();

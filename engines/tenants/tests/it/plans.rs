@@ -260,6 +260,335 @@ fn few_rows_lead_to_those_that_an_index_finds() {
     );
 }
 
+#[test]
+fn a_query_of_with_that_is_named_once_is_planned_where_it_is_named() {
+    let (mut desk, client) = desk();
+    let mut shows = |text: &str, lines: &[&str]| assert_eq!(desk.run(client, text), rows(lines), "{text}");
+    shows(
+        "EXPLAIN WITH q (k, n) AS (SELECT t_id, max(n) FROM u GROUP BY t_id) SELECT * FROM q AS w WHERE k = 6",
+        &[
+            "Subquery Scan on w",
+            "  ->  HashAggregate",
+            "        Group Key: t_id",
+            "        ->  Index Scan using u_t on u",
+            "              Index Cond: (t_id = 6)",
+        ],
+    );
+    shows(
+        "EXPLAIN WITH a AS (SELECT * FROM t), b AS (SELECT * FROM a) SELECT n FROM b WHERE id = 7",
+        &["Index Scan using t_pkey on t", "  Index Cond: (id = 7)"],
+    );
+    desk.setup(client, &["CREATE SEQUENCE s"]);
+    let mut is_kept = |text: &str, kept: bool| {
+        let plan = desk.query(client, &format!("EXPLAIN {text}"));
+        assert_eq!(plan.iter().any(|line| line.contains("CTE Scan")), kept, "{text}: {plan:?}");
+    };
+    for text in [
+        "WITH q AS NOT MATERIALIZED (SELECT * FROM t) SELECT * FROM q a JOIN q b ON a.id = b.n",
+        "WITH t AS (SELECT * FROM t) SELECT * FROM t WHERE id = 1",
+        "WITH RECURSIVE q AS (SELECT * FROM t) SELECT * FROM q",
+        "INSERT INTO u WITH q AS (SELECT id, n, m FROM t WHERE id > 500) SELECT * FROM q",
+        "SELECT * FROM (WITH q AS (SELECT * FROM t) SELECT * FROM q) x",
+    ] {
+        is_kept(text, false);
+    }
+    for text in [
+        "WITH q AS MATERIALIZED (SELECT * FROM t) SELECT * FROM q",
+        "WITH q AS (SELECT * FROM t) SELECT * FROM q a JOIN q b ON a.id = b.n",
+        "WITH q AS (SELECT id, random() FROM t) SELECT * FROM q",
+        "WITH q AS NOT MATERIALIZED (SELECT nextval('s') AS n) SELECT * FROM q a, q b",
+        "WITH q AS (SELECT * FROM (SELECT random() AS r) x) SELECT * FROM q",
+        "WITH q AS (SELECT * FROM t WHERE n = (SELECT random()::int)) SELECT * FROM q",
+        "WITH q AS (SELECT * FROM t FOR UPDATE) SELECT * FROM q",
+        "WITH q AS (SELECT * FROM t) SELECT * FROM q FOR UPDATE",
+        "WITH q AS (SELECT * FROM t) SELECT * FROM u WHERE u.n = (SELECT max(q.n) FROM q WHERE q.id = u.id)",
+        "WITH RECURSIVE q AS (SELECT max(n) AS n FROM t), r AS (SELECT 1 AS a UNION ALL SELECT a + 1 FROM r JOIN q ON a < q.n) SELECT * FROM r",
+    ] {
+        is_kept(text, true);
+    }
+    // What is computed once has one value, also where who names it is computed twice.
+    let text =
+        "WITH a AS (SELECT random() AS r), b AS NOT MATERIALIZED (SELECT r FROM a) SELECT x.r = y.r FROM b x, b y";
+    assert_eq!(desk.query(client, text), ["t"]);
+    let text = "WITH w AS (INSERT INTO u VALUES (900, 1, 1) RETURNING id), q AS (SELECT id FROM w) SELECT * FROM q";
+    assert_eq!(desk.query(client, text), ["900"]);
+}
+
+#[test]
+fn what_is_said_of_a_column_is_said_of_those_that_have_to_be_equal() {
+    let (mut desk, client) = desk();
+    let grouped = "(SELECT t_id, count(*) AS c FROM u GROUP BY t_id) q";
+    let mut shows = |text: &str, lines: &[&str]| assert_eq!(desk.run(client, text), rows(lines), "{text}");
+    shows(
+        &format!("EXPLAIN SELECT t.s, q.c FROM t JOIN {grouped} ON q.t_id = t.id WHERE t.id BETWEEN 5 AND 8"),
+        &[
+            "Hash Join",
+            "  Hash Cond: (t.id = q.t_id)",
+            "  ->  Index Scan using t_pkey on t",
+            "        Index Cond: ((t.id >= 5) AND (t.id <= 8))",
+            "        Filter: ((t.id >= 5) AND (t.id <= 8))",
+            "  ->  Hash",
+            "        ->  Subquery Scan on q",
+            "              ->  HashAggregate",
+            "                    Group Key: u.t_id",
+            "                    ->  Index Scan using u_t on u",
+            "                          Index Cond: ((u.t_id >= 5) AND (u.t_id <= 8))",
+            "                          Filter: ((u.t_id >= 5) AND (u.t_id <= 8))",
+        ],
+    );
+    let mut is_found = |condition: &str, found: bool| {
+        let text = format!("EXPLAIN SELECT t.s, q.c FROM t JOIN {grouped} ON {condition}");
+        let plan = desk.query(client, &text);
+        assert_eq!(plan.iter().any(|line| line.contains("using u_t")), found, "{text}: {plan:?}");
+    };
+    for condition in ["q.t_id = t.n AND 7 > t.n", "t.n = q.t_id AND t.n IN (1, 2, 3)", "t.n = q.t_id AND t.n = $1"] {
+        is_found(&condition.replace("$1", "2 + 3"), true);
+    }
+    for condition in
+        ["q.c = t.n AND t.n < 7", "q.t_id > t.n AND t.n > 7", "q.t_id = t.n AND t.n > t.m", "q.t_id = t.n OR t.n = 7"]
+    {
+        is_found(condition, false);
+    }
+}
+
+#[test]
+fn the_rows_of_a_query_are_looked_up_if_they_are_few() {
+    let (mut desk, client) = desk();
+    let mut shows = |text: &str, lines: &[&str]| assert_eq!(desk.run(client, text), rows(lines), "{text}");
+    shows(
+        "EXPLAIN SELECT * FROM u WHERE t_id IN (SELECT id FROM t WHERE n = 3)",
+        &[
+            "Index Scan using u_t on u",
+            "  Index Cond: (t_id = ANY (ARRAY(InitPlan 1)))",
+            "  InitPlan 1",
+            "    ->  Index Scan using t_n on t",
+            "          Index Cond: (t.n = 3)",
+        ],
+    );
+    for text in [
+        "SELECT * FROM u WHERE t_id NOT IN (SELECT id FROM t WHERE n = 3)",
+        "SELECT * FROM u WHERE t_id IN (SELECT id FROM t WHERE n = u.n)",
+        "SELECT * FROM u WHERE t_id + 1 IN (SELECT id FROM t WHERE n = 3)",
+        "SELECT * FROM u WHERE t_id IN (SELECT id FROM t) OR n = 1",
+    ] {
+        let plan = desk.query(client, &format!("EXPLAIN {text}"));
+        assert!(plan[0].contains("Seq Scan on u"), "{text}: {plan:?}");
+    }
+    for values in [
+        "SELECT g FROM generate_series(1, 1000) g",
+        "SELECT g FROM generate_series(1, 1001) g",
+        "SELECT * FROM (VALUES (3), (NULL), (3)) v (x)",
+    ] {
+        let text = |table: &str| format!("SELECT count(*), sum(id) FROM {table} u WHERE t_id IN ({values}) AND n > 1");
+        assert_eq!(desk.query(client, &text("u")), desk.query(client, &text("plain_u")), "{values}");
+    }
+    // Two aggregates ask it of the same query, each in its way.
+    let text = "SELECT min(id), max(n) FROM t WHERE m IN (SELECT n FROM u WHERE id < 3)";
+    assert_eq!(desk.query(client, text), desk.query(client, &text.replace("FROM t", "FROM plain_t")));
+}
+
+#[test]
+fn exists_is_answered_for_all_rows_if_it_is_asked_often() {
+    let (mut desk, client) = desk();
+    assert_eq!(
+        desk.run(client, "EXPLAIN SELECT * FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.t_id = t.id AND u.n > 3)"),
+        rows(&[
+            "Seq Scan on t",
+            "  Filter: (NOT (EXISTS(SubPlan 1) or hashed SubPlan 1))",
+            "  hashed SubPlan 1",
+            "    ->  Seq Scan on u",
+            "          Filter: (u.n > 3)",
+            "  SubPlan 1",
+            "    ->  Index Scan using u_t on u",
+            "          Index Cond: (u.t_id = t.id)",
+            "          Filter: (u.n > 3)",
+        ])
+    );
+    let has_both = |desk: &mut Desk, condition: &str| {
+        let plan = desk.query(client, &format!("EXPLAIN SELECT * FROM t WHERE EXISTS ({condition})"));
+        plan.iter().any(|line| line.contains("hashed"))
+    };
+    for condition in [
+        "SELECT 1 FROM u WHERE u.t_id = t.id",
+        "SELECT 1 FROM u WHERE t.m + 1 = u.n AND u.t_id = t.id",
+        "SELECT 1 FROM u JOIN t x ON x.id = u.n WHERE u.t_id = t.id",
+        "SELECT * FROM (SELECT * FROM u) x WHERE x.t_id = t.id",
+    ] {
+        assert!(has_both(&mut desk, condition), "{condition}");
+    }
+    for condition in [
+        "SELECT 1 FROM u WHERE u.t_id > t.id",
+        "SELECT 1 FROM u WHERE u.t_id = t.id OR u.n = 1",
+        "SELECT 1 FROM u WHERE u.t_id = t.id AND u.n < t.m",
+        "SELECT 1 FROM u WHERE u.t_id = t.id + u.n",
+        "SELECT 1 FROM u WHERE u.t_id = t.id AND random() < 2",
+        "SELECT 1 FROM u WHERE u.t_id = t.id LIMIT 0",
+        "SELECT 1 FROM u WHERE u.t_id = t.id OFFSET 1",
+        "SELECT max(n) FROM u WHERE u.t_id = t.id",
+        "SELECT 1 FROM u, LATERAL (SELECT t.m AS k OFFSET 0) x WHERE u.t_id = t.id",
+        "SELECT 1 FROM u LEFT JOIN t x ON x.id = t.m WHERE u.t_id = t.id",
+        "SELECT 1 FROM u WHERE u.t_id = t.id AND (SELECT max(x.n) FROM t x WHERE x.id = t.m) > 0",
+        "SELECT 1 FROM u WHERE t.id = 7",
+    ] {
+        assert!(!has_both(&mut desk, condition), "{condition}");
+    }
+    // More rows than it asks for one by one, of a table that is larger than what it reads first.
+    desk.setup(
+        client,
+        &[
+            "CREATE TABLE large (id int PRIMARY KEY, k int)",
+            "INSERT INTO large SELECT g, nullif(g * 7 % 5000, 0) FROM generate_series(1, 5000) g",
+            "CREATE INDEX large_k ON large (k)",
+        ],
+    );
+    // A query within is asked for one row where its rows are looked up for all.
+    let within = " AND x.id IN (SELECT g FROM generate_series(1, 50) g)";
+    for condition in ["", " AND x.id % 3 = 0", " AND x.id < 0", within] {
+        for not in ["", "NOT "] {
+            let text = |fence: &str| {
+                format!(
+                    "SELECT count(*), sum(id) FROM large l WHERE {not}EXISTS (SELECT 1 FROM large x WHERE x.k = l.k{condition}{fence})"
+                )
+            };
+            assert_eq!(desk.query(client, &text("")), desk.query(client, &text(" OFFSET 0")), "{}", text(""));
+        }
+    }
+}
+
+#[test]
+fn rows_that_an_index_sorts_by_the_first_keys_are_sorted_on_the_way() {
+    let (mut desk, client) = desk();
+    let mut shows = |text: &str, lines: &[&str]| assert_eq!(desk.run(client, text), rows(lines), "{text}");
+    shows(
+        "EXPLAIN SELECT * FROM t ORDER BY n DESC, id LIMIT 3",
+        &[
+            "Limit",
+            "  ->  Incremental Sort",
+            "        Sort Key: n DESC, id",
+            "        Presorted Key: n DESC",
+            "        ->  Index Scan Backward using t_n on t",
+        ],
+    );
+    shows(
+        "EXPLAIN SELECT * FROM t WHERE n > 3 ORDER BY n, s LIMIT 3",
+        &[
+            "Limit",
+            "  ->  Incremental Sort",
+            "        Sort Key: n, s",
+            "        Presorted Key: n",
+            "        ->  Index Scan using t_n on t",
+            "              Index Cond: (n > 3)",
+            "              Filter: (n > 3)",
+        ],
+    );
+    for text in [
+        "SELECT * FROM t ORDER BY n DESC, id",
+        "SELECT * FROM t ORDER BY n DESC, id LIMIT 3 FOR UPDATE",
+        "SELECT * FROM t ORDER BY n NULLS FIRST, id LIMIT 3",
+        "SELECT DISTINCT ON (n) * FROM t ORDER BY n, id DESC LIMIT 3",
+        "SELECT n, count(*) FROM t GROUP BY n ORDER BY n, 2 LIMIT 3",
+    ] {
+        let plan = desk.query(client, &format!("EXPLAIN {text}"));
+        assert!(!plan.iter().any(|line| line.contains("Incremental")), "{text}: {plan:?}");
+    }
+    // Also where very many rows are equal by the first key, at first or later.
+    desk.setup(
+        client,
+        &[
+            "CREATE TABLE large (id int PRIMARY KEY, few int, s int)",
+            "INSERT INTO large SELECT g, CASE WHEN g < 4000 THEN 1 WHEN g < 4007 THEN 2 END, g * 7919 % 5003 FROM generate_series(1, 5000) g",
+            "CREATE TABLE plain_large (id int, few int, s int)",
+            "INSERT INTO plain_large SELECT * FROM large",
+            "CREATE INDEX large_few ON large (few)",
+        ],
+    );
+    for order in ["few, s", "few DESC, s DESC", "few DESC, s", "few, id DESC"] {
+        for limit in ["LIMIT 3", "LIMIT 20", "LIMIT 20 OFFSET 4500", "LIMIT 0", "LIMIT 10000"] {
+            let text = |table: &str| format!("SELECT few, id FROM {table} ORDER BY {order} {limit}");
+            assert_eq!(
+                desk.query(client, &text("large")),
+                desk.query(client, &text("plain_large")),
+                "{}",
+                text("large")
+            );
+        }
+    }
+    let plan = desk.query(client, "EXPLAIN ANALYZE SELECT * FROM t ORDER BY n, s LIMIT 3");
+    assert!(plan.iter().any(|line| line.contains("Index Scan") && !line.contains("rows=90")), "{plan:?}");
+}
+
+#[test]
+fn frames_that_move_on_have_the_aggregates_of_their_rows() {
+    let (mut desk, client) = desk();
+    desk.setup(
+        client,
+        &[
+            "CREATE TABLE w (id int PRIMARY KEY, p int, i int, b bigint, x numeric, f double precision)",
+            "INSERT INTO w SELECT g, g % 3, nullif(g * 7 % 23, 0), g * 1000000007, \
+             CASE g % 5 WHEN 0 THEN 1.50 WHEN 1 THEN g WHEN 2 THEN 0.125 WHEN 3 THEN NULL ELSE 'NaN' END, g / 7.0 FROM generate_series(1, 60) g",
+            "UPDATE w SET x = 2.5 WHERE x = 'NaN' AND id > 20",
+        ],
+    );
+    let aggregates = [
+        "count(*)",
+        "count(i)",
+        "sum(i)",
+        "avg(i)",
+        "sum(b)",
+        "sum(x)",
+        "avg(x)",
+        "sum(f)",
+        "min(i)",
+        "max(x)",
+        "array_agg(i)",
+    ];
+    let frames = [
+        "ROWS 3 PRECEDING",
+        "ROWS BETWEEN 2 PRECEDING AND 2 FOLLOWING",
+        "ROWS BETWEEN 3 FOLLOWING AND 5 FOLLOWING",
+        "ROWS BETWEEN 5 PRECEDING AND 3 PRECEDING",
+        "ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
+        "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 FOLLOWING",
+        "GROUPS BETWEEN 1 PRECEDING AND 1 FOLLOWING",
+        "ROWS BETWEEN 2 PRECEDING AND 2 FOLLOWING EXCLUDE CURRENT ROW",
+    ];
+    for aggregate in aggregates {
+        for frame in frames {
+            // What may have another value the next time is never taken out again.
+            let text = |filter: &str| {
+                format!(
+                    "SELECT id, {aggregate} FILTER (WHERE id <> 31{filter}) OVER (PARTITION BY p ORDER BY id / 2 DESC {frame}) FROM w ORDER BY id"
+                )
+            };
+            let (slides, anew) = (desk.query(client, &text("")), desk.query(client, &text(" AND random() < 2")));
+            assert_eq!(slides, anew, "{}", text(""));
+        }
+    }
+}
+
+#[test]
+fn an_array_is_searched_as_it_is_gone_through() {
+    let (mut desk, client) = desk();
+    let many = (0..30).map(|at| (at * 7 % 40).to_string()).collect::<Vec<_>>().join(",");
+    for array in [format!("'{{{many}}}'::int[]"), format!("'{{{many},NULL}}'::int[]"), "'{1,2}'::int[]".to_owned()] {
+        for condition in [
+            "n = ANY (A)",
+            "NOT n = ANY (A)",
+            "n <> ALL (A)",
+            "(n = ANY (A)) IS NULL",
+            "n < ANY (A)",
+            "n <> ANY (A)",
+            "n = ALL (A)",
+        ] {
+            let text =
+                |array: &str| format!("SELECT count(*), sum(id) FROM plain_t WHERE {}", condition.replace('A', array));
+            // An array that each row makes is another one each time.
+            let (once, each) = (text(&array), text(&format!("{array} || (ARRAY[id])[2:1]")));
+            assert_eq!(desk.query(client, &once), desk.query(client, &each), "{once}");
+        }
+    }
+}
+
 /// A query over `t` and `u`, and the same without what rules need: over tables without indexes, with a fence around queries in FROM, with
 /// conditions that say nothing about NULL.
 fn pair(dice: &mut Dice) -> (String, String) {
@@ -274,7 +603,16 @@ fn pair(dice: &mut Dice) -> (String, String) {
         4 => "n IS NULL".to_owned(),
         _ => format!("m = {}", dice.below(6)),
     };
-    let text = match dice.below(6) {
+    let text = match dice.below(10) {
+        6 => format!("WITH q AS (SELECT n, m, count(*) AS id FROM t GROUP BY n, m) SELECT * FROM q WHERE {condition}"),
+        7 => format!(
+            "SELECT id FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.t_id = t.{} AND u.n <> {number} /**/)",
+            dice.pick(&["id", "n", "m"])
+        ),
+        8 => format!("SELECT id FROM t WHERE {column} IS NOT NULL AND n IN (SELECT t_id FROM u WHERE n < {number})"),
+        9 => format!(
+            "SELECT t.id, q.c FROM t JOIN (SELECT t_id, count(*) AS c FROM u GROUP BY t_id ) q ON q.t_id = t.n WHERE t.{condition}"
+        ),
         0 => format!("SELECT {column}, id FROM t ORDER BY {column}{way}, id LIMIT {number}"),
         1 => format!("SELECT id FROM t WHERE {condition} ORDER BY {column}{way}, id DESC LIMIT {number} OFFSET 2"),
         2 => format!("SELECT min({column}), max({column}), max(n) FROM t WHERE {condition}"),
@@ -300,6 +638,8 @@ fn pair(dice: &mut Dice) -> (String, String) {
     };
     let fenced = text
         .replace(" ) q", " OFFSET 0) q")
+        .replace("/**/", "OFFSET 0")
+        .replace("q AS (", "q AS MATERIALIZED (")
         .replace("WHERE (t.", "WHERE ((t.")
         .replace(") ORDER BY u.id", ") IS TRUE) ORDER BY u.id");
     let plain = fenced

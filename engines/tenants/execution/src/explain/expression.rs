@@ -111,11 +111,13 @@ impl Names {
         let values: Vec<String> = subquery.test.values().iter().map(|value| self.text(value, queries)).collect();
         if !queries.iter().any(|(other, _)| *other == name) {
             queries.push((name.clone(), &subquery.query));
+            queries.extend(subquery.hashed.iter().map(|hashed| (format!("hashed {name}"), &hashed.query)));
         }
         let left = if values.len() == 1 { values.concat() } else { format!("({})", values.join(", ")) };
         match &subquery.test {
             Test::Scalar(_) => format!("({name})"),
             Test::Array => format!("ARRAY({name})"),
+            Test::Exists if subquery.hashed.is_some() => format!("(EXISTS({name}) or hashed {name})"),
             Test::Exists => format!("EXISTS({name})"),
             Test::Any(comparison, _) => format!("({left} {} ANY ({name}))", sign(*comparison)),
             Test::All(comparison, _) => format!("({left} {} ALL ({name}))", sign(*comparison)),

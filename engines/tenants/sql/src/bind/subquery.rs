@@ -59,7 +59,11 @@ impl Binder<'_, '_> {
     /// `EXISTS (SELECT ..)`
     pub(super) fn exists(&mut self, ast: &ast::Query, negated: bool) -> Result<Typed> {
         let failure = self.planner.parameters.failure.clone();
-        let mut query = self.query(ast)?;
+        // What it joins may yet be joined otherwise.
+        let is_in_from = std::mem::replace(&mut self.planner.is_in_from, true);
+        let query = self.query(ast);
+        self.planner.is_in_from = is_in_from;
+        let mut query = query?;
         // What would be selected is never computed, and in which order never asked.
         if let Body::Select(select) = &mut query.body
             && select.distinct.is_none()
@@ -69,8 +73,17 @@ impl Binder<'_, '_> {
             select.outputs.clear();
             query.columns.clear();
             query.order.clear();
+            query.presorted = None;
         }
-        Ok(Typed::new(not_if(negated, self.planner.answer(Test::Exists, Arc::new(query))), Type::Bool))
+        let hashed = self.planner.hashed(&query).map(Arc::new);
+        if let Body::Select(select) = &mut query.body {
+            select.joins = None;
+        }
+        let mut answer = self.planner.answer(Test::Exists, Arc::new(query));
+        if let Expr::Subquery(subquery) = &mut answer {
+            subquery.hashed = hashed;
+        }
+        Ok(Typed::new(not_if(negated, answer), Type::Bool))
     }
 
     /// `.. IN (SELECT ..)`
@@ -146,6 +159,6 @@ impl Planner<'_> {
     pub(crate) fn answer(&mut self, test: Test, query: Arc<Query>) -> Expr {
         let arguments = query.arguments();
         let is_fixed = arguments.is_empty() && !query.varies();
-        Expr::Subquery(Box::new(Subquery { test, query, arguments, id: self.number(), is_fixed }))
+        Expr::Subquery(Box::new(Subquery { test, query, arguments, id: self.number(), is_fixed, hashed: None }))
     }
 }

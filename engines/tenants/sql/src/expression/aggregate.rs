@@ -1,6 +1,6 @@
 //! Aggregates: from the values of many rows to one.
 
-use std::collections::BTreeSet;
+use std::{borrow::Cow, cmp::Ordering, collections::BTreeSet};
 
 use bigdecimal::{BigDecimal, Signed};
 use savanna_tenants_values::{
@@ -120,6 +120,16 @@ impl Aggregate {
         self.argument.iter().chain(&self.filter).chain(&self.beside).chain(order)
     }
 
+    /// Whether values that were taken can be taken out again, as if they had never been there: exact sums. Those of floats depend on their order.
+    pub fn is_invertible(&self) -> bool {
+        let exact = match (self.kind, self.of) {
+            (Kind::Count, _) => true,
+            (Kind::Sum | Kind::Avg, of) => matches!(of, Type::Int8 | Type::Numeric(_)),
+            _ => false,
+        };
+        exact && !self.distinct && !self.expressions().any(|expr| expr.is_volatile() || expr.asks())
+    }
+
     /// Its expressions, to be changed.
     pub(crate) fn expressions_mut(&mut self) -> impl Iterator<Item = &mut Expr> {
         let order = self.order.iter_mut().map(|order| &mut order.expr);
@@ -201,6 +211,8 @@ pub(crate) fn is_name(name: &str) -> bool {
 pub struct State {
     count: i64,
     value: Option<Value>,
+    /// How many of the values have as many digits behind the point as their sum.
+    widest: i64,
     /// Texts of the values that were counted, for DISTINCT.
     seen: BTreeSet<Vec<u8>>,
     /// The sum of squares; for floats of the distances from the mean.
@@ -264,6 +276,9 @@ impl State {
                 _ => Ok(()),
             };
         }
+        if let Value::Numeric(value) = &value {
+            self.count_widest(value);
+        }
         let before = match (aggregate.kind, self.value.take()) {
             (Kind::Count, _) => return Ok(()),
             (_, None) => {
@@ -301,6 +316,54 @@ impl State {
             _ => before,
         });
         Ok(())
+    }
+
+    /// Notes a value before it is added.
+    fn count_widest(&mut self, value: &BigDecimal) {
+        let digits = value.fractional_digit_count();
+        self.widest = match &self.value {
+            Some(Value::Numeric(sum)) => match digits.cmp(&sum.fractional_digit_count()) {
+                Ordering::Less => self.widest,
+                Ordering::Equal => self.widest + 1,
+                Ordering::Greater => 1,
+            },
+            _ => 1,
+        };
+    }
+
+    /// Takes out what a row had added, if the aggregate is invertible. `false` if all others have to be added anew.
+    pub fn remove(&mut self, aggregate: &Aggregate, env: Env<'_>) -> Result<bool> {
+        if let Some(filter) = &aggregate.filter
+            && !filter.holds(env)?
+        {
+            return Ok(true);
+        }
+        let value = match &aggregate.argument {
+            Some(argument) => argument.value(env)?,
+            None => Cow::Owned(Value::Bool(true)),
+        };
+        if value.is_null() {
+            return Ok(true);
+        }
+        if aggregate.kind != Kind::Count {
+            let rest = match (&self.value, &*value) {
+                (Some(Value::Int(sum)), Value::Int(value)) => sum.checked_sub(*value).map(Value::Int),
+                (Some(Value::Numeric(sum)), Value::Numeric(value)) => {
+                    let widest = value.fractional_digit_count() == sum.fractional_digit_count();
+                    self.widest -= i64::from(widest);
+                    // Without it the sum may have fewer digits.
+                    (self.widest > 0).then(|| numeric::difference(sum, value)).transpose()?.map(Value::Numeric)
+                }
+                _ => None,
+            };
+            let Some(rest) = rest else { return Ok(false) };
+            self.value = Some(rest);
+        }
+        self.count -= 1;
+        if self.count == 0 {
+            *self = Self::default();
+        }
+        Ok(true)
     }
 
     /// Bytes of what it keeps.
@@ -389,7 +452,7 @@ impl State {
         self.pieces.sort_by(|a, b| {
             let both = a.order.iter().zip(&b.order).zip(&aggregate.order);
             let mut orders = both.map(|((a, b), order)| compare(a, b, order.descending, order.nulls_first));
-            orders.find(|order| order.is_ne()).unwrap_or(std::cmp::Ordering::Equal)
+            orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
         });
         let values = self.pieces.iter().map(|piece| &piece.value);
         match aggregate.kind {

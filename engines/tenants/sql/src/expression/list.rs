@@ -1,8 +1,12 @@
-//! What `IN` compares a value with.
+//! What `IN` and `= ANY` compare a value with.
 
-use std::{ops::Deref, sync::Arc};
+use std::{cell::RefCell, ops::Deref, sync::Arc};
 
-use savanna_tenants_values::value::Value;
+use savanna_tenants_values::{
+    error::Result,
+    memory::Lent,
+    value::{Value, array::Array},
+};
 
 use crate::expression::Expr;
 
@@ -63,6 +67,65 @@ fn sorted(exprs: &[Expr]) -> Option<Sorted> {
     Some(Sorted { values, has_null })
 }
 
+/// The array that a statement searched last, with the places of its elements in their order as soon as it is asked again: most statements
+/// ask each row for one array.
+#[derive(Clone, Debug, Default)]
+pub struct Searched(RefCell<Option<(Arc<Array>, Option<Arc<Places>>)>>);
+
+/// The places of an array's elements in their order.
+#[derive(Debug)]
+struct Places {
+    order: Vec<u32>,
+    has_null: bool,
+}
+
+impl Searched {
+    /// A statement begins, which has searched nothing.
+    pub fn begin(&self) {
+        *self.0.borrow_mut() = None;
+    }
+
+    /// Whether a value is one of many elements; `None` within if a NULL leaves it open. `None` for arrays that are gone through.
+    pub(crate) fn has(&self, array: &Arc<Array>, value: &Value, lent: &Lent) -> Result<Option<Option<bool>>> {
+        let elements = &array.elements;
+        if value.is_null() || elements.len() < SORTED_MIN || u32::try_from(elements.len()).is_err() {
+            return Ok(None);
+        }
+        let mut last = self.0.borrow_mut();
+        let places = match &mut *last {
+            Some((known, places)) if Arc::ptr_eq(known, array) => match places {
+                Some(places) => Arc::clone(places),
+                None => {
+                    let mut memory = lent.memory();
+                    memory.take_bytes(elements.len() * size_of::<u32>())?;
+                    memory.keep();
+                    Arc::clone(places.insert(Arc::new(Places::of(elements))))
+                }
+            },
+            _ => {
+                *last = Some((Arc::clone(array), None));
+                return Ok(None);
+            }
+        };
+        drop(last);
+        Ok(Some(match places.order.binary_search_by(|at| elements[*at as usize].compare(value)) {
+            Ok(_) => Some(true),
+            Err(_) if places.has_null => None,
+            Err(_) => Some(false),
+        }))
+    }
+}
+
+impl Places {
+    fn of(elements: &[Value]) -> Self {
+        let all = 0..elements.len() as u32;
+        let mut order: Vec<u32> = all.filter(|at| !elements[*at as usize].is_null()).collect();
+        order.sort_by(|a, b| elements[*a as usize].compare(&elements[*b as usize]));
+        let has_null = order.len() < elements.len();
+        Self { order, has_null }
+    }
+}
+
 impl Deref for List {
     type Target = [Expr];
 
@@ -74,6 +137,32 @@ impl Deref for List {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_array_that_is_asked_again_is_searched() {
+        let (searched, lent) = (Searched::default(), Lent::default());
+        let array = |null: bool| {
+            let more = if null { vec![Value::Null] } else { Vec::new() };
+            Arc::new(Array::from((0..20).map(|at| Value::Int(at * 7 % 40)).chain(more).collect::<Vec<_>>()))
+        };
+        let (whole, open, few) =
+            (array(false), array(true), Arc::new(Array::from(vec![Value::Int(1); SORTED_MIN - 1])));
+        let has = |array: &Arc<Array>, value: i64| searched.has(array, &Value::Int(value), &lent).expect("memory");
+        for array in [&whole, &open] {
+            assert_eq!(has(array, 7), None, "once");
+            for value in -1..41 {
+                let listed = array.elements.contains(&Value::Int(value));
+                let expected = if listed || !Arc::ptr_eq(array, &open) { Some(listed) } else { None };
+                assert_eq!(has(array, value), Some(expected), "{value}");
+            }
+            assert_eq!(searched.has(array, &Value::Null, &lent).expect("memory"), None);
+        }
+        assert_eq!((has(&few, 1), has(&few, 1)), (None, None));
+        assert_eq!(has(&whole, 7), None, "another was asked");
+        assert_eq!(has(&whole, 7), Some(Some(true)));
+        searched.begin();
+        assert_eq!(has(&whole, 7), None, "another statement");
+    }
 
     #[test]
     fn a_value_is_among_many_constants_if_one_of_them_is_equal() {

@@ -197,8 +197,8 @@ impl ArrayFunction {
                 let arrays = arrays.iter().map(|array| array_of(array)).collect::<Vec<_>>();
                 Array::of_arrays(&arrays.iter().map(AsRef::as_ref).collect::<Vec<_>>()).map(made)
             }
-            (Self::Any(comparison), [value, array]) => Ok(quantified(comparison, value, array, false)),
-            (Self::All(comparison), [value, array]) => Ok(quantified(comparison, value, array, true)),
+            (Self::Any(comparison), [value, array]) => quantified(comparison, value, array, false, facts),
+            (Self::All(comparison), [value, array]) => quantified(comparison, value, array, true, facts),
             (Self::Concat, [Value::Null, Value::Null]) => Ok(Value::Null),
             (Self::Concat, [a, b]) => array_of(a).concat(&array_of(b)).map(made),
             (Self::Put, [array, element, subscripts @ ..]) => {
@@ -368,17 +368,22 @@ fn appended(array: &Array, element: &Value, before: bool) -> Result<Value> {
 }
 
 /// What a comparison with some or all elements of an array comes to.
-fn quantified(comparison: Comparison, value: &Value, array: &Value, all: bool) -> Value {
-    let Value::Array(array) = array else { return Value::Null };
+fn quantified(comparison: Comparison, value: &Value, array: &Value, all: bool, facts: &Facts) -> Result<Value> {
+    let Value::Array(array) = array else { return Ok(Value::Null) };
+    if let (Comparison::Equal, false) | (Comparison::NotEqual, true) = (comparison, all)
+        && let Some(has) = facts.searched.has(array, value, &facts.lent)?
+    {
+        return Ok(has.map_or(Value::Null, |has| Value::Bool(has != all)));
+    }
     let mut unknown = false;
     for element in &array.elements {
         if value.is_null() || element.is_null() {
             unknown = true;
         } else if comparison.holds(value.compare(element)) != all {
-            return Value::Bool(!all);
+            return Ok(Value::Bool(!all));
         }
     }
-    if unknown { Value::Null } else { Value::Bool(all) }
+    Ok(if unknown { Value::Null } else { Value::Bool(all) })
 }
 
 /// The parts of a text between delimiters; all of its characters if there is no delimiter.

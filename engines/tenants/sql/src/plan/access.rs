@@ -14,6 +14,7 @@ use super::implication::{follows, shift};
 use crate::{
     expression::{Comparison, Env, Expr, index::ResolvedIndexes},
     function::{ArrayFunction, Function},
+    plan::query::{Subquery, Test},
 };
 
 /// A bound of a range, and whether it belongs to it. NULL as a constant is one behind all other values.
@@ -34,6 +35,8 @@ pub struct Access {
 pub struct Each {
     pub column: usize,
     pub array: Expr,
+    /// With more elements all rows are read instead, and asked for them.
+    pub at_most: Option<usize>,
 }
 
 /// A way to a table's rows. Its expressions are over other tables' columns.
@@ -49,6 +52,8 @@ pub enum Way {
     Range { index: Option<usize>, equal: Vec<Expr>, lower: Bound, upper: Bound },
 }
 
+/// Values of a query that are looked up one by one: to read so many thousand rows takes as long.
+const LOOKUPS_MAX: usize = 1_000;
 /// Of more alternatives a condition is not looked up one by one.
 const ALTERNATIVES_MAX: usize = 1_000;
 /// Conditions that are looked at for all alternatives of a table together, beside those for the first that has any: all for each
@@ -88,7 +93,7 @@ impl Access {
 
 impl Way {
     /// All rows.
-    const ALL: Self = Self::Range { index: None, equal: Vec::new(), lower: None, upper: None };
+    pub const ALL: Self = Self::Range { index: None, equal: Vec::new(), lower: None, upper: None };
 
     /// All rows, in the order of an index that has all of them.
     pub(crate) fn all_by(index: usize) -> Self {
@@ -124,7 +129,7 @@ pub(crate) fn choose(
     let any = choose_any(table, base, known, conditions);
     let mut rest = conditions.clone();
     let (way, score) = choose_one(table, base, known, &mut rest);
-    if let Some((access, others, best)) = choose_each(table, base, known, conditions)
+    if let Some((access, others, best)) = choose_each(table, base, known, conditions, any_of)
         && best > score
         && any.as_ref().is_none_or(|(_, worst)| best >= *worst)
     {
@@ -137,6 +142,13 @@ pub(crate) fn choose(
         // The conditions stay: of what one alternative finds, another may not hold.
         return (Access { ways, each: None }, worst);
     }
+    // How many values a query has is seen when it has run, so that the table is as good as one that is read.
+    if score == 0
+        && let Some((access, others, _)) = choose_each(table, base, known, conditions, any_of_query)
+    {
+        *conditions = others;
+        return (access, 0);
+    }
     *conditions = rest;
     (Access { ways: vec![way], each: None }, score)
 }
@@ -147,12 +159,14 @@ fn choose_each(
     base: usize,
     known: &dyn Fn(&Expr) -> bool,
     conditions: &[Expr],
+    elements: impl Fn(&Expr) -> Option<Each>,
 ) -> Option<(Access, Vec<Expr>, u32)> {
     let part = base..base + table.columns.len();
     let mut tried = Tried::default();
     let each = conditions.iter().enumerate().filter_map(|(at, condition)| {
-        let (column, array) = any_of(condition)?;
-        if !part.contains(&column) || !known(&array) {
+        let each = elements(condition)?;
+        let column = each.column;
+        if !part.contains(&column) || !known(&each.array) {
             return None;
         }
         tried.may(conditions.len())?;
@@ -163,28 +177,43 @@ fn choose_each(
         if !way.expressions().any(|expr| *expr == own) {
             return None;
         }
-        let each = Some(Each { column, array });
-        Some((Access { ways: vec![way], each }, rest, score))
+        // The others stay if all rows may be read.
+        let rest = match each.at_most {
+            Some(_) => [&conditions[..at], &conditions[at + 1..]].concat(),
+            None => rest,
+        };
+        Some((Access { ways: vec![way], each: Some(each) }, rest, score))
     });
     each.max_by_key(|(_, _, score)| *score)
 }
 
 /// The column that a condition compares with each element of an array, and the array. A list of many constants is one.
-fn any_of(condition: &Expr) -> Option<(usize, Expr)> {
-    match condition {
+fn any_of(condition: &Expr) -> Option<Each> {
+    let (column, array) = match condition {
         Expr::Call(Function::Array(ArrayFunction::Any(Comparison::Equal)), arguments) => match arguments.as_slice() {
-            [Expr::Column(column), array] => Some((*column, array.clone())),
-            _ => None,
+            [Expr::Column(column), array] => (*column, array.clone()),
+            _ => return None,
         },
         Expr::In(value, list) => match &**value {
             Expr::Column(column) => {
                 let array = Array::from(list.constants()?.to_vec());
-                Some((*column, Expr::Constant(Value::Array(Arc::new(array)))))
+                (*column, Expr::Constant(Value::Array(Arc::new(array))))
             }
-            _ => None,
+            _ => return None,
         },
-        _ => None,
-    }
+        _ => return None,
+    };
+    Some(Each { column, array, at_most: None })
+}
+
+/// The column that a condition looks for among the rows of a query, if these are the same for all rows.
+fn any_of_query(condition: &Expr) -> Option<Each> {
+    let Expr::Subquery(subquery) = condition else { return None };
+    let Test::Any(Comparison::Equal, values) = &subquery.test else { return None };
+    let [Expr::Column(column)] = values.as_slice() else { return None };
+    let rows = Subquery { test: Test::Array, ..(**subquery).clone() };
+    let array = Expr::Subquery(Box::new(rows));
+    subquery.is_fixed.then_some(Each { column: *column, array, at_most: Some(LOOKUPS_MAX) })
 }
 
 /// The ways by the alternatives of one of the conditions, each together with all other conditions. They are as good as the worst.

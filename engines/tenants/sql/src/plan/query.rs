@@ -31,6 +31,8 @@ pub struct Query {
     pub columns: Vec<OutputColumn>,
     /// Empty also if rows come in the right order.
     pub order: Vec<SortKey>,
+    /// What of that order they come in.
+    pub presorted: Option<Presorted>,
     pub limit: Option<Expr>,
     pub offset: Option<Expr>,
     pub locking: Option<Locking>,
@@ -280,6 +282,15 @@ pub struct SortKey {
     pub nulls_first: bool,
 }
 
+/// An order in which rows come already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Presorted {
+    /// The first keys of the order that is wanted, so many.
+    pub keys: usize,
+    /// Whether an index is read for that alone, in the place of the table.
+    pub by_index: bool,
+}
+
 /// What to do about a row that somebody else has locked.
 #[expect(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -308,6 +319,17 @@ pub struct Subquery {
     pub id: usize,
     /// Whether it has the same answer for every row.
     pub is_fixed: bool,
+    /// What answers EXISTS for all rows at once.
+    pub hashed: Option<Arc<Hashed>>,
+}
+
+/// Another form of EXISTS: whether values of the row around are among those of all rows.
+#[derive(Clone, Debug)]
+pub struct Hashed {
+    /// Over the columns around the query.
+    pub probe: Vec<Expr>,
+    /// The values of its rows; it has no arguments.
+    pub query: Query,
 }
 
 impl PartialEq for Subquery {
@@ -495,41 +517,68 @@ impl Query {
     /// What it reads of the row around it.
     pub(crate) fn arguments(&self) -> Arguments {
         let mut columns = BTreeSet::new();
-        self.note_arguments(&mut columns);
-        columns.into_iter().map(|column| (column, Expr::Column(column))).collect()
-    }
-
-    fn note_arguments(&self, columns: &mut BTreeSet<usize>) {
-        let mut note = |expr: &Expr| {
+        self.expressions(&mut |expr| {
             expr.columns(&mut |column| {
                 if column < self.outer {
                     columns.insert(column);
                 }
             });
-        };
-        self.limit.iter().chain(&self.offset).for_each(&mut note);
-        self.with.iter().flat_map(|cte| &cte.arguments).for_each(|(_, value)| note(value));
+        });
+        columns.into_iter().map(|column| (column, Expr::Column(column))).collect()
+    }
+
+    /// Visits its expressions, and those of queries that it is made of and that have the same row around them.
+    fn expressions(&self, visit: &mut dyn FnMut(&Expr)) {
+        self.limit.iter().chain(&self.offset).for_each(&mut *visit);
+        self.with.iter().flat_map(|cte| &cte.arguments).for_each(|(_, value)| visit(value));
         match &self.body {
             Body::Cte(_) | Body::Working(_) | Body::Written(_) => {}
-            Body::Values(rows) => rows.iter().flatten().for_each(note),
-            Body::Function { arguments, .. } => arguments.iter().for_each(note),
+            Body::Values(rows) => rows.iter().flatten().for_each(visit),
+            Body::Function { arguments, .. } => arguments.iter().for_each(visit),
             Body::Set(set) => {
-                set.left.note_arguments(columns);
-                set.right.note_arguments(columns);
+                set.left.expressions(visit);
+                set.right.expressions(visit);
             }
             Body::Recursive(recursive) => {
-                recursive.first.note_arguments(columns);
-                recursive.step.note_arguments(columns);
+                recursive.first.expressions(visit);
+                recursive.step.expressions(visit);
             }
             Body::Select(select) => {
-                select.rows.expressions(&mut note);
-                select.outputs.iter().for_each(&mut note);
-                select.windows.iter().flat_map(WindowCall::expressions).for_each(&mut note);
-                select.sets.iter().flatten().flat_map(|set| &set.arguments).for_each(&mut note);
+                select.rows.expressions(visit);
+                select.outputs.iter().for_each(&mut *visit);
+                select.windows.iter().flat_map(WindowCall::expressions).for_each(&mut *visit);
+                select.sets.iter().flatten().flat_map(|set| &set.arguments).for_each(&mut *visit);
                 if let Some(grouping) = &select.grouping {
-                    grouping.expressions().chain(&grouping.having).for_each(note);
+                    grouping.expressions().chain(&grouping.having).for_each(visit);
                 }
             }
+        }
+    }
+
+    /// Whether it makes a difference how often it runs: it computes what is volatile, or locks rows.
+    pub(crate) fn acts(&self) -> bool {
+        let mut acts = self.locking.is_some();
+        self.expressions(&mut |expr| {
+            acts |= expr.is_volatile();
+            expr.queries(&mut |query| acts |= query.acts());
+        });
+        self.in_from(&mut |query| acts |= query.acts());
+        acts
+    }
+
+    /// Visits the queries in FROM of it and of those that it is made of.
+    fn in_from(&self, visit: &mut dyn FnMut(&Query)) {
+        match &self.body {
+            Body::Cte(_) | Body::Working(_) | Body::Written(_) | Body::Values(_) | Body::Function { .. } => {}
+            Body::Set(set) => {
+                set.left.in_from(visit);
+                set.right.in_from(visit);
+            }
+            Body::Recursive(recursive) => {
+                recursive.first.in_from(visit);
+                recursive.step.in_from(visit);
+            }
+            Body::Select(select) => select.rows.node.queries(visit),
         }
     }
 }
@@ -537,7 +586,17 @@ impl Query {
 impl Query {
     /// A query with all rows of a body.
     pub(crate) fn new(outer: usize, body: Body, columns: Vec<OutputColumn>) -> Self {
-        Self { outer, with: Vec::new(), body, columns, order: Vec::new(), limit: None, offset: None, locking: None }
+        Self {
+            outer,
+            with: Vec::new(),
+            body,
+            columns,
+            order: Vec::new(),
+            presorted: None,
+            limit: None,
+            offset: None,
+            locking: None,
+        }
     }
 
     /// Whether its rows may differ though the row around it is the same, because of queries that run around it.

@@ -29,6 +29,7 @@ use crate::{
         query::{Body, Query},
     },
     query::{
+        index_order::Wanted,
         scope::{Scope, Visible},
         select::Planner,
         view::{Relation, keep_known},
@@ -305,6 +306,10 @@ impl Planner<'_> {
             } => {
                 if let [ast::ObjectNamePart::Identifier(ident)] = name.0.as_slice() {
                     let ident = name_of(ident);
+                    if let Some(derived) = self.inlined_query(&ident, &from.scope, computed)? {
+                        let name = alias.as_ref().map_or(ident, |alias| name_of(&alias.name));
+                        return from.add_derived(derived, &name, None, alias.as_ref());
+                    }
                     if let Some(query) = self.named_query(&ident, &from.scope)? {
                         let name = alias.as_ref().map_or(ident, |alias| name_of(&alias.name));
                         return from.add_query(query, &name, alias.as_ref());
@@ -476,7 +481,7 @@ impl Planner<'_> {
                 width: bound.from.scope.width,
                 joined: bound.from.joined,
             },
-            Some(bound) => Derived::Query(self.plan_select(bound, scope.width, false)),
+            Some(bound) => Derived::Query(self.plan_select(bound, scope.width, Wanted::All)),
             None => match self.query_at(ast, scope)? {
                 Query { body: Body::Values(rows), columns, .. } if computed && is_one_row(ast, &rows) => {
                     Derived::Joined {

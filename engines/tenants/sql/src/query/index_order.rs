@@ -8,7 +8,7 @@ use crate::{
     plan::{
         access::Way,
         implication::shift,
-        query::{Joined, Scan, SortKey},
+        query::{Body, Joined, Presorted, Query, Scan, SortKey},
     },
 };
 
@@ -24,41 +24,56 @@ pub(crate) fn is_low(limit: &Expr) -> bool {
     }
 }
 
+/// How many rows of an order are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    All,
+    /// The first ones, as far as they need not be sorted.
+    FirstInOrder,
+    /// The first ones.
+    First,
+}
+
 /// What is left to be sorted: nothing if the rows come in the order that is asked for, perhaps when the first table is read from
-/// its end. If `few` of them are wanted, a table of which all rows would be read is read
-/// by any index that has the order. With `alone` one row comes of each that is joined.
+/// its end; and what of that order they come in otherwise. If few of them are wanted, a table of which all rows would be read is read
+/// by the index that has most of the order. With `alone` one row comes of each that is joined.
 pub(crate) fn in_order(
     rows: &mut Joined,
     outputs: &[Expr],
     order: Vec<SortKey>,
-    (few, alone): (bool, bool),
-) -> Vec<SortKey> {
+    (wanted, alone): (Wanted, bool),
+) -> (Vec<SortKey>, Option<Presorted>) {
     // Of one table no two rows have the same key.
     let alone = alone && rows.node.is_one_table();
-    let Some(scan) = rows.node.leading_scan() else { return order };
-    let [Way::Range { index, equal, .. }] = scan.access.ways.as_slice() else { return order };
+    let Some(scan) = rows.node.leading_scan() else { return (order, None) };
+    let [Way::Range { index, equal, .. }] = scan.access.ways.as_slice() else { return (order, None) };
     if order.is_empty() || scan.access.each.is_some() {
-        return order;
+        return (order, None);
     }
-    if let Some(backwards) = direction(scan, *index, equal.len(), alone, outputs, &order) {
-        scan.backwards = backwards;
-        return Vec::new();
-    }
-    if few && scan.access.is_everything() {
+    let mut best = (direction(scan, *index, equal.len(), alone, outputs, &order), None);
+    if wanted != Wanted::All && scan.access.is_everything() {
         let whole = (0..scan.table.indexes.len()).filter(|at| scan.table.indexes[*at].predicate.is_none());
         for index in whole {
-            if let Some(backwards) = direction(scan, Some(index), 0, alone, outputs, &order) {
-                scan.access.ways = vec![Way::all_by(index)];
-                scan.backwards = backwards;
-                return Vec::new();
+            let found = direction(scan, Some(index), 0, alone, outputs, &order);
+            if found.0 > best.0.0 {
+                best = (found, Some(index));
             }
         }
     }
-    order
+    let ((keys, backwards), index) = best;
+    let whole = keys == order.len();
+    if !whole && (keys == 0 || wanted != Wanted::First) {
+        return (order, None);
+    }
+    if let Some(index) = index {
+        scan.access.ways = vec![Way::all_by(index)];
+    }
+    scan.backwards = backwards;
+    if whole { (Vec::new(), None) } else { (order, Some(Presorted { keys, by_index: index.is_some() })) }
 }
 
-/// Whether entries of an index, or rows by the primary key, are to be read from the end to come in an order, if their first parts have
-/// one value; `None` if they do not come in it either way.
+/// By how many of the first keys of an order the entries of an index come, or rows by the primary key, if their first parts have
+/// one value; and whether they are to be read from the end for that.
 fn direction(
     scan: &Scan,
     index: Option<usize>,
@@ -66,29 +81,31 @@ fn direction(
     alone: bool,
     outputs: &[Expr],
     order: &[SortKey],
-) -> Option<bool> {
+) -> (usize, bool) {
     let parts = parts(&scan.table, index, scan.base);
     // Behind the key of its row nothing else has a say.
     let decides = alone && scan.table.primary.is_some() && !parts.is_empty();
     let (fixed, next) = parts.split_at(fixed.min(parts.len()));
     let mut next = next.iter();
     let mut backwards = None;
-    for key in order {
-        let output = outputs.get(key.at)?;
+    for (at, key) in order.iter().enumerate() {
+        let sorted = (at, backwards.unwrap_or(false));
+        let Some(output) = outputs.get(key.at) else { return sorted };
         if fixed.iter().any(|part| part.expr == *output) {
             continue;
         }
         let Some(part) = next.next() else {
-            return decides.then(|| backwards.unwrap_or(false));
+            return if decides { (order.len(), sorted.1) } else { sorted };
         };
         let turned = key.descending != part.descending;
         // NULL is the largest in an index; a column without NULLs has no say.
         let nulls = part.never_null || key.nulls_first == key.descending;
-        if part.expr != *output || !nulls || *backwards.get_or_insert(turned) != turned {
-            return None;
+        if part.expr != *output || !nulls || backwards.is_some_and(|backwards| backwards != turned) {
+            return sorted;
         }
+        backwards = Some(turned);
     }
-    Some(backwards.unwrap_or(false))
+    (order.len(), backwards.unwrap_or(false))
 }
 
 /// Leaves out what has NULL where rows are ordered by an expression first.
@@ -120,4 +137,18 @@ fn parts(table: &Table, index: Option<usize>, base: usize) -> Vec<Part> {
         Part { expr, descending, never_null }
     };
     all.map(part).collect()
+}
+
+impl Query {
+    /// The query that reads its first table as it stands, and not by an index for its order.
+    #[must_use]
+    pub fn without_index_order(&self) -> Self {
+        let mut query = Self { presorted: None, ..self.clone() };
+        if let Body::Select(select) = &mut query.body
+            && let Some(scan) = select.rows.node.leading_scan()
+        {
+            (scan.access.ways, scan.backwards) = (vec![Way::ALL], false);
+        }
+        query
+    }
 }

@@ -63,6 +63,7 @@ impl Joiner<'_> {
         let mut all = conditions;
         let mut items = Vec::new();
         flatten(inner, &mut items, &mut all);
+        let whole = if items.iter().any(|item| matches!(item, Item::Rows { .. })) { all.clone() } else { Vec::new() };
         let mut known = known.clone();
         let mut node: Option<Node> = None;
         while !items.is_empty() {
@@ -75,7 +76,7 @@ impl Joiner<'_> {
                     best = (at, score);
                 }
             }
-            let item = items.remove(best.0);
+            let item = self.narrowed(items.remove(best.0), &whole);
             let part = item.part();
             let next = known.with(part.clone());
             let last = items.is_empty();
@@ -88,6 +89,15 @@ impl Joiner<'_> {
             known = next;
         }
         node.unwrap_or(Node::One).filtered(all)
+    }
+
+    /// Lets a query in FROM ask itself what follows of its rows from what they have to be equal to.
+    fn narrowed(&mut self, item: Item, conditions: &[Expr]) -> Item {
+        let Item::Rows { mut query, alias, base } = item else { return item };
+        let implied = implied(conditions, base..base + query.columns.len());
+        // What it does not ask is asked of the others.
+        drop(self.asked_inside(&mut query, base, implied));
+        Item::Rows { query, alias, base }
     }
 
     /// The rows of an item for a row of those that are known already; `first` if there is none.
@@ -297,6 +307,40 @@ fn leads(item: &Item, items: &[Item], conditions: &[Expr], known: &Columns) -> b
     let with = known.with(item.part());
     let found = |other: &Item, known| score(other, conditions, known).map_or(0, |score| score >> EQUALITIES);
     few && items.iter().any(|other| matches!(other, Item::Table { .. }) && found(other, &with) > found(other, known))
+}
+
+/// What conditions say of columns because other columns that have to be equal to them are compared with constants.
+fn implied(conditions: &[Expr], part: Range<usize>) -> Vec<Expr> {
+    let equal = conditions.iter().flat_map(|condition| match condition {
+        Expr::Compare(Comparison::Equal, a, b) => match (&**a, &**b) {
+            (Expr::Column(a), Expr::Column(b)) if part.contains(a) != part.contains(b) => {
+                let (own, other) = if part.contains(a) { (*a, *b) } else { (*b, *a) };
+                Some((own, other))
+            }
+            _ => None,
+        },
+        _ => None,
+    });
+    let fixed = |expr: &Expr| expr.columns_end() == 0 && !expr.is_volatile() && !expr.asks();
+    let said = |(own, other): (usize, usize)| {
+        let is_other = move |expr: &Expr| *expr == Expr::Column(other);
+        conditions.iter().filter_map(move |condition| {
+            let own = || Box::new(Expr::Column(own));
+            match condition {
+                Expr::Compare(comparison, a, b) if is_other(a) && fixed(b) => {
+                    Some(Expr::Compare(*comparison, own(), b.clone()))
+                }
+                Expr::Compare(comparison, a, b) if is_other(b) && fixed(a) => {
+                    Some(Expr::Compare(*comparison, a.clone(), own()))
+                }
+                Expr::In(value, list) if is_other(value) && list.iter().all(fixed) => {
+                    Some(Expr::In(own(), list.clone()))
+                }
+                _ => None,
+            }
+        })
+    };
+    equal.flat_map(said).collect()
 }
 
 /// The sides of an equality of one item's columns with others.

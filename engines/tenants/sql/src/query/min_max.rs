@@ -15,7 +15,7 @@ use crate::{
     },
     query::{
         from::{From, Item},
-        index_order::{in_order, without_null},
+        index_order::{Wanted, in_order, without_null},
         select::Planner,
     },
 };
@@ -48,7 +48,7 @@ impl Planner<'_> {
         let mut rows = self.join(joined, &from.scope, outer);
         let outputs = vec![argument.clone()];
         let order = vec![SortKey { at: 0, descending, nulls_first: descending }];
-        if !in_order(&mut rows, &outputs, order, (true, true)).is_empty() {
+        if !in_order(&mut rows, &outputs, order, (Wanted::FirstInOrder, true)).0.is_empty() {
             return None;
         }
         if descending && let Some(scan) = rows.node.leading_scan() {

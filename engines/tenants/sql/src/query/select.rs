@@ -23,7 +23,7 @@ use crate::{
     query::{
         from::{From, Inner},
         group::{GroupKeys, Grouped, group_keys, has_sets, regroup, without_grouping},
-        index_order::in_order,
+        index_order::{Wanted, in_order},
         items::Items,
         join::{Joiner, reads_below},
         min_max::{one_row, put},
@@ -44,6 +44,11 @@ pub struct Planner<'c> {
     numbered: usize,
     /// Queries of WITH that can be named, the innermost last.
     pub(crate) with: Vec<Named>,
+    /// Whether queries of WITH are planned where they are named.
+    pub(crate) inlines: bool,
+    /// How many were, and how many are one inside of the other.
+    pub(crate) inlined: usize,
+    pub(crate) inlining: usize,
     /// Statements in WITH that write; `None` where there may be none.
     pub(crate) parts: Option<Vec<Part>>,
     /// Whether queries in FROM that compute may become a part of the query around them.
@@ -130,6 +135,9 @@ impl<'c> Planner<'c> {
             zone: Zone::UTC,
             numbered: 0,
             with: Vec::new(),
+            inlines: true,
+            inlined: 0,
+            inlining: 0,
             views: Views::default(),
             computes: true,
             is_in_from: false,
@@ -288,8 +296,8 @@ impl<'c> Planner<'c> {
         Ok(Bound { from, outputs, columns, grouping, windows, sets: staged.sets, distinct, order })
     }
 
-    /// The plan of a SELECT, its columns and what is left to be sorted; with `few` a LIMIT is expected.
-    pub(crate) fn plan_select(&mut self, bound: Bound<'_>, outer: usize, few: bool) -> Query {
+    /// The plan of a SELECT, its columns and what is left to be sorted.
+    pub(crate) fn plan_select(&mut self, bound: Bound<'_>, outer: usize, wanted: Wanted) -> Query {
         let Bound { mut from, mut outputs, columns, mut grouping, windows, sets, distinct, order } = bound;
         if let Some(grouping) = &mut grouping {
             from.joined.conditions.extend(grouping.before_groups(outer));
@@ -306,11 +314,11 @@ impl<'c> Planner<'c> {
             }
             None => self.join(from.joined, &from.scope, outer),
         };
-        let order = match &grouping {
+        let (order, presorted) = match &grouping {
             None if distinct.is_none() && windows.is_empty() => {
-                in_order(&mut rows, &outputs, order, (few, sets.is_empty()))
+                in_order(&mut rows, &outputs, order, (wanted, sets.is_empty()))
             }
-            _ => order,
+            _ => (order, None),
         };
         if order.is_empty() && distinct.is_none() {
             outputs.truncate(columns.len());
@@ -318,7 +326,7 @@ impl<'c> Planner<'c> {
         let mut select = Select { rows, grouping, windows, sets, outputs, distinct, joins };
         select.want();
         let body = Body::Select(Box::new(select));
-        Query { order, ..Query::new(outer, body, columns) }
+        Query { order, presorted, ..Query::new(outer, body, columns) }
     }
 }
 

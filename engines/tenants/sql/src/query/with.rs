@@ -1,9 +1,15 @@
 //! WITH: queries that have names.
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::{
+    collections::HashMap,
+    ops::ControlFlow,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use savanna_tenants_values::error::{Result, SqlError, state};
-use sqlparser::ast::{self, Query as Ast, SetExpr, SetOperator, SetQuantifier};
+use sqlparser::ast::{
+    self, CteAsMaterialized, Query as Ast, SetExpr, SetOperator, SetQuantifier, Visit, visit_relations,
+};
 
 use crate::{
     bind::common_type,
@@ -13,11 +19,15 @@ use crate::{
         query::{Body, Cte, Query, Recursive},
     },
     prepare::writes,
-    query::{scope::Scope, select::Planner},
+    query::{from::Derived, scope::Scope, select::Planner},
 };
 
 /// Queries of WITH that can be named at once. A chain of them is computed one inside of the other.
 const NAMED_MAX: usize = 1_000;
+/// Queries of WITH that a statement plans in the place of their names; what is named behind that is computed once. Each may name others twice.
+const INLINED_MAX: usize = 1_000;
+/// Those of them that are planned one inside of the other, as views are.
+const NESTED_MAX: usize = 100;
 
 /// A query that can be named.
 #[derive(Clone, Debug)]
@@ -32,6 +42,8 @@ pub(crate) struct Named {
     failure: Option<SqlError>,
     /// References that may ask for its rows more than once.
     inner_references: usize,
+    /// The query itself, if it is to be planned in the place of its name.
+    inlined: Option<Arc<ast::Cte>>,
 }
 
 #[derive(Clone, Debug)]
@@ -55,10 +67,13 @@ fn depth(scope: &Scope<'_>) -> usize {
 
 impl Planner<'_> {
     /// Plans the queries of WITH, which can be named from then on. Returns those that depend on the row around.
-    pub(crate) fn add_with(&mut self, with: &ast::With, scope: &Scope<'_>) -> Result<Vec<Arc<Cte>>> {
+    pub(crate) fn add_with(&mut self, whole: &Ast, scope: &Scope<'_>) -> Result<Vec<Arc<Cte>>> {
         let before = self.with.len();
         let mut dependent = Vec::new();
-        for ast in &with.cte_tables {
+        let Some(with) = &whole.with else { return Ok(dependent) };
+        let inlined =
+            if self.inlines && depth(scope) == 0 { inlined(whole) } else { vec![false; with.cte_tables.len()] };
+        for (at, ast) in with.cte_tables.iter().enumerate() {
             let name = name_of(&ast.alias.name);
             if self.with.len() >= NAMED_MAX {
                 let message = format!("statement too complex: more than {NAMED_MAX} queries of WITH");
@@ -74,10 +89,15 @@ impl Planner<'_> {
                 continue;
             }
             let failure = self.parameters.failure.take();
-            let mut query = match with.recursive {
-                true => self.recursive(&name, ast, scope)?,
-                false => self.query_at(&ast.query, scope)?,
+            let is_inlined = inlined[at];
+            let inlines = self.inlines;
+            self.inlines &= !is_inlined;
+            let query = match with.recursive {
+                true => self.recursive(&name, ast, scope),
+                false => self.query_at(&ast.query, scope),
             };
+            self.inlines = inlines;
+            let mut query = query?;
             let failure = std::mem::replace(&mut self.parameters.failure, failure);
             rename(&name, &ast.alias, &mut query.columns)?;
             let columns =
@@ -90,9 +110,12 @@ impl Planner<'_> {
             if is_dependent {
                 dependent.push(Arc::clone(&cte));
             }
+            let again =
+                is_inlined && !is_dependent && !cte.query.acts() && !matches!(cte.query.body, Body::Recursive(_));
+            let inlined = again.then(|| Arc::new(ast.clone()));
             let rows = NamedRows::Cte(cte);
             let depth = depth(scope);
-            self.with.push(Named { name, columns, rows, depth, references: 0, failure, inner_references: 0 });
+            self.with.push(Named { name, columns, rows, depth, references: 0, failure, inner_references: 0, inlined });
         }
         Ok(dependent)
     }
@@ -111,9 +134,7 @@ impl Planner<'_> {
             return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message));
         };
         let before = self.with.len();
-        if let Some(with) = &ast.query.with {
-            self.add_with(with, scope)?;
-        }
+        self.add_with(&ast.query, scope)?;
         let planned = self.statement(statement);
         self.forget_with(before);
         let (plan, output) = planned?;
@@ -126,7 +147,16 @@ impl Planner<'_> {
         }
         columns.iter_mut().for_each(|column| column.origin = (0, 0));
         let rows = if output.is_some() { NamedRows::Written(id) } else { NamedRows::Nothing };
-        Ok(Named { name, columns, rows, depth: depth(scope), references: 0, failure: None, inner_references: 0 })
+        Ok(Named {
+            name,
+            columns,
+            rows,
+            depth: depth(scope),
+            references: 0,
+            failure: None,
+            inner_references: 0,
+            inlined: None,
+        })
     }
 
     /// Ends the scope of queries of WITH.
@@ -170,6 +200,38 @@ impl Planner<'_> {
         Ok(Some(Query::new(scope.width, body, named.columns.clone())))
     }
 
+    /// The query of WITH that a name means, planned like one in FROM, if it runs as often there as it would alone.
+    pub(crate) fn inlined_query(&mut self, name: &str, scope: &Scope<'_>, computed: bool) -> Result<Option<Derived>> {
+        let Some(at) = self.with.iter().rposition(|named| named.name == name) else { return Ok(None) };
+        let Named { inlined: Some(ast), columns, depth: own, .. } = &self.with[at] else { return Ok(None) };
+        let in_step = self.with[at..].iter().any(|named| matches!(named.rows, NamedRows::Working(_)));
+        if !self.inlines || in_step || depth(scope) > *own {
+            return Ok(None);
+        }
+        if self.inlined == INLINED_MAX || self.inlining == NESTED_MAX {
+            return Ok(None);
+        }
+        let (ast, columns) = (Arc::clone(ast), columns.clone());
+        self.inlined += 1;
+        let behind = self.with.split_off(at);
+        let counted: Vec<_> = self.with.iter().map(|named| (named.references, named.inner_references)).collect();
+        let inside = Scope { width: scope.width, ..Scope::default() };
+        self.inlining += 1;
+        let derived = self.derived_query(&ast.query, &inside, computed);
+        self.inlining -= 1;
+        self.with.truncate(at);
+        if ast.materialized.is_none() {
+            // What it names was counted when it was planned for itself, and it stands in one place.
+            self.with.iter_mut().zip(counted).for_each(|(named, (references, inner_references))| {
+                (named.references, named.inner_references) = (references, inner_references);
+            });
+        }
+        self.with.extend(behind);
+        let mut derived = derived?;
+        derived.columns_mut().zip(columns).for_each(|(column, named)| *column = named);
+        Ok(Some(derived))
+    }
+
     /// A query of WITH RECURSIVE, which may name itself.
     fn recursive(&mut self, name: &str, ast: &ast::Cte, scope: &Scope<'_>) -> Result<Query> {
         let Ast { with: None, order_by: None, limit_clause: None, fetch: None, locks, body, .. } = &*ast.query else {
@@ -197,6 +259,7 @@ impl Planner<'_> {
             references: 0,
             failure: None,
             inner_references: 0,
+            inlined: None,
         };
         self.with.push(named);
         let step = self.set_expr(right, scope, true);
@@ -241,6 +304,38 @@ impl Planner<'_> {
         let body = Body::Recursive(Box::new(Recursive { id, all, first, step }));
         Ok(Query::new(scope.width, body, shown))
     }
+}
+
+/// Which queries of WITH are to be planned where they are named: those that one place names, and those of which that is asked for.
+fn inlined(whole: &Ast) -> Vec<bool> {
+    let mut named = HashMap::new();
+    count_names(&whole.body, &mut named);
+    count_names(&whole.order_by, &mut named);
+    count_names(&whole.limit_clause, &mut named);
+    let queries = whole.with.iter().flat_map(|with| &with.cte_tables).rev();
+    let mut inlined: Vec<bool> = queries
+        .map(|ast| {
+            let count = named.remove(&name_of(&ast.alias.name));
+            count_names(ast, &mut named);
+            match ast.materialized {
+                Some(CteAsMaterialized::Materialized) => false,
+                Some(CteAsMaterialized::NotMaterialized) => true,
+                None => count == Some(1),
+            }
+        })
+        .collect();
+    inlined.reverse();
+    inlined
+}
+
+/// Counts the names of tables that are read, whatever they mean where they stand.
+fn count_names(ast: &impl Visit, names: &mut HashMap<String, usize>) {
+    let _all = visit_relations(ast, |relation| {
+        if let [ast::ObjectNamePart::Identifier(ident)] = relation.0.as_slice() {
+            *names.entry(name_of(ident)).or_default() += 1;
+        }
+        ControlFlow::<()>::Continue(())
+    });
 }
 
 /// Gives columns the names of an alias.
