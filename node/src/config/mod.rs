@@ -25,6 +25,7 @@ use savanna_lambda::Isolation;
 use savanna_manifest::s3::Bucket;
 use savanna_ownership::LeaseTerms;
 use savanna_pgwire_tenants::TlsFiles;
+use savanna_resp::ClusterPort;
 use savanna_rpc::TlsFiles as NodeTlsFiles;
 
 use crate::cluster::StoreUrl;
@@ -193,6 +194,8 @@ pub struct NodeConfig {
     pub log: String,
     /// The port of the Redis protocol, 0 for any.
     pub keys_port: u16,
+    /// `keys.cluster_port`
+    pub keys_cluster_port: ClusterPort,
     /// Threads of the keys service; none for one per core.
     pub keys_threads: Option<u16>,
     /// The file in the form of `redis.conf` whose settings it has, if it has one.

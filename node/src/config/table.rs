@@ -11,6 +11,7 @@ use savanna_lambda::Isolation;
 use savanna_manifest::s3::Bucket;
 use savanna_ownership::LeaseTerms;
 use savanna_pgwire_tenants::TlsFiles;
+use savanna_resp::ClusterPort;
 use savanna_rpc::TlsFiles as NodeTlsFiles;
 
 use super::{ConfigError, NodeConfig, Sourced, keys, units};
@@ -33,6 +34,9 @@ pub(super) const FILES_DATABASE: &str = "files.database";
 
 /// What a node can be told to run: an engine with all its faces, or single faces (with the engine behind them).
 pub(crate) const SERVICES: [&str; 7] = ["streams", "keys", "tenants", "files", "functions", "pgwire", "http"];
+
+/// Where clients of clusters of keys come in, if nothing else is set.
+const CLUSTER_PORT: u16 = 7000;
 
 /// What encrypts connections between nodes: certificate, key, authorities. All are set, or none.
 const CLUSTER_TLS: [&str; 3] = ["cluster.tls_cert", "cluster.tls_key", "cluster.tls_ca"];
@@ -86,6 +90,11 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting("shutdown.timeout", "10s", "how long a shutdown may take before the rest is cut off"),
     setting("log", "info", "what is logged: a level, or directives such as info,savanna_streams=debug"),
     setting("keys.port", "6380", "port of the Redis protocol, 0 for any"),
+    setting(
+        "keys.cluster_port",
+        "auto",
+        "port of the Redis protocol for clients of clusters (redis-cli -c), 0 for any, none; auto is 7000 if that is free",
+    ),
     setting("keys.threads", "auto", "threads of the keys service, one per core if auto"),
     setting(
         "keys.config",
@@ -465,6 +474,15 @@ impl NodeConfig {
                 telemetry::is_filter(text).then(|| text.to_owned())
             })?,
             keys_port: read.port("keys.port")?,
+            keys_cluster_port: read.get(
+                "keys.cluster_port",
+                "auto, none, or a port, 0 to 65535 (0 for any)",
+                |text| match text {
+                    "auto" => Some(ClusterPort::IfFree(CLUSTER_PORT)),
+                    "none" => Some(ClusterPort::None),
+                    port => port.parse().ok().map(ClusterPort::At),
+                },
+            )?,
             keys_threads: read.automatic("keys.threads")?,
             keys_file: read.file(keys::IMPORT)?,
             keys_shutdown: read.get("keys.shutdown", "auto, yes or no", |text| match text {
