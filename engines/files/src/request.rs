@@ -61,6 +61,12 @@ pub enum Request {
     Mkdirs { path: String, mode: u16, with_parents: bool },
     /// Makes a file, to be written.
     Create(Create),
+    /// Opens a file to be written on, in its last block if that has room, or in a new one.
+    Append { path: String, client: String, is_in_new_block: bool },
+    /// Cuts a file to a length.
+    Truncate { path: String, length: u64, client: String },
+    /// Moves the blocks of files behind those of another, and removes the files.
+    Concat { path: String, sources: Vec<String> },
     /// Ends the block that was written, and begins the next one.
     AddBlock { file: Written, previous: Option<BlockName>, is_node_excluded: bool },
     /// Gives up the block that was begun last.
@@ -133,6 +139,8 @@ pub enum Reply {
     Block(LocatedBlock),
     /// Bytes.
     Size(u64),
+    /// A file that was opened to be written on, and its last block, if that is not full.
+    Appended(Option<LocatedBlock>, Box<Status>),
 }
 
 /// What clients hear of an inode.

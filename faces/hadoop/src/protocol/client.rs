@@ -15,9 +15,9 @@ use crate::exception;
 use crate::ipc::answer::Detail;
 use crate::ipc::connection::Answerer;
 use crate::wire::client::{
-    AbandonBlock, AddBlock, Complete, ContentSummaryResponse, Create, Delete, Flag, FsStats, Fsync,
+    AbandonBlock, AddBlock, Append, Complete, Concat, ContentSummaryResponse, Create, Delete, Flag, FsStats, Fsync,
     GetAdditionalDatanode, GetBlockLocations, GetListing, Mkdirs, Nothing, One, PathAndNumber, RecoverLease, Rename,
-    Rename2, ReportBadBlocks, ServerDefaultsResponse, SetOwner, SetPermission, SetSafeMode, SetTimes, Text,
+    Rename2, ReportBadBlocks, ServerDefaultsResponse, SetOwner, SetPermission, SetSafeMode, SetTimes, Text, Truncate,
     UpdateBlockForPipeline, UpdatePipeline,
 };
 use crate::wire::hdfs::{ContentSummary, ServerDefaults};
@@ -27,6 +27,8 @@ pub(super) const NAME: &str = "org.apache.hadoop.hdfs.protocol.ClientProtocol";
 /// Bits of the flags with which a file is made.
 const CREATE: u32 = 1;
 const OVERWRITE: u32 = 2;
+/// And with which one is opened to be written on.
+const NEW_BLOCK: u32 = 0x20;
 
 /// Where there is no quota.
 const NO_QUOTA: u64 = u64::MAX;
@@ -71,6 +73,13 @@ pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body:
             with_parents,
         }),
         "create" => asked.request(created),
+        "append" => asked.request(|Append { path, client, flags }| Request::Append {
+            path,
+            client,
+            is_in_new_block: flags.unwrap_or(0) & NEW_BLOCK != 0,
+        }),
+        "truncate" => asked.request(|Truncate { path, length, client }| Request::Truncate { path, length, client }),
+        "concat" => asked.request(|Concat { path, sources }| Request::Concat { path, sources }),
         "addBlock" => asked.add_block(),
         "abandonBlock" => asked.request(|AbandonBlock { block, path, client, file }| Request::AbandonBlock {
             file: written(path, client, file),

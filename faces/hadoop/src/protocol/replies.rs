@@ -7,7 +7,7 @@ use savanna_files_host::request::{BlockName, Located, LocatedBlock, Status};
 
 use super::{Peer, Service};
 use crate::ipc::connection::Answerer;
-use crate::wire::client::{Flag, Nothing, Number, One};
+use crate::wire::client::{AppendResponse, Flag, Nothing, Number, One};
 use crate::wire::hdfs::{self, Block, FileStatus, Listing, LocatedBlocks, Permission, Token};
 
 const DIRECTORY: i32 = 1;
@@ -93,6 +93,11 @@ pub(super) fn answer(service: &Service, peer: &Peer, reply: Reply, answerer: Ans
         }),
         Reply::Blocks(located) => answerer.done(&One { it: Some(encoder.located(&located)) }),
         Reply::Block(located) => answerer.done(&One { it: Some(encoder.located_block(&located)) }),
+        Reply::Appended(block, status) => answerer.done(&AppendResponse {
+            block: block.map(|block| encoder.located_block(&block)),
+            // Java's client looks for one more node before it goes on with a block that should have three replicas.
+            status: Some(FileStatus { replication: Some(1), ..encoder.status(*status) }),
+        }),
         Reply::Done => answerer.done(&Nothing {}),
         Reply::Bool(it) => answerer.done(&Flag { it }),
         Reply::Size(it) => answerer.done(&Number { it }),

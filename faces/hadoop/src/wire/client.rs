@@ -3,7 +3,7 @@
 
 use prost::Message;
 
-use super::hdfs::{Block, ContentSummary, LocatedBlock, Node, Permission, ServerDefaults};
+use super::hdfs::{Block, ContentSummary, FileStatus, LocatedBlock, Node, Permission, ServerDefaults};
 
 /// What has a message in its first field, or nothing.
 #[derive(Clone, PartialEq, Message)]
@@ -76,6 +76,46 @@ pub(crate) struct Create {
     pub(crate) replication: u32,
     #[prost(uint64, required, tag = "7")]
     pub(crate) block_size: u64,
+}
+
+/// `AppendRequestProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Append {
+    #[prost(string, required, tag = "1")]
+    pub(crate) path: String,
+    #[prost(string, required, tag = "2")]
+    pub(crate) client: String,
+    #[prost(uint32, optional, tag = "3")]
+    pub(crate) flags: Option<u32>,
+}
+
+/// `AppendResponseProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct AppendResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) block: Option<LocatedBlock>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) status: Option<FileStatus>,
+}
+
+/// `TruncateRequestProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Truncate {
+    #[prost(string, required, tag = "1")]
+    pub(crate) path: String,
+    #[prost(uint64, required, tag = "2")]
+    pub(crate) length: u64,
+    #[prost(string, required, tag = "3")]
+    pub(crate) client: String,
+}
+
+/// `ConcatRequestProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Concat {
+    #[prost(string, required, tag = "1")]
+    pub(crate) path: String,
+    #[prost(string, repeated, tag = "2")]
+    pub(crate) sources: Vec<String>,
 }
 
 /// `MkdirsRequestProto`.
