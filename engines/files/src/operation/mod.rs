@@ -101,6 +101,8 @@ impl View<'_> {
         check_texts(request, context)?;
         match request {
             Request::FileInfo { path } => status::file_info(self, context, path),
+            Request::LocatedInfo { path } => status::located_info(self, context, path),
+            Request::OpenFiles { path, after } => status::open_files(self, context, path, *after),
             Request::Listing { path, after, with_locations } => {
                 listing::listing(self, context, path, after, *with_locations)
             }
@@ -247,6 +249,8 @@ impl Request {
         !matches!(
             self,
             Self::FileInfo { .. }
+                | Self::LocatedInfo { .. }
+                | Self::OpenFiles { .. }
                 | Self::Listing { .. }
                 | Self::BlockLocations { .. }
                 | Self::IsFileClosed { .. }

@@ -372,3 +372,23 @@ fn files_become_one_and_keep_their_blocks() {
     world.root(&delete("/d/a")).unwrap();
     assert_eq!(world.replicas().len(), 1, "that of /e/f");
 }
+
+#[test]
+fn files_that_are_being_written_are_listed_in_pages() {
+    let mut world = World::new();
+    for name in ["/a/1", "/a/2", "/ab/3", "/a/4", "/a/5", "/a/6", "/a/7"] {
+        world.root(&create(name, false)).unwrap();
+    }
+    world.write("/a/closed", &[1]).unwrap();
+    let open = |path: &str, after| Request::OpenFiles { path: path.into(), after };
+    assert_eq!(world.refused("ann", &open("/", InodeId(0))), Class::AccessControl);
+    let mut page = |path, after| {
+        let Ok(Reply::OpenFiles(files, has_more)) = world.root(&open(path, after)) else { panic!("no files") };
+        let last = files.last().map_or(after, |file| file.id);
+        (files.into_iter().map(|file| file.path).collect::<Vec<_>>(), has_more, last)
+    };
+    let (first, has_more, last) = page("/a", InodeId(0));
+    assert_eq!((first, has_more), (["/a/1", "/a/2", "/a/4", "/a/5", "/a/6"].map(String::from).to_vec(), true));
+    assert_eq!(page("/a/", last).0, ["/a/7"]);
+    assert_eq!(page("/ab", InodeId(0)).0, ["/ab/3"]);
+}
