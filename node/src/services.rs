@@ -194,8 +194,8 @@ impl Services {
                 };
                 NotStarted { reason, passes }
             })?;
-            let shown = server.files().clone();
-            board.shows("files", move || figures::of_files(&shown));
+            let (shown, audit) = (server.files().clone(), server.audit().cloned());
+            board.shows("files", move || figures::of_files(&shown, audit.as_ref()));
             let (stopper, board) = (server.stopper(), Arc::clone(&board));
             Ok(Started {
                 address: server.address(),

@@ -244,6 +244,8 @@ pub struct NodeConfig {
     pub files_max_clients: usize,
     /// Whether clients of files are believed who they are where not everybody is trusted.
     pub files_trusts_names: bool,
+    /// Whether calls of files are noted in an audit log.
+    pub files_audit: bool,
     /// The database behind the names of files; none if they are in memory and the log alone.
     pub files_database: Option<DatabaseOptions>,
     /// The port of Lambda's API, 0 for any.

@@ -222,6 +222,11 @@ pub const SETTINGS: &[SettingSpec] = &[
         "true believes clients of files who they are also beyond the loopback, and where auth.users is set",
     ),
     setting(
+        "files.audit",
+        "false",
+        "true notes each call of files in filesystem/audit.log of the data directory, as Hadoop's audit log does",
+    ),
+    setting(
         FILES_DATABASE,
         "none",
         "postgres://USER:PASSWORD@HOST/DATABASE behind the names of files, which keeps those that are not in memory",
@@ -515,6 +520,7 @@ impl NodeConfig {
             files_threads: read.automatic("files.threads")?,
             files_max_clients: read.count("files.max_clients")?,
             files_trusts_names: read.flag("files.trust_names")?,
+            files_audit: read.flag("files.audit")?,
             files_database: read.files_database()?,
             functions_port: read.port("functions.port")?,
             functions_threads: read.automatic("functions.threads")?,

@@ -36,6 +36,8 @@ pub use crate::writer::Writer;
 struct Entry {
     stamp: Stamp,
     length: u64,
+    /// How many of its bytes were flushed, with their checksums.
+    flushed: u64,
     chunk: u32,
     is_whole: bool,
     /// It was removed while somebody had it open.
@@ -169,7 +171,7 @@ impl Replicas {
             meta::cut(&meta, header.chunk, length)?;
         }
         let Header { stamp, chunk } = header;
-        Ok(Entry { stamp, length, chunk, is_whole, is_gone: false, has_failed: false })
+        Ok(Entry { stamp, length, flushed: length, chunk, is_whole, is_gone: false, has_failed: false })
     }
 
     /// Begins a replica. One that is there may only be of an older generation, and not whole.
@@ -195,9 +197,41 @@ impl Replicas {
             File::open(&self.directory)?.sync_all()?;
             self.folders.lock().insert(folder);
         }
-        let entry = Entry { stamp, length: 0, chunk, is_whole: false, is_gone: false, has_failed: false };
+        let entry = Entry { stamp, length: 0, flushed: 0, chunk, is_whole: false, is_gone: false, has_failed: false };
         let writer = Writer::begin(self, block, entry)?;
         entries.insert(block, writer.shared());
+        Ok(writer)
+    }
+
+    /// Goes on with a replica that is whole, under a generation that is not older. It has to have all that was acknowledged of it, and chunks of that size.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Missing`], [`ReplicaError::Failed`], [`ReplicaError::Damaged`], [`ReplicaError::Io`].
+    pub fn append(&self, block: BlockId, stamp: Stamp, length: u64, chunk: u32) -> Result<Writer, ReplicaError> {
+        self.check_usable(block)?;
+        let shared = self.shared(block, stamp)?;
+        let mut entry = shared.lock();
+        // There are clients that go on under the generation that it has.
+        if !entry.is_whole || entry.is_gone || entry.stamp > stamp {
+            return Err(ReplicaError::Missing { block, stamp });
+        }
+        if entry.has_failed {
+            return Err(ReplicaError::Failed { block });
+        }
+        if (entry.length, entry.chunk) != (length, chunk) {
+            let words = format!(
+                "Block {block} has {} bytes in chunks of {} here; expected {length} in chunks of {chunk}",
+                entry.length, entry.chunk
+            );
+            return Err(ReplicaError::Damaged(words));
+        }
+        // No byte is added to what is called whole, also after the end of the machine.
+        fs::rename(self.data(block, true), self.data(block, false))?;
+        entry.is_whole = false;
+        File::open(self.folder(block))?.sync_all()?;
+        let writer = Writer::resume(self, block, &shared, stamp)?;
+        entry.stamp = stamp;
+        drop(entry);
         Ok(writer)
     }
 
@@ -241,6 +275,28 @@ impl Replicas {
         writer.end(&mut entry).map(Some)
     }
 
+    /// Cuts a replica to a length and ends it, under a new generation; nothing if there is none.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Replaced`] if its generation is newer, [`ReplicaError::Failed`], [`ReplicaError::Damaged`] if it is shorter, or its last chunk is
+    /// not what its checksum says, [`ReplicaError::Io`].
+    pub fn cut(&self, block: BlockId, stamp: Stamp, length: u64) -> Result<Option<Replica>, ReplicaError> {
+        self.check_usable(block)?;
+        let Ok(shared) = self.shared(block, stamp) else { return Ok(None) };
+        let mut entry = shared.lock();
+        if entry.is_gone {
+            return Ok(None);
+        }
+        if entry.stamp > stamp {
+            return Err(ReplicaError::Replaced { block, stamp });
+        }
+        check_reaches(block, &entry, length)?;
+        let writer = Writer::resume(self, block, &shared, stamp)?;
+        entry.stamp = stamp;
+        writer.cut(&mut entry, length)?;
+        writer.end(&mut entry).map(Some)
+    }
+
     /// Opens a replica for reading, whole or as far as it is written.
     ///
     /// # Errors
@@ -250,7 +306,7 @@ impl Replicas {
         let entry = shared.lock();
         let data = File::open(self.data(block, entry.is_whole))?;
         let meta = File::open(self.meta(block))?;
-        Ok(Reader::new(data, meta, entry.length, entry.chunk, entry.is_whole))
+        Ok(Reader::new(data, meta, &entry)?)
     }
 
     /// How many bytes of a replica there are to read.

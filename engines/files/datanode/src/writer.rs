@@ -93,6 +93,10 @@ impl Writer {
         let computed = self.check(offset, bytes, sums)?;
         self.data.write_all_at(bytes, offset)?;
         let first = offset / chunk;
+        if first * chunk < entry.flushed {
+            // A checksum is replaced that vouches for bytes which are to survive the end of the machine: what it is replaced for comes first.
+            self.flushed(&mut entry, |writer| writer.data.sync_data())?;
+        }
         let mut sums = computed;
         if !offset.is_multiple_of(chunk) && !bytes.is_empty() {
             // What was in the chunk before counts, too.
@@ -142,7 +146,10 @@ impl Writer {
     /// # Errors
     /// [`ReplicaError::Failed`], [`ReplicaError::Io`].
     pub fn sync(&self) -> Result<(), ReplicaError> {
-        self.flushed(&mut self.shared.lock(), Self::flush)
+        let mut entry = self.shared.lock();
+        self.flushed(&mut entry, Self::flush)?;
+        entry.flushed = entry.length;
+        Ok(())
     }
 
     /// Ends the replica: it is whole from now on, and survives the end of the machine.
@@ -168,8 +175,37 @@ impl Writer {
             }
             Ok(())
         })?;
-        entry.is_whole = true;
+        (entry.is_whole, entry.flushed) = (true, entry.length);
         Ok(Replica { block: self.block, stamp: self.stamp, length: entry.length })
+    }
+
+    /// Cuts a replica. The checksum of its new last chunk is there before bytes go, so that after a crash in between it is known of what it is.
+    pub(crate) fn cut(&self, entry: &mut Entry, length: u64) -> Result<(), ReplicaError> {
+        let chunk = u64::from(self.chunk);
+        let (number, kept) = (length / chunk, (length % chunk) as usize);
+        let begin = number * chunk;
+        let mut bytes = vec![0; if kept > 0 { (entry.length - begin).min(chunk) as usize } else { 0 }];
+        self.data.read_exact_at(&mut bytes, begin)?;
+        let sums = [bytes.len(), kept.min(bytes.len())].map(|count| crc32c::crc32c(&bytes[..count]).to_be_bytes());
+        if kept > 0 {
+            let mut stored = [0; 4];
+            self.meta.read_exact_at(&mut stored, meta::place(number))?;
+            if !sums.contains(&stored) {
+                let words = format!("Block {} is damaged at {begin}; it is not cut there", self.block);
+                return Err(ReplicaError::Damaged(words));
+            }
+        }
+        self.flushed(entry, |writer| {
+            if kept > 0 {
+                writer.meta.write_all_at(&sums[1], meta::place(number))?;
+                writer.meta.sync_data()?;
+            }
+            writer.data.set_len(length)?;
+            meta::cut(&writer.meta, writer.chunk, length)
+        })?;
+        self.used.fetch_sub(entry.length - length, Ordering::Relaxed);
+        (entry.length, entry.flushed) = (length, entry.flushed.min(length));
+        Ok(())
     }
 
     /// A flush that failed is final: the system may have dropped what it could not write, and the next flush would say nothing.
