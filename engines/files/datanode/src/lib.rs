@@ -18,6 +18,7 @@ mod writer;
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -161,14 +162,12 @@ impl Replicas {
 
     /// What is on the disk of a replica.
     fn found(&self, block: BlockId, is_whole: bool) -> io::Result<Entry> {
-        let open = |path| File::options().read(true).write(!is_whole).open(path);
-        let (data, meta) = (open(self.data(block, is_whole))?, open(self.meta(block))?);
+        let (data, meta) = (File::open(self.data(block, is_whole))?, File::open(self.meta(block))?);
         let header = meta::read_header(&meta)?;
         let mut length = data.metadata()?.len();
         if !is_whole {
+            // What is behind that goes when somebody goes on with the replica, and only if nothing of it was acknowledged.
             length = meta::vouched(&data, &meta, header.chunk)?;
-            data.set_len(length)?;
-            meta::cut(&meta, header.chunk, length)?;
         }
         let Header { stamp, chunk } = header;
         Ok(Entry { stamp, length, flushed: length, chunk, is_whole, is_gone: false, has_failed: false })
@@ -225,11 +224,12 @@ impl Replicas {
             );
             return Err(ReplicaError::Damaged(words));
         }
+        self.check_last_chunk(block, &entry)?;
         // No byte is added to what is called whole, also after the end of the machine.
         fs::rename(self.data(block, true), self.data(block, false))?;
         entry.is_whole = false;
         File::open(self.folder(block))?.sync_all()?;
-        let writer = Writer::resume(self, block, &shared, stamp)?;
+        let writer = Writer::resume(self, block, &shared, (stamp, entry.length))?;
         entry.stamp = stamp;
         drop(entry);
         Ok(writer)
@@ -247,7 +247,7 @@ impl Replicas {
             return Err(ReplicaError::Missing { block, stamp });
         }
         check_reaches(block, &entry, least)?;
-        let writer = Writer::resume(self, block, &shared, stamp)?;
+        let writer = Writer::resume(self, block, &shared, (stamp, entry.length))?;
         entry.stamp = stamp;
         drop(entry);
         Ok(writer)
@@ -270,7 +270,7 @@ impl Replicas {
             return Err(ReplicaError::Replaced { block, stamp });
         }
         check_reaches(block, &entry, least)?;
-        let writer = Writer::resume(self, block, &shared, stamp)?;
+        let writer = Writer::resume(self, block, &shared, (stamp, entry.length))?;
         entry.stamp = stamp;
         writer.end(&mut entry).map(Some)
     }
@@ -291,7 +291,7 @@ impl Replicas {
             return Err(ReplicaError::Replaced { block, stamp });
         }
         check_reaches(block, &entry, length)?;
-        let writer = Writer::resume(self, block, &shared, stamp)?;
+        let writer = Writer::resume(self, block, &shared, (stamp, entry.length))?;
         entry.stamp = stamp;
         writer.cut(&mut entry, length)?;
         writer.end(&mut entry).map(Some)
@@ -369,6 +369,22 @@ impl Replicas {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
+        }
+        Ok(())
+    }
+
+    /// Whether the last chunk of a replica is what its checksum says, if it is to grow: its next checksum vouches for what is there.
+    fn check_last_chunk(&self, block: BlockId, entry: &Entry) -> Result<(), ReplicaError> {
+        let (number, count) = (entry.length / u64::from(entry.chunk), entry.length % u64::from(entry.chunk));
+        if count == 0 {
+            return Ok(());
+        }
+        let (mut bytes, mut sum) = (vec![0; count as usize], [0; 4]);
+        let begin = entry.length - count;
+        File::open(self.data(block, true))?.read_exact_at(&mut bytes, begin)?;
+        File::open(self.meta(block))?.read_exact_at(&mut sum, meta::place(number))?;
+        if crc32c::crc32c(&bytes) != u32::from_be_bytes(sum) {
+            return Err(ReplicaError::Damaged(format!("Block {block} is damaged at {begin}; nothing is added to it")));
         }
         Ok(())
     }

@@ -251,3 +251,49 @@ fn a_cut_that_was_broken_off_is_done_again_and_damage_is_not_given_a_checksum() 
     std::os::unix::fs::FileExt::write_all_at(&open(&data), b"x", 600).unwrap();
     assert!(matches!(opened(folder.path()).0.cut(BLOCK, Stamp(3), 650), Err(ReplicaError::Damaged(_))));
 }
+
+#[test]
+fn nothing_is_added_to_a_chunk_that_is_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let (replicas, _) = opened(folder.path());
+    whole(&replicas, &bytes(700));
+    let data = File::options().write(true).open(folder.path().join("00/blk_1073741824")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&data, b"x", 600).unwrap();
+    assert!(matches!(replicas.append(BLOCK, Stamp(2), 700, 512), Err(ReplicaError::Damaged(_))));
+    let (_, found) = opened(folder.path());
+    assert_eq!(found, [Replica { block: BLOCK, stamp: Stamp(1), length: 700 }], "it is whole, as before");
+}
+
+#[test]
+fn what_was_acknowledged_behind_damage_is_not_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let content = bytes(1_400);
+    let (replicas, _) = opened(folder.path());
+    whole(&replicas, &content[..1_300]);
+    let mut writer = replicas.append(BLOCK, Stamp(2), 1_300, 512).unwrap();
+    writer.write(1_300, &content[1_300..], &sums(&content[1_300..])).unwrap();
+    let begun = File::options().read(true).write(true).open(folder.path().join("00/blk_1073741824.begun")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&begun, &[!content[9]], 9).unwrap();
+    let (replicas, _) = opened(folder.path());
+    assert!(matches!(replicas.recover(BLOCK, Stamp(3), 1_300), Err(ReplicaError::Damaged(_))));
+    // Somebody mends it.
+    std::os::unix::fs::FileExt::write_all_at(&begun, &[content[9]], 9).unwrap();
+    let (replicas, _) = opened(folder.path());
+    assert_eq!(replicas.recover(BLOCK, Stamp(3), 1_300).unwrap().unwrap().length, 1_400);
+    assert_eq!(replicas.read(BLOCK, Stamp(3)).unwrap().read(0, 4_096).unwrap(), (content.clone(), sums(&content)));
+}
+
+#[test]
+fn bytes_of_a_write_that_failed_are_no_part_of_what_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let (replicas, _) = opened(folder.path());
+    let content = bytes(700);
+    let mut writer = replicas.begin(BLOCK, Stamp(1), 512).unwrap();
+    writer.write(0, &content, &sums(&content)).unwrap();
+    let begun = File::options().write(true).open(folder.path().join("00/blk_1073741824.begun")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&begun, &[7; 900], 700).unwrap();
+    assert_eq!(writer.finish().unwrap().length, 700);
+    let (replicas, found) = opened(folder.path());
+    assert_eq!(found, [Replica { block: BLOCK, stamp: Stamp(1), length: 700 }]);
+    assert_eq!(replicas.read(BLOCK, Stamp(1)).unwrap().read(0, 4_096).unwrap(), (content.clone(), sums(&content)));
+}

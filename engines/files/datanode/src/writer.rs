@@ -40,14 +40,20 @@ impl Writer {
         Ok(Self::over(replicas, block, (stamp, chunk), Arc::new(Mutex::new(entry)), data, meta))
     }
 
-    /// Over a replica that is locked, which gets a new generation.
-    pub(crate) fn resume(replicas: &Replicas, block: BlockId, shared: &Shared, stamp: Stamp) -> io::Result<Self> {
+    /// Over a replica that is locked and has so many bytes, which gets a new generation.
+    pub(crate) fn resume(
+        replicas: &Replicas,
+        block: BlockId,
+        shared: &Shared,
+        (stamp, length): (Stamp, u64),
+    ) -> io::Result<Self> {
         let open = |path| File::options().read(true).write(true).open(path);
         let begun = replicas.data(block, false);
         let data = open(if begun.exists() { begun } else { replicas.data(block, true) })?;
         let meta = open(replicas.meta(block))?;
         let chunk = meta::read_header(&meta)?.chunk;
         meta::write_header(&meta, Header { stamp, chunk })?;
+        cut_behind(&data, &meta, chunk, length)?;
         Ok(Self::over(replicas, block, (stamp, chunk), Arc::clone(shared), data, meta))
     }
 
@@ -167,7 +173,9 @@ impl Writer {
     /// Makes a replica whole: only when both files are flushed and the bytes have their name.
     pub(crate) fn end(&self, entry: &mut Entry) -> Result<Replica, ReplicaError> {
         let was_whole = entry.is_whole;
+        let length = entry.length;
         self.flushed(entry, |writer| {
+            cut_behind(&writer.data, &writer.meta, writer.chunk, length)?;
             writer.flush()?;
             if !was_whole {
                 fs::rename(&writer.begun, &writer.whole)?;
@@ -225,4 +233,13 @@ impl Writer {
         self.meta.sync_data()?;
         File::open(&self.folder)?.sync_all()
     }
+}
+
+/// Removes what is behind the end of a replica: bytes of a write that failed, or that nothing vouches for.
+fn cut_behind(data: &File, meta: &File, chunk: u32, length: u64) -> io::Result<()> {
+    if data.metadata()?.len() > length {
+        data.set_len(length)?;
+        meta::cut(meta, chunk, length)?;
+    }
+    Ok(())
 }

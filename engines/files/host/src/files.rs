@@ -545,7 +545,7 @@ impl Files {
         let replicas = &self.0.replicas;
         let ended = recovery.block.map(|(block, stamp)| match recovery.length {
             Some(length) => replicas.cut(block, stamp, length),
-            None => replicas.recover(block, stamp, 0),
+            None => replicas.recover(block, stamp, recovery.least),
         });
         let ended = ended.transpose();
         let ended = match ended {

@@ -23,6 +23,8 @@ pub struct Recovery {
     pub block: Option<(BlockId, Stamp)>,
     /// To how many bytes the data node cuts that block first, if it is to be cut.
     pub length: Option<u64>,
+    /// How many bytes of it were acknowledged, as far as is known here.
+    pub least: u64,
 }
 
 /// What becomes of a wish to close a file.
@@ -60,7 +62,7 @@ impl Namespace {
     fn begin_recovery(&self, inode: &Inode, now: Millis) -> (Change, Recovery) {
         let mut draft = Draft::new(self, now);
         let stamp = draft.counters().stamp.next();
-        let (mut block, mut length) = (None, None);
+        let (mut block, mut length, mut least) = (None, None, 0);
         if let Some(file) = draft.file(inode) {
             let is_being_cut = file.is_being_cut();
             if let Some(writer) = file.writer.as_mut().filter(|_| !is_being_cut) {
@@ -69,13 +71,14 @@ impl Namespace {
             if let Some(last) = file.blocks.last_mut() {
                 last.stamp = stamp;
                 block = Some((last.id, stamp));
+                least = last.length;
                 length = Some(last.length).filter(|_| is_being_cut);
             }
         }
         if block.is_some() {
             draft.counters().stamp = stamp;
         }
-        (draft.done(None), Recovery { inode: inode.id, block, length })
+        (draft.done(None), Recovery { inode: inode.id, block, length, least })
     }
 
     /// Closes a file whose last block the data node has ended with a length; none if it has nothing of it. Nothing if somebody

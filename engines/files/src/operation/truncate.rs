@@ -67,7 +67,8 @@ pub(super) fn truncate(
         return refused(Class::Io, words);
     }
     (block.stamp, block.length, block.is_committed) = (stamp, length - end, false);
-    let recovery = Recovery { inode: inode.id, block: Some((block.id, stamp)), length: Some(block.length) };
+    let (of, least) = (Some((block.id, stamp)), block.length);
+    let recovery = Recovery { inode: inode.id, block: of, length: Some(least), least };
     file.writer = Some(Writer { client: TRUNCATION.into(), machine: context.machine.into() });
     draft.counters().stamp = stamp;
     Ok(Outcome::Closing(Ok(Reply::Bool(false)), draft.done(None), recovery))
