@@ -39,6 +39,19 @@ COMMENT ON FUNCTION bullfrog.parse(text, oid[], oid[], oid[]) IS
     'Of action release (foreign keys of other tables end): their names as columns. Tables that stay in use (live) are read by views '
         '(frozen), as they were at the switch. Tables that are named as driving drive joins, if they can.';
 
+CREATE FUNCTION bullfrog.asker() RETURNS oid
+    LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'asker_wrapper';
+COMMENT ON FUNCTION bullfrog.asker() IS 'The role that called bullfrog.plan, migrate and so on, which do what they do with all rights.';
+
+CREATE FUNCTION bullfrog.obey(statement text) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'obey_wrapper';
+COMMENT ON FUNCTION bullfrog.obey(text) IS 'Runs a statement of a definition with the rights of who gave it, for whom names mean what they mean to that '
+    'session.';
+
+CREATE FUNCTION bullfrog.table_named(name text) RETURNS regclass
+    LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'table_named_wrapper';
+COMMENT ON FUNCTION bullfrog.table_named(text) IS 'The table that a name means to who gave it.';
+
 CREATE FUNCTION bullfrog.compares_as_columns(pg_catalog.pg_index) RETURNS boolean
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT NOT EXISTS (
@@ -69,8 +82,8 @@ COMMENT ON FUNCTION bullfrog.granted(text) IS
 
 CREATE FUNCTION bullfrog.key_is_proven(definition text, new_table text, grouped boolean, group_keys smallint[], columns smallint[])
     RETURNS boolean
-    LANGUAGE sql STABLE AS $$
-    -- Names in the definition are those of the session that migrates. A group is there once.
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    -- A group is there once.
     SELECT CASE WHEN grouped THEN group_keys OPERATOR(pg_catalog.<@) columns ELSE bullfrog.identifies(definition, new_table, columns) END
 $$;
 COMMENT ON FUNCTION bullfrog.key_is_proven(text, text, boolean, smallint[], smallint[]) IS

@@ -11,6 +11,23 @@ $$;
 COMMENT ON FUNCTION bullfrog.replication(oid) IS 'How a table takes part in logical replication. A subscriber copies the rows that are not '
     'moved yet, and would get them again when they move; what a subscription writes does not look for them.';
 
+CREATE FUNCTION bullfrog.require_ownership(olds oid[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    foreign_table record;
+BEGIN
+    SELECT c.oid::regclass AS name, pg_get_userbyid(c.relowner) AS owner INTO foreign_table FROM pg_class c
+        WHERE c.oid = ANY (olds) AND NOT pg_has_role(bullfrog.asker(), c.relowner, 'USAGE') ORDER BY c.oid LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'must be owner of table %, which is %', foreign_table.name, quote_ident(foreign_table.owner)
+            USING ERRCODE = 'insufficient_privilege',
+                HINT = 'A migration is planned, started and ended by a superuser, or by a role that has the rights of the owner of all its old '
+                    'tables.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.require_ownership(oid[]) IS 'An error unless who asks has the rights of the owners of these tables.';
+
 CREATE FUNCTION bullfrog.obstacles(old_table oid, live boolean) RETURNS SETOF text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN c.relkind = 'p'
@@ -99,9 +116,9 @@ $$;
 COMMENT ON FUNCTION bullfrog.referring(oid[]) IS 'Foreign keys of other tables that refer to these.';
 
 CREATE FUNCTION bullfrog.named_tables(argument text, names text[], olds oid[]) RETURNS oid[]
-    LANGUAGE plpgsql AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    tables oid[] := ARRAY(SELECT DISTINCT n::regclass::oid AS relation FROM pg_catalog.unnest(names) n ORDER BY relation);
+    tables oid[] := ARRAY(SELECT DISTINCT bullfrog.table_named(n)::oid AS relation FROM pg_catalog.unnest(names) n ORDER BY relation);
     relation regclass;
 BEGIN
     FOREACH relation IN ARRAY tables LOOP
@@ -117,7 +134,7 @@ $$;
 COMMENT ON FUNCTION bullfrog.named_tables(text, text[], oid[]) IS 'Those of the old tables that the user names in an argument.';
 
 CREATE FUNCTION bullfrog.driving_tables(driving text[], definition text, olds oid[]) RETURNS oid[]
-    LANGUAGE plpgsql AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     tables oid[] := bullfrog.named_tables('driving', driving, olds);
     idle regclass;
@@ -147,7 +164,7 @@ CREATE FUNCTION bullfrog.missing_rights(new_table text, olds oid[], columns text
     given AS (
         SELECT COALESCE(g.grantee, 0) AS grantee, g.privilege FROM unnest(grantees, privileges) AS g (grantee, privilege)
         UNION ALL SELECT a.grantee, a.privilege_type FROM pg_default_acl d CROSS JOIN LATERAL aclexplode(d.defaclacl) a
-            WHERE d.defaclobjtype = 'r' AND d.defaclrole = current_user::regrole
+            WHERE d.defaclobjtype = 'r' AND d.defaclrole = bullfrog.asker()
                 AND d.defaclnamespace IN (0, to_regnamespace(quote_ident((parse_ident(new_table))[1]))))
     SELECT format('GRANT %s ON %s TO %s', string_agg(h.named, ', ' ORDER BY h.named), new_table,
         CASE h.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(h.grantee)) END)
@@ -248,19 +265,20 @@ CREATE FUNCTION bullfrog.reads_of(demands text[], olds oid[]) RETURNS text
 $$;
 COMMENT ON FUNCTION bullfrog.reads_of(text[], oid[]) IS 'Tells of checks that read all rows of tables, and about how many these are.';
 
-CREATE FUNCTION bullfrog.plan(name text, definition text, live text[] DEFAULT '{}', driving text[] DEFAULT '{}')
+CREATE FUNCTION bullfrog.perform_plan(name text, definition text, live text[], driving text[])
     RETURNS TABLE (new_table text, old_tables regclass[], kind text, note text)
-    LANGUAGE plpgsql AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    olds oid[] := ARRAY(SELECT DISTINCT o FROM bullfrog.parse(plan.definition) p CROSS JOIN pg_catalog.unnest(p.old_tables) o ORDER BY o);
-    lives oid[] := bullfrog.named_tables('live', plan.live, olds);
-    drivers oid[] := bullfrog.driving_tables(plan.driving, plan.definition, olds);
+    olds oid[] := ARRAY(SELECT DISTINCT o FROM bullfrog.parse(perform_plan.definition) p CROSS JOIN pg_catalog.unnest(p.old_tables) o ORDER BY o);
+    lives oid[] := bullfrog.named_tables('live', perform_plan.live, olds);
+    drivers oid[] := bullfrog.driving_tables(perform_plan.driving, perform_plan.definition, olds);
     closed oid[] := ARRAY(SELECT o FROM pg_catalog.unnest(olds) o WHERE o <> ALL (lives));
 BEGIN
+    PERFORM bullfrog.require_ownership(olds);
     RETURN QUERY
-    WITH parsed AS MATERIALIZED (SELECT * FROM bullfrog.parse(plan.definition, driving => drivers)),
-    granted AS MATERIALIZED (SELECT * FROM bullfrog.granted(plan.definition)),
-    demanded AS MATERIALIZED (SELECT * FROM bullfrog.demands(plan.definition)),
+    WITH parsed AS MATERIALIZED (SELECT * FROM bullfrog.parse(perform_plan.definition, driving => drivers)),
+    granted AS MATERIALIZED (SELECT * FROM bullfrog.granted(perform_plan.definition)),
+    demanded AS MATERIALIZED (SELECT * FROM bullfrog.demands(perform_plan.definition)),
     demand AS (
         SELECT COALESCE(c.new_table, p.new_table) AS new_table, pg_catalog.concat(
                 d.kind, ' (' || NULLIF(pg_catalog.array_to_string(d.columns, ', '), '') || ')',
@@ -279,7 +297,7 @@ BEGIN
         WHERE CASE
             WHEN d.kind = 'NOT NULL' THEN NOT c.required[number.own[1]]
             WHEN d.kind IN ('PRIMARY KEY', 'UNIQUE')
-                THEN NOT (d.plain AND bullfrog.key_is_proven(plan.definition, c.new_table, c.grouped, c.keys, number.own))
+                THEN NOT (d.plain AND bullfrog.key_is_proven(perform_plan.definition, c.new_table, c.grouped, c.keys, number.own))
             WHEN d.kind = 'FOREIGN KEY' THEN NOT (COALESCE(p.complete, true) AND bullfrog.refers(
                 COALESCE(c.old_tables[1], pg_catalog.to_regclass(d.new_table)::oid),
                 CASE WHEN c.new_table IS NULL THEN bullfrog.numbers_of(pg_catalog.to_regclass(d.new_table)::oid, d.columns)
@@ -336,6 +354,4 @@ BEGIN
     FROM parsed i WHERE i.action = 'create';
 END
 $$;
-COMMENT ON FUNCTION bullfrog.plan(text, text, text[], text[]) IS
-    'What bullfrog.migrate would do: each new table, the old tables its rows come from (the first one drives), how they relate, and what '
-        'stands in the way or takes time.';
+COMMENT ON FUNCTION bullfrog.perform_plan(text, text, text[], text[]) IS 'What bullfrog.plan tells.';

@@ -3,9 +3,6 @@
 CREATE FUNCTION bullfrog.require_quiet_session() RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF NOT (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user) THEN
-        RAISE EXCEPTION 'only a superuser may start or end a migration' USING ERRCODE = 'insufficient_privilege';
-    END IF;
     IF pg_catalog.current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'a migration starts and ends at READ COMMITTED, this transaction is at %',
             pg_catalog.upper(pg_catalog.current_setting('transaction_isolation'))

@@ -5,10 +5,10 @@ CREATE FUNCTION bullfrog.put_aside(target bullfrog.target, violates text, query 
 DECLARE
     found_rows bigint;
 BEGIN
-    INSERT INTO bullfrog.quarantined (migration, target, place, new_table, violates, content)
+    INSERT INTO bullfrog.quarantined (migration, target, place, new_table, violates, content, owner)
         SELECT s.migration, target.id, bullfrog.place((e ->> 'bullfrog_tid')::tid), target.new_table::text, put_aside.violates,
-            (SELECT jsonb_object_agg(key, value) FROM jsonb_each(e) WHERE key NOT LIKE 'bullfrog\_%')
-        FROM bullfrog.source s CROSS JOIN bullfrog.evaluate(target.new_table, query) e WHERE s.id = target.source;
+            (SELECT jsonb_object_agg(key, value) FROM jsonb_each(e) WHERE key NOT LIKE 'bullfrog\_%'), c.relowner
+        FROM pg_class c CROSS JOIN bullfrog.source s CROSS JOIN bullfrog.evaluate(target.new_table, query) e WHERE c.oid = target.new_table AND s.id = target.source;
     GET DIAGNOSTICS found_rows = ROW_COUNT;
     RETURN found_rows;
 END
@@ -55,7 +55,7 @@ COMMENT ON FUNCTION bullfrog.judge(bullfrog.target, text, text, text) IS
     'What becomes of rows that violate a constraint: the migration is refused, or they are left out. Tells how many were.';
 
 CREATE FUNCTION bullfrog.proven_keys(target bullfrog.target, definition text, name text, group_keys smallint[]) RETURNS oid[]
-    LANGUAGE sql STABLE AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT ARRAY(SELECT x.indexrelid FROM pg_catalog.pg_index x
         CROSS JOIN LATERAL (SELECT (x.indkey::smallint[])[0:x.indnkeyatts - 1] AS columns) AS key
         WHERE x.indrelid = target.new_table::oid AND x.indisunique AND x.indexprs IS NULL

@@ -100,7 +100,7 @@ BEGIN
         SELECT string_agg(format('%s.%I', k.connamespace::regnamespace, k.conname), ', ') INTO deferred
             FROM pg_constraint k WHERE k.conrelid = source.old_table AND k.condeferred;
         IF deferred IS NOT NULL THEN
-            EXECUTE format('SET CONSTRAINTS %s IMMEDIATE', deferred);
+            PERFORM bullfrog.change(source.old_table, format('SET CONSTRAINTS %s IMMEDIATE', deferred));
         END IF;
         -- What is carried back was written once, and triggers of the new tables were there. The recheck of a deferrable key is a trigger, too.
         IF EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = source.old_table AND NOT t.tgisinternal) THEN
@@ -167,7 +167,7 @@ COMMENT ON FUNCTION bullfrog.carry_back(int, boolean) IS
     'Writes to the old tables what was written to new ones since the switch, where every new row is one old row with its key; of that what was '
         'noted, if only that can be. Gives what stands in the way: then nothing of it counts, and the caller must fail.';
 
-CREATE FUNCTION bullfrog.abort(name text, discard_writes boolean DEFAULT false) RETURNS void
+CREATE FUNCTION bullfrog.perform_abort(name text, discard_writes boolean) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     migration bullfrog.migration;
@@ -181,15 +181,15 @@ DECLARE
     definition text;
 BEGIN
     PERFORM bullfrog.require_quiet_session();
-    migration := bullfrog.under_way(abort.name);
+    migration := bullfrog.under_way(perform_abort.name);
     IF NOT discard_writes THEN
         ahead := bullfrog.compare_ahead(migration.id);
     END IF;
     -- Meanwhile it may have ended.
-    PERFORM bullfrog.under_way(abort.name);
+    PERFORM bullfrog.under_way(perform_abort.name);
     -- Nobody writes while the rest is compared, and everybody reads.
     PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration.id), mode => 'EXCLUSIVE');
-    PERFORM bullfrog.under_way(abort.name);
+    PERFORM bullfrog.under_way(perform_abort.name);
     PERFORM bullfrog.reach('abort: tables locked');
     FOR t IN SELECT g.* FROM bullfrog.target g JOIN bullfrog.source c ON c.id = g.source WHERE c.migration = migration.id
         AND NOT discard_writes ORDER BY g.id LOOP
@@ -222,7 +222,8 @@ BEGIN
             IF definition IS NULL THEN
                 RAISE EXCEPTION USING ERRCODE = 'undefined_table', MESSAGE = 'the table that it referred to was dropped';
             END IF;
-            EXECUTE pg_catalog.format('ALTER TABLE %s ADD CONSTRAINT %I %s', key.relation, key.name, definition);
+            -- The server's check may call a cast of the owner's.
+            PERFORM bullfrog.change(key.relation, pg_catalog.format('ALTER TABLE %s ADD CONSTRAINT %I %s', key.relation, key.name, definition));
         EXCEPTION
             WHEN foreign_key_violation THEN
                 RAISE EXCEPTION 'a foreign key of the old schema does not hold any more'
@@ -245,6 +246,4 @@ BEGIN
     PERFORM bullfrog.reach('abort: ended');
 END
 $$;
-COMMENT ON FUNCTION bullfrog.abort(text, boolean) IS
-    'Brings the old schema back and drops the new tables. What was written to them since the switch is carried back; refused if it cannot '
-        'be, unless it may be given up.';
+COMMENT ON FUNCTION bullfrog.perform_abort(text, boolean) IS 'What bullfrog.abort does.';

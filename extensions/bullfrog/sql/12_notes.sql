@@ -185,7 +185,9 @@ BEGIN
     SELECT * INTO target FROM bullfrog.target t WHERE t.id = target_id;
     SELECT * INTO source FROM bullfrog.source s WHERE s.id = target.source;
     IF only_noted THEN
-        EXECUTE format('SELECT EXISTS (SELECT FROM bullfrog.written_%s)', source.id) INTO any_noted;
+        -- As its owner, who may have made a view of it.
+        SELECT e::boolean INTO any_noted FROM bullfrog.evaluate(source.old_table, format('SELECT to_jsonb(EXISTS (SELECT FROM bullfrog.written_%s))',
+            source.id)) e;
     END IF;
     IF NOT any_noted THEN
         RETURN 0;

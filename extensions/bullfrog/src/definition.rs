@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use pgrx::pg_sys::{self, AlterTableType, NodeTag, Oid};
 use pgrx::prelude::*;
 
+use crate::asking::as_asker;
 use crate::errors::refuse;
 use crate::nodes;
 use crate::rows::{self, Rows};
@@ -216,7 +217,8 @@ unsafe fn analysed(
         (*statement).stmt = select;
         (*statement).stmt_location = (*raw).stmt_location;
         (*statement).stmt_len = (*raw).stmt_len;
-        let query = pg_sys::parse_analyze_fixedparams(statement, text, std::ptr::null(), 0, std::ptr::null_mut());
+        let query =
+            as_asker(|| pg_sys::parse_analyze_fixedparams(statement, text, std::ptr::null(), 0, std::ptr::null_mut()));
         flatten_groups(query);
         query
     }
@@ -381,7 +383,7 @@ unsafe fn trigger(trigger: *mut pg_sys::CreateTrigStmt) -> Statement {
 pub(crate) unsafe fn name(relation: *mut pg_sys::RangeVar) -> String {
     // SAFETY: a node of the parser.
     unsafe {
-        let schema = pg_sys::get_namespace_name(pg_sys::RangeVarGetCreationNamespace(relation));
+        let schema = pg_sys::get_namespace_name(as_asker(|| pg_sys::RangeVarGetCreationNamespace(relation)));
         nodes::text(pg_sys::quote_qualified_identifier(schema, (*relation).relname))
     }
 }

@@ -3,6 +3,7 @@
 use pgrx::pg_sys::{self, AlterTableType, ConstrType, NodeTag, Oid};
 use pgrx::prelude::*;
 
+use crate::asking::as_asker;
 use crate::definition::name;
 use crate::nodes;
 use crate::registry::qualified_name;
@@ -106,7 +107,8 @@ unsafe fn referred_table(table: *mut pg_sys::RangeVar) -> String {
     unsafe {
         let no_lock = pg_sys::NoLock as pg_sys::LOCKMODE;
         let missing_ok = pg_sys::RVROption::RVR_MISSING_OK;
-        let found = pg_sys::RangeVarGetRelidExtended(table, no_lock, missing_ok, None, std::ptr::null_mut());
+        let found =
+            as_asker(|| pg_sys::RangeVarGetRelidExtended(table, no_lock, missing_ok, None, std::ptr::null_mut()));
         if found == Oid::INVALID { name(table) } else { qualified_name(found) }
     }
 }
@@ -162,7 +164,7 @@ fn granted(
             }
             for role in nodes::elements::<pg_sys::RoleSpec>((*grant).grantees) {
                 let is_everybody = (*role).roletype == pg_sys::RoleSpecType::ROLESPEC_PUBLIC;
-                let role = if is_everybody { None } else { Some(pg_sys::get_rolespec_oid(role, false)) };
+                let role = if is_everybody { None } else { Some(as_asker(|| pg_sys::get_rolespec_oid(role, false))) };
                 for table in nodes::elements::<pg_sys::RangeVar>((*grant).objects) {
                     granted.extend(names.iter().map(|privilege| (name(table), role, privilege.clone())));
                 }

@@ -38,12 +38,14 @@
 //!  places        where rows lie
 //!  statements    statements of our own
 //!  failures      what fails in our own transactions
+//!  asking        what users call runs with all rights, what they say with theirs
 //!  rights        expressions of users run with their owner's rights only
 //!  versions      what differs between versions of the server
 //!  model/        what is decided without a server
 //! ```
 
 mod appended;
+mod asking;
 mod barrier;
 mod claims;
 mod definition;

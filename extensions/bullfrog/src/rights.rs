@@ -1,6 +1,8 @@
 //! Expressions of a definition may call functions of the old tables' owner. Where bullfrog evaluates them by itself, it
 //! does so with that owner's rights and nothing more, as the server does for VACUUM and REFRESH.
 
+use std::ffi::CStr;
+
 use pgrx::pg_sys::{self, Oid};
 use pgrx::prelude::*;
 use pgrx::{Json, JsonB};
@@ -8,9 +10,17 @@ use pgrx::{Json, JsonB};
 use crate::errors::{defect, raise};
 use crate::reading::plainly;
 
+/// The path by which bullfrog itself finds names.
+pub(crate) const OWN_NAMES: &CStr = c"pg_catalog, pg_temp";
+
 /// Does something with a role's rights, in a security-restricted operation: nothing of it outlives it, neither settings
 /// nor temporary tables, and names are found in `pg_catalog` only. An error undoes it with the (sub)transaction.
 pub(crate) fn with_rights_of<R>(role: Oid, action: impl FnOnce() -> R) -> R {
+    as_role(role, pg_sys::SECURITY_RESTRICTED_OPERATION, OWN_NAMES, action)
+}
+
+/// Does something as a role, which finds names by a path and cannot become another role. An error undoes it with the (sub)transaction.
+pub(crate) fn as_role<R>(role: Oid, restriction: u32, search_path: &CStr, action: impl FnOnce() -> R) -> R {
     let (mut user, mut context) = (Oid::INVALID, 0);
     // SAFETY: as the server does it; the user and the level are put back below, or by the end of the transaction.
     unsafe {
@@ -18,7 +28,7 @@ pub(crate) fn with_rights_of<R>(role: Oid, action: impl FnOnce() -> R) -> R {
         let level = pg_sys::NewGUCNestLevel();
         pg_sys::set_config_option(
             c"search_path".as_ptr(),
-            c"pg_catalog, pg_temp".as_ptr(),
+            search_path.as_ptr(),
             pg_sys::GucContext::PGC_USERSET,
             pg_sys::GucSource::PGC_S_SESSION,
             pg_sys::GucAction::GUC_ACTION_SAVE,
@@ -26,7 +36,7 @@ pub(crate) fn with_rights_of<R>(role: Oid, action: impl FnOnce() -> R) -> R {
             0,
             false,
         );
-        pg_sys::SetUserIdAndSecContext(role, context | pg_sys::SECURITY_RESTRICTED_OPERATION as i32);
+        pg_sys::SetUserIdAndSecContext(role, context | restriction as i32);
         let result = action();
         pg_sys::AtEOXact_GUC(false, level);
         pg_sys::SetUserIdAndSecContext(user, context);
