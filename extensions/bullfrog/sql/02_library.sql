@@ -52,6 +52,10 @@ CREATE FUNCTION bullfrog.table_named(name text) RETURNS regclass
     LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'table_named_wrapper';
 COMMENT ON FUNCTION bullfrog.table_named(text) IS 'The table that a name means to who gave it.';
 
+CREATE FUNCTION bullfrog.log_at_commit(migration text, what text) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'log_at_commit_wrapper';
+COMMENT ON FUNCTION bullfrog.log_at_commit(text, text) IS 'Writes what the transaction did to a migration into the server''s log, when it commits.';
+
 CREATE FUNCTION bullfrog.compares_as_columns(pg_catalog.pg_index) RETURNS boolean
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT NOT EXISTS (

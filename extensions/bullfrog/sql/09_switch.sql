@@ -449,6 +449,9 @@ BEGIN
         WHERE s.migration = migration_id;
     PERFORM bullfrog.announce('bullfrog.target');
     PERFORM bullfrog.start_mover();
+    PERFORM bullfrog.log_at_commit(perform_migrate.name, pg_catalog.format('switched from %s to %s',
+        pg_catalog.array_to_string((olds || lives)::regclass[], ', '), (SELECT pg_catalog.string_agg(t.new_table::text, ', ' ORDER BY t.id)
+            FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id)));
     PERFORM bullfrog.reach('switch: announced');
 END
 $$;

@@ -55,6 +55,7 @@ DECLARE
     migration_id int := (bullfrog.under_way(perform_pause.name)).id;
 BEGIN
     UPDATE bullfrog.migration m SET phase = bullfrog.next_phase(m.phase, 'pause') WHERE m.id = migration_id;
+    PERFORM bullfrog.log_at_commit(perform_pause.name, 'paused');
 END
 $$;
 COMMENT ON FUNCTION bullfrog.perform_pause(text) IS 'What bullfrog.pause does.';
@@ -66,6 +67,7 @@ DECLARE
 BEGIN
     UPDATE bullfrog.migration m SET phase = bullfrog.next_phase(m.phase, 'resume') WHERE m.id = migration_id;
     PERFORM bullfrog.start_mover();
+    PERFORM bullfrog.log_at_commit(perform_resume.name, 'resumed');
 END
 $$;
 COMMENT ON FUNCTION bullfrog.perform_resume(text) IS 'What bullfrog.resume does.';

@@ -182,6 +182,7 @@ BEGIN
     PERFORM bullfrog.reach('finish: tables dropped');
     UPDATE bullfrog.migration m SET phase = bullfrog.next_phase(m.phase, 'finish'), ended = pg_catalog.statement_timestamp()
         WHERE m.id = migration.id;
+    PERFORM bullfrog.log_at_commit(perform_finish.name, pg_catalog.concat_ws(', ', 'finished', CASE WHEN keep_old THEN 'old tables were kept' END));
     PERFORM bullfrog.reach('finish: ended');
 END
 $$;

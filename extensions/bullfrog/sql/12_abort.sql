@@ -243,6 +243,8 @@ BEGIN
     PERFORM bullfrog.reach('abort: tables dropped');
     UPDATE bullfrog.migration m SET phase = bullfrog.next_phase(m.phase, 'abort'), ended = pg_catalog.statement_timestamp()
         WHERE m.id = migration.id;
+    PERFORM bullfrog.log_at_commit(perform_abort.name, pg_catalog.concat_ws(', ', 'aborted', CASE WHEN discard_writes THEN
+        'what was written since the switch was given up' END));
     PERFORM bullfrog.reach('abort: ended');
 END
 $$;

@@ -12,6 +12,7 @@ use pgrx::prelude::*;
 
 use crate::errors::raise;
 use crate::nodes;
+use crate::passing::{as_they_are, in_context, remembering, tell_migration};
 use crate::rights::{OWN_NAMES, as_role};
 use crate::statements::run;
 
@@ -55,22 +56,42 @@ impl Drop for Asked {
     }
 }
 
-/// The door of all functions that users call: calls, with the same arguments, the one that does it.
-#[pg_extern(sql = false)]
-fn ask(call: pg_sys::FunctionCallInfo) {
+/// The door of all functions that users call.
+///
+/// # Safety
+/// To be called by the server.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn bullfrog_ask(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
+    // SAFETY: the call is the server's; nothing here is to be dropped.
+    unsafe { as_they_are(|| ask(call)) }
+}
+
+/// Tells the server how it is called.
+#[unsafe(no_mangle)]
+extern "C-unwind" fn pg_finfo_bullfrog_ask() -> &'static pg_sys::Pg_finfo_record {
+    const VERSION: pg_sys::Pg_finfo_record = pg_sys::Pg_finfo_record { api_version: 1 };
+    &VERSION
+}
+
+/// Calls, with the same arguments, the function that does what this one is the door to.
+#[pg_guard]
+unsafe extern "C-unwind" fn ask(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
     let _asked = Asked::begin();
     let all = Oid::from_u32(pg_sys::BOOTSTRAP_SUPERUSERID);
+    // SAFETY: the first argument is the name of a migration.
+    let migration = unsafe { pgrx::fcinfo::pg_getarg::<&str>(call, 0) }.map_or_else(CString::default, nodes::c_text);
     // SAFETY: the call is the server's, for a function with these arguments and this result.
-    as_role(all, pg_sys::SECURITY_LOCAL_USERID_CHANGE, OWN_NAMES, || unsafe {
+    let perform = || unsafe {
         let door = (*call).flinfo;
         let mut performing = pg_sys::FmgrInfo::default();
         pg_sys::fmgr_info(performer((*door).fn_oid), &raw mut performing);
         (*call).flinfo = &raw mut performing;
-        if let Some(perform) = performing.fn_addr {
-            pg_guard_ffi_boundary(|| perform(call));
-        }
+        let result = performing.fn_addr.map(|perform| pg_guard_ffi_boundary(|| perform(call)));
         (*call).flinfo = door;
-    });
+        result.unwrap_or_else(pg_sys::Datum::null)
+    };
+    let with_all_rights = || as_role(all, pg_sys::SECURITY_LOCAL_USERID_CHANGE, OWN_NAMES, perform);
+    remembering(|| in_context(tell_migration, &migration, with_all_rights))
 }
 
 /// The function that does what another one is the door to.

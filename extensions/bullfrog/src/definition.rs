@@ -2,6 +2,7 @@
 //! tables. Everything else is refused by name before anything is done.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::CStr;
 
 use pgrx::pg_sys::{self, AlterTableType, NodeTag, Oid};
 use pgrx::prelude::*;
@@ -9,6 +10,7 @@ use pgrx::prelude::*;
 use crate::asking::as_asker;
 use crate::errors::refuse;
 use crate::nodes;
+use crate::passing::{in_context, remembering, tell_position};
 use crate::rows::{self, Rows};
 use crate::shape::Wishes;
 use crate::versions::{flatten_groups, is_unknown_kind};
@@ -60,8 +62,7 @@ fn parse(
     let text = nodes::c_text(definition);
     // SAFETY: the text lives until its trees were read; nodes are of the kinds that their tags tell.
     unsafe {
-        let parsed = pg_sys::raw_parser(text.as_ptr(), pg_sys::RawParseMode::RAW_PARSE_DEFAULT);
-        let parsed: Vec<*mut pg_sys::RawStmt> = nodes::elements(parsed);
+        let parsed: Vec<*mut pg_sys::RawStmt> = nodes::elements(parsed_text(&text));
         let alone = parsed.iter().filter_map(|raw| only_table(*raw, text.as_ptr())).collect();
         let wishes = Wishes { chosen: driving, alone };
         for raw in parsed {
@@ -118,14 +119,23 @@ fn identifies(definition: &str, new_table: &str, columns: Vec<i16>) -> bool {
     let text = nodes::c_text(definition);
     // SAFETY: the text lives until its trees were read; nodes are of the kinds that their tags tell.
     unsafe {
-        let parsed = pg_sys::raw_parser(text.as_ptr(), pg_sys::RawParseMode::RAW_PARSE_DEFAULT);
-        nodes::elements::<pg_sys::RawStmt>(parsed).into_iter().any(|raw| {
+        nodes::elements::<pg_sys::RawStmt>(parsed_text(&text)).into_iter().any(|raw| {
             let create = (*raw).stmt.cast::<pg_sys::CreateTableAsStmt>();
             nodes::tag(create) == NodeTag::T_CreateTableAsStmt
                 && name((*(*create).into).rel) == new_table
                 && rows::identifies(analysed(raw, (*create).query, text.as_ptr()), &columns)
         })
     }
+}
+
+/// The statements of a definition as the parser gives them.
+///
+/// # Safety
+/// They are not used for longer than the text.
+pub(crate) unsafe fn parsed_text(definition: &CStr) -> *mut pg_sys::List {
+    // SAFETY: a text.
+    let parse = || unsafe { pg_sys::raw_parser(definition.as_ptr(), pg_sys::RawParseMode::RAW_PARSE_DEFAULT) };
+    remembering(|| in_context(tell_position, definition, parse))
 }
 
 /// The text of one statement.
@@ -217,8 +227,13 @@ unsafe fn analysed(
         (*statement).stmt = select;
         (*statement).stmt_location = (*raw).stmt_location;
         (*statement).stmt_len = (*raw).stmt_len;
-        let query =
-            as_asker(|| pg_sys::parse_analyze_fixedparams(statement, text, std::ptr::null(), 0, std::ptr::null_mut()));
+        let query = remembering(|| {
+            in_context(tell_position, CStr::from_ptr(text), || {
+                as_asker(|| {
+                    pg_sys::parse_analyze_fixedparams(statement, text, std::ptr::null(), 0, std::ptr::null_mut())
+                })
+            })
+        });
         flatten_groups(query);
         query
     }

@@ -4,7 +4,7 @@ use pgrx::pg_sys::{self, AlterTableType, ConstrType, NodeTag, Oid};
 use pgrx::prelude::*;
 
 use crate::asking::as_asker;
-use crate::definition::name;
+use crate::definition::{name, parsed_text};
 use crate::nodes;
 use crate::registry::qualified_name;
 
@@ -178,10 +178,7 @@ fn granted(
 fn parsed(definition: &str) -> Vec<*mut pg_sys::Node> {
     let text = nodes::c_text(definition);
     // SAFETY: the trees have copies of what they need of the text.
-    unsafe {
-        let parsed = pg_sys::raw_parser(text.as_ptr(), pg_sys::RawParseMode::RAW_PARSE_DEFAULT);
-        nodes::elements::<pg_sys::RawStmt>(parsed).into_iter().map(|raw| (*raw).stmt).collect()
-    }
+    unsafe { nodes::elements::<pg_sys::RawStmt>(parsed_text(&text)).into_iter().map(|raw| (*raw).stmt).collect() }
 }
 
 unsafe fn strings(list: *mut pg_sys::List) -> Vec<String> {

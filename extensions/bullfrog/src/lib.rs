@@ -38,6 +38,8 @@
 //!  places        where rows lie
 //!  statements    statements of our own
 //!  failures      what fails in our own transactions
+//!  passing       errors of the server pass Rust as they are
+//!  log           what the server's log tells
 //!  asking        what users call runs with all rights, what they say with theirs
 //!  rights        expressions of users run with their owner's rights only
 //!  versions      what differs between versions of the server
@@ -61,12 +63,14 @@ mod inside;
 mod joined;
 mod likeness;
 mod live;
+mod log;
 mod metering;
 mod mover;
 mod moving;
 mod nodes;
 mod notes;
 mod objects;
+mod passing;
 mod phases;
 mod places;
 mod queues;

@@ -8,6 +8,7 @@ use pgrx::prelude::*;
 use pgrx::{Json, JsonB};
 
 use crate::errors::{defect, raise};
+use crate::passing::remembering;
 use crate::reading::plainly;
 
 /// The path by which bullfrog itself finds names.
@@ -86,5 +87,5 @@ fn as_owner_of<R>(relation: Oid, run: impl FnOnce() -> Result<R, spi::Error>) ->
     let owner = "SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.oid = $1";
     let owner = Spi::get_one_with_args::<Oid>(owner, &[relation.into()]).unwrap_or_else(|error| defect(&error));
     let owner = owner.unwrap_or_else(|| defect(&"the table is gone"));
-    with_rights_of(owner, run).unwrap_or_else(|error| defect(&error))
+    with_rights_of(owner, || remembering(run)).unwrap_or_else(|error| defect(&error))
 }

@@ -11,7 +11,7 @@ use bullfrog_model::rounds::{End, Rounds};
 use pgrx::prelude::*;
 use pgrx::spi::OwnedPreparedStatement;
 
-use crate::failures::warn;
+use crate::log::{warn, warn_of_source_alone};
 use crate::mover::{self, Mover, ROUND_MILLIS, look, with_snapshot};
 use crate::registry::{self, Registry};
 use crate::settings;
@@ -213,7 +213,7 @@ fn move_pages(mover: &Mover, id: i32, pages: &[i64]) -> Outcome {
             Ok(Outcome::Busy) if worst == Outcome::Moved => worst = Outcome::Busy,
             Ok(_) => {}
             Err(failure) => {
-                warn(&format!("page {page} of source {id} cannot be moved"), &failure);
+                warn_of_source_alone(id, &format!("page {page} of {{}} cannot be moved"), &failure);
                 tell_failure(id, Some(Failure::new(failure.code, &format!("page {page}: {}", failure.message()))));
                 worst = Outcome::Failed;
             }

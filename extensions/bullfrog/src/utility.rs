@@ -10,6 +10,7 @@ use pgrx::prelude::*;
 
 use crate::errors::raise;
 use crate::nodes;
+use crate::passing::{as_they_are, remembering};
 use crate::reading::refuse_old;
 use crate::registry::{self, Registry, Target};
 use crate::settings::DUMP_CLOSED;
@@ -23,7 +24,26 @@ pub(crate) fn hook() {
     // SAFETY: hooks are set while the server loads libraries, one after the other.
     unsafe {
         NEXT_UTILITY = pg_sys::ProcessUtility_hook;
-        pg_sys::ProcessUtility_hook = Some(process_utility);
+        pg_sys::ProcessUtility_hook = Some(process_for_server);
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "the signature of the hook")]
+unsafe extern "C-unwind" fn process_for_server(
+    statement: *mut pg_sys::PlannedStmt,
+    text: *const c_char,
+    read_only: bool,
+    context: pg_sys::ProcessUtilityContext::Type,
+    parameters: pg_sys::ParamListInfo,
+    environment: *mut pg_sys::QueryEnvironment,
+    receiver: *mut pg_sys::DestReceiver,
+    completion: *mut pg_sys::QueryCompletion,
+) {
+    // SAFETY: the arguments are the server's; nothing here is to be dropped.
+    unsafe {
+        as_they_are(|| {
+            process_utility(statement, text, read_only, context, parameters, environment, receiver, completion);
+        });
     }
 }
 
@@ -63,7 +83,7 @@ unsafe extern "C-unwind" fn process_utility(
                 refuse_by_name(registry, (*statement).utilityStmt);
             }
         }
-        match NEXT_UTILITY {
+        remembering(|| match NEXT_UTILITY {
             Some(next) => pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| {
                 next(statement, text, read_only, context, parameters, environment, receiver, completion)
             }),
@@ -77,7 +97,7 @@ unsafe extern "C-unwind" fn process_utility(
                 receiver,
                 completion,
             ),
-        }
+        });
         if kind == Kind::Definition {
             pg_sys::CommandCounterIncrement();
             match (registry.is_some(), registry::current().is_empty()) {

@@ -116,7 +116,7 @@ def test_who_was_not_granted_the_functions_calls_none(hostile, database):
 
 
 def test_what_does_it_is_nobodys_to_call(owner, hostile):
-    doors = {name for name, in hostile.execute("SELECT proname FROM pg_proc WHERE prosrc = 'ask_wrapper'")}
+    doors = {name for name, in hostile.execute("SELECT proname FROM pg_proc WHERE prosrc = 'bullfrog_ask'")}
     performers = hostile.execute("SELECT proname, oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'bullfrog'::regnamespace "
         "AND proname ~ '^perform_'").fetchall()
     assert {f"perform_{door}" for door in doors} == {name for name, _ in performers}
