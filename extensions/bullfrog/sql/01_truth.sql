@@ -143,8 +143,3 @@ COMMENT ON COLUMN bullfrog.quarantined.new_table IS 'The new table.';
 COMMENT ON COLUMN bullfrog.quarantined.violates IS 'The constraint.';
 COMMENT ON COLUMN bullfrog.quarantined.content IS 'The row, in the form of the new table.';
 COMMENT ON COLUMN bullfrog.quarantined.owner IS 'The role that owns the new table.';
-
-CREATE VIEW bullfrog.quarantine WITH (security_barrier) AS
-    SELECT m.name AS migration, q.new_table, q.violates, q.content
-    FROM bullfrog.quarantined q JOIN bullfrog.migration m ON m.id = q.migration WHERE pg_catalog.pg_has_role(q.owner, 'USAGE');
-COMMENT ON VIEW bullfrog.quarantine IS 'Rows in quarantine, of the tables of who reads it.';

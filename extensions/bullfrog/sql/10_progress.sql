@@ -32,6 +32,11 @@ COMMENT ON VIEW bullfrog.progress IS 'Migrations under way: of each old table, w
         'background could not move a page, until it has come past all: it tries again after a pause, twice as long each time. '
     'About how many rows the old table has, and how many of them are in new tables, is told from what was moved, also after a restart.';
 
+CREATE VIEW bullfrog.quarantine WITH (security_barrier) AS
+    SELECT m.name AS migration, q.new_table, q.violates, q.content
+    FROM bullfrog.quarantined q JOIN bullfrog.migration m ON m.id = q.migration WHERE pg_catalog.pg_has_role(q.owner, 'USAGE');
+COMMENT ON VIEW bullfrog.quarantine IS 'Rows in quarantine, of the tables of who reads it.';
+
 CREATE FUNCTION bullfrog.under_way(name text) RETURNS bullfrog.migration
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

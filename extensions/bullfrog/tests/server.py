@@ -51,9 +51,7 @@ def lay_out(root, library, extension):
     for others in config("bindir").parents[2].glob("*.libs"):
         (root / others.relative_to("/")).symlink_to(others)
     shutil.copy(library, libraries / "bullfrog.so")
-    shutil.copy(extension / "bullfrog.control", shared / "extension")
-    script = "\n".join(part.read_text() for part in sorted((extension / "sql").iterdir()))
-    (shared / "extension" / "bullfrog--0.1.0.sql").write_text(script)
+    subprocess.run([EXTENSION / "assemble", shared / "extension", extension], check=True)
     return programs
 
 
