@@ -69,6 +69,33 @@ CREATE FUNCTION bullfrog.key_names(target bullfrog.target, keys smallint[]) RETU
 $$;
 COMMENT ON FUNCTION bullfrog.key_names(bullfrog.target, smallint[]) IS 'What the columns of a key of the old table are called in a new one.';
 
+CREATE FUNCTION bullfrog.forbids_return(migration_id int) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT h.hindrance FROM (
+        SELECT t.id, CASE
+                WHEN cardinality(t.live_tables) > 0 THEN format('%s is in use beside %s', t.live_tables[1]::regclass, t.new_table)
+                WHEN t.granule = 'group' OR cardinality(t.old_tables) > 1 OR NOT t.complete
+                    THEN format('not every row of %s is one of %s', t.old_tables[1]::regclass, t.new_table)
+                WHEN EXISTS (SELECT FROM bullfrog.quarantined q WHERE q.target = t.id) THEN format('rows of %s are in quarantine', t.new_table)
+                WHEN bullfrog.key_columns(s) IS NULL THEN format('no key of %s is in all new tables', s.old_table) END AS hindrance
+        FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id) h
+    WHERE h.hindrance IS NOT NULL ORDER BY h.id LIMIT 1
+$$;
+COMMENT ON FUNCTION bullfrog.forbids_return(int) IS 'Why what was written to the new tables of a migration cannot be carried back, whatever it is; NULL: '
+    'nothing forbids it.';
+
+CREATE FUNCTION bullfrog.refuse_return(relation regclass, written bigint, hindrance text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION 'rows were written to % since the switch', relation
+        USING ERRCODE = 'object_not_in_prerequisite_state',
+            DETAIL = format('%s rows are in one of the two schemas only, and cannot be carried back: %s.', written, hindrance),
+            HINT = 'The old table does not have these changes. Finish the migration, or give them up: bullfrog.abort(name, '
+                'discard_writes => true).';
+END
+$$;
+COMMENT ON FUNCTION bullfrog.refuse_return(regclass, bigint, text) IS 'Ends an abort that would lose what was written.';
+
 CREATE FUNCTION bullfrog.carry_back(migration_id int, only_noted boolean) RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 DECLARE
@@ -81,21 +108,13 @@ DECLARE
     chosen text;
     lost bigint;
     role CONSTANT text := current_setting('session_replication_role');
+    forbidden CONSTANT text := bullfrog.forbids_return(migration_id);
 BEGIN
-    FOR target IN SELECT t.* FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id LOOP
-        IF cardinality(target.live_tables) > 0 THEN
-            RETURN format('%s is in use beside %s', target.live_tables[1]::regclass, target.new_table);
-        ELSIF target.granule = 'group' OR cardinality(target.old_tables) > 1 OR NOT target.complete THEN
-            RETURN format('not every row of %s is one of %s', target.old_tables[1]::regclass, target.new_table);
-        ELSIF EXISTS (SELECT FROM bullfrog.quarantined q WHERE q.target = target.id) THEN
-            RETURN format('rows of %s are in quarantine', target.new_table);
-        END IF;
-    END LOOP;
+    IF forbidden IS NOT NULL THEN
+        RETURN forbidden;
+    END IF;
     FOR source IN SELECT * FROM bullfrog.source s WHERE s.migration = migration_id LOOP
         keys := bullfrog.key_columns(source);
-        IF keys IS NULL THEN
-            RETURN format('no key of %s is in all new tables', source.old_table);
-        END IF;
         -- What is deferred to the commit would be evaluated with the rights of who commits: the server does not let it.
         SELECT string_agg(format('%s.%I', k.connamespace::regnamespace, k.conname), ', ') INTO deferred
             FROM pg_constraint k WHERE k.conrelid = source.old_table AND k.condeferred;
@@ -173,6 +192,7 @@ DECLARE
     migration bullfrog.migration;
     news regclass[];
     t record;
+    standstill text;
     ahead boolean := false;
     written bigint;
     hindrance text;
@@ -183,7 +203,12 @@ BEGIN
     PERFORM bullfrog.require_quiet_session();
     migration := bullfrog.under_way(perform_abort.name);
     IF NOT discard_writes THEN
-        ahead := bullfrog.compare_ahead(migration.id);
+        standstill := bullfrog.compare_ahead(migration.id);
+        ahead := standstill IS NULL;
+        IF NOT ahead THEN
+            RAISE WARNING 'writers wait while all rows that were moved are compared' USING DETAIL = standstill,
+                HINT = 'Cancel it if that takes too long, and abort again.';
+        END IF;
     END IF;
     -- Meanwhile it may have ended.
     PERFORM bullfrog.under_way(perform_abort.name);
@@ -197,12 +222,7 @@ BEGIN
         CONTINUE WHEN written = 0;
         hindrance := bullfrog.carry_back(migration.id, ahead);
         EXIT WHEN hindrance IS NULL;
-        RAISE EXCEPTION 'rows were written to % since the switch', t.new_table
-            USING ERRCODE = 'object_not_in_prerequisite_state',
-                DETAIL = pg_catalog.format('%s rows are in one of the two schemas only, and cannot be carried back: %s.', written,
-                    hindrance),
-                HINT = 'The old table does not have these changes. Finish the migration, or give them up: bullfrog.abort(name, '
-                    'discard_writes => true).';
+        PERFORM bullfrog.refuse_return(t.new_table, written, hindrance);
     END LOOP;
     PERFORM bullfrog.reach('abort: writes carried back');
     PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration.id));

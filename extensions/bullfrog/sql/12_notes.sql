@@ -139,16 +139,19 @@ $$;
 COMMENT ON FUNCTION bullfrog.note_differences(bullfrog.source) IS 'Notes the keys of rows that differ between the old schema and the new one, as far as '
     'they were moved. False: some do, and have no key by which they could be noted.';
 
-CREATE FUNCTION bullfrog.compare_ahead(migration_id int) RETURNS boolean
+CREATE FUNCTION bullfrog.compare_ahead(migration_id int) RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     reader CONSTANT xid8 := pg_current_xact_id();
+    forbidden CONSTANT text := bullfrog.forbids_return(migration_id);
     source bullfrog.source;
+    target bullfrog.target;
+    written bigint;
 BEGIN
     -- The process that begins the notes cannot wait for who waits for it.
     IF EXISTS (SELECT FROM pg_locks l JOIN bullfrog.target t ON t.new_table = l.relation JOIN bullfrog.source s ON s.id = t.source
         WHERE s.migration = migration_id AND l.pid = pg_backend_pid() AND l.mode NOT IN ('AccessShareLock', 'RowShareLock')) THEN
-        RETURN false;
+        RETURN 'This transaction has written or locked new tables itself.';
     END IF;
     FOR source IN SELECT * FROM bullfrog.source s WHERE s.migration = migration_id AND s.noted_for <> reader
         AND pg_xact_status(s.noted_for) = 'in progress' LOOP
@@ -160,20 +163,30 @@ BEGIN
     EXECUTE 'LOCK TABLE ONLY ' || (SELECT string_agg(t.new_table::text, ', ONLY ' ORDER BY t.id) FROM bullfrog.target t
         JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id) || ' IN ACCESS SHARE MODE';
     IF EXISTS (SELECT FROM bullfrog.source s WHERE s.migration = migration_id AND s.noted_for IS DISTINCT FROM reader) THEN
-        RETURN false;
+        RETURN 'Writes cannot be noted meanwhile: no background process is free (max_worker_processes), or the new tables could not be locked against '
+            'writers within lock_timeout. The log of the server tells which.';
     END IF;
     PERFORM bullfrog.reach('abort: writes noted');
     FOR source IN SELECT * FROM bullfrog.source s WHERE s.migration = migration_id ORDER BY s.id LOOP
-        IF NOT bullfrog.note_differences(source) THEN
-            RETURN false;
+        IF forbidden IS NOT NULL THEN
+            -- What differs now lets it fail: nobody has to wait for that.
+            FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
+                written := bullfrog.difference(target, 'true');
+                IF written > 0 THEN
+                    PERFORM bullfrog.refuse_return(target.new_table, written, forbidden);
+                END IF;
+            END LOOP;
+        ELSIF NOT bullfrog.note_differences(source) THEN
+            RETURN format('Rows of %s were written, and its new tables do not have one key of it, NOT NULL, by which these could be noted.',
+                source.old_table);
         END IF;
     END LOOP;
     PERFORM bullfrog.reach('abort: rows compared');
-    RETURN true;
+    RETURN NULL;
 END
 $$;
 COMMENT ON FUNCTION bullfrog.compare_ahead(int) IS 'Compares what was moved with the old rows while clients go on: what differs, or is written from '
-    'now on, is noted. False: that was not possible.';
+    'now on, is noted. Else why that was not possible.';
 
 CREATE FUNCTION bullfrog.left_to_carry(target_id int, only_noted boolean) RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
