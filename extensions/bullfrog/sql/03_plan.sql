@@ -40,9 +40,9 @@ CREATE FUNCTION bullfrog.obstacles(old_table oid, live boolean) RETURNS SETOF te
     UNION ALL SELECT 'it is a table of the system' WHERE old_table < 16384
     UNION ALL SELECT 'its rows do not lie in a heap' FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am a ON a.oid = c.relam
         WHERE c.oid = old_table AND a.amname <> 'heap'
-    UNION ALL SELECT 'it has row-level security (ALTER TABLE .. DISABLE ROW LEVEL SECURITY, and let clients use the new table through a view '
-            'WITH (security_barrier) that has the condition, until the migration has ended)'
-        FROM pg_catalog.pg_class c WHERE c.oid = old_table AND c.relrowsecurity
+    -- Its owner, with whose rights rows move, must see all of them.
+    UNION ALL SELECT 'it has row-level security that is FORCEd (ALTER TABLE .. NO FORCE ROW LEVEL SECURITY)'
+        FROM pg_catalog.pg_class c WHERE c.oid = old_table AND c.relrowsecurity AND c.relforcerowsecurity
     UNION ALL SELECT pg_catalog.format('it inherits from %s (ALTER TABLE .. NO INHERIT)', i.inhparent::regclass) FROM pg_catalog.pg_inherits i
         WHERE i.inhrelid = old_table
     UNION ALL SELECT pg_catalog.format('%s inherits from it (ALTER TABLE %1$s NO INHERIT ..)', i.inhrelid::regclass)
@@ -151,6 +151,12 @@ $$;
 COMMENT ON FUNCTION bullfrog.driving_tables(text[], text, oid[]) IS
     'The tables by whose pages joins shall move, by the names that the user gave.';
 
+CREATE FUNCTION bullfrog.secured(olds oid[]) RETURNS regclass
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT c.oid::regclass FROM pg_class c WHERE c.oid = ANY (olds) AND c.relrowsecurity ORDER BY c.oid LIMIT 1
+$$;
+COMMENT ON FUNCTION bullfrog.secured(oid[]) IS 'One of these tables that has row-level security. New tables have none while rows move.';
+
 CREATE FUNCTION bullfrog.missing_rights(new_table text, olds oid[], columns text[], origins smallint[], grantees oid[], privileges text[])
     RETURNS SETOF text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -169,7 +175,8 @@ CREATE FUNCTION bullfrog.missing_rights(new_table text, olds oid[], columns text
     SELECT format('GRANT %s ON %s TO %s', string_agg(h.named, ', ' ORDER BY h.named), new_table,
         CASE h.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(h.grantee)) END)
     FROM held h
-    WHERE NOT EXISTS (SELECT FROM given g WHERE g.grantee IN (0, h.grantee) AND COALESCE(g.privilege, h.privilege_type) = h.privilege_type)
+    -- Of a table with row security these would show all rows.
+    WHERE bullfrog.secured(olds) IS NULL AND NOT EXISTS (SELECT FROM given g WHERE g.grantee IN (0, h.grantee) AND COALESCE(g.privilege, h.privilege_type) = h.privilege_type)
     GROUP BY h.grantee ORDER BY h.grantee
 $$;
 COMMENT ON FUNCTION bullfrog.missing_rights(text, oid[], text[], smallint[], oid[], text[]) IS
@@ -328,6 +335,9 @@ BEGIN
                 WHEN pg_catalog.cardinality(i.old_tables) > 1 THEN pg_catalog.format('moves by pages of %s', i.old_tables[1]::regclass) END,
             (SELECT pg_catalog.string_agg(l::regclass::text, ', ') || ' stays in use' FROM pg_catalog.unnest(lives) l
                 WHERE l = ANY (i.old_tables)),
+            (SELECT pg_catalog.format('row-level security of %s is not that of the new table: grant it to nobody until the migration has ended, and let clients '
+                'use a view WITH (security_barrier) that has the conditions', s) FROM bullfrog.secured(i.old_tables) s
+                WHERE s IS NOT NULL),
             'at the switch all rows are read once, to evaluate ' || NULLIF(pg_catalog.array_to_string(i.evaluated, ', '), ''),
             bullfrog.reads_of(ARRAY(SELECT d.what FROM demand d WHERE d.new_table = i.new_table), i.old_tables),
             (SELECT pg_catalog.string_agg(pg_catalog.format('the foreign key %I of %s ends: declare it for the new table', k.conname,

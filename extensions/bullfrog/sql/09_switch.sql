@@ -105,6 +105,28 @@ $$;
 COMMENT ON FUNCTION bullfrog.own(bullfrog.target) IS
     'Gives a new table and what belongs to it to the owner of the old tables: expressions are evaluated with that owner''s rights.';
 
+CREATE FUNCTION bullfrog.require_secrecy(target bullfrog.target) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    secured CONSTANT regclass := bullfrog.secured(target.old_tables);
+    holder record;
+BEGIN
+    SELECT COALESCE(quote_ident(r.rolname), 'PUBLIC') AS name INTO holder FROM pg_class c
+        CROSS JOIN LATERAL (SELECT a.grantee FROM aclexplode(c.relacl) a
+            UNION ALL SELECT a.grantee FROM pg_attribute t CROSS JOIN LATERAL aclexplode(t.attacl) a WHERE t.attrelid = c.oid) g
+        LEFT JOIN pg_roles r ON r.oid = g.grantee
+        WHERE c.oid = target.new_table AND g.grantee <> c.relowner LIMIT 1;
+    IF FOUND AND secured IS NOT NULL THEN
+        RAISE EXCEPTION '% would see all rows of %, which has row-level security', holder.name, secured USING ERRCODE = 'insufficient_privilege',
+            DETAIL = format('%s has none until the migration has ended.', target.new_table),
+            HINT = 'Grant rights on a view WITH (security_barrier) over it, which has the conditions; REVOKE in the definition what default privileges '
+                'grant.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.require_secrecy(bullfrog.target) IS 'Refuses that others than its owner may use a new table whose old one shows them some of '
+    'its rows only.';
+
 CREATE FUNCTION bullfrog.advance_identities(target bullfrog.target) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -430,6 +452,7 @@ BEGIN
 
     FOR item IN SELECT * FROM bullfrog.parse(perform_migrate.definition, lives, frozen, drivers) p WHERE p.action = 'create' LOOP
         SELECT * INTO target FROM bullfrog.target t WHERE t.new_table::oid = item.new_table::regclass::oid;
+        PERFORM bullfrog.require_secrecy(target);
         PERFORM bullfrog.guard_keys(target);
         PERFORM bullfrog.check_rows(target, checks, item.required,
             bullfrog.proven_keys(target, perform_migrate.definition, item.new_table, item.keys), item.evaluated);

@@ -192,7 +192,7 @@ def test_a_foreign_key_that_refers_to_an_old_table_is_named_with_what_to_do(shop
     assert "foreign key orders_person_fkey of public.orders ends" in note
     with pytest.raises(psycopg.errors.FeatureNotSupported, match="remark_number_fkey") as error:
         migrate(shop, definition)
-    assert "ALTER TABLE remark DROP CONSTRAINT" in error.value.diag.message_hint
+    assert "ALTER TABLE public.remark DROP CONSTRAINT" in error.value.diag.message_hint
     released = definition + "; ALTER TABLE remark DROP CONSTRAINT remark_number_fkey"
     assert "refused" not in shop.execute("SELECT note FROM bullfrog.plan('m', %s)", (released,)).fetchone()[0]
 
