@@ -20,6 +20,8 @@ type Callback = unsafe extern "C-unwind" fn(*mut c_void);
 thread_local! {
     /// The last error that came from the server and has not gone back; null if there is none.
     static LAST: Cell<*mut ErrorData> = const { Cell::new(std::ptr::null_mut()) };
+    /// How deep the call of [`remembering`] was that it came back to.
+    static CAME_TO: Cell<usize> = const { Cell::new(0) };
     /// How many calls of [`remembering`] are under way. The server shows an error to all callbacks at once: it is the innermost call that it
     /// comes back to, and what is around that one will see it again.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
@@ -111,8 +113,15 @@ unsafe extern "C-unwind" fn remember(depth: *mut c_void) {
         let Some(error) = current(depth) else {
             return;
         };
+        let came_to = CAME_TO.replace(depth.addr());
         let before = LAST.replace(error);
         if before.is_null() {
+            return;
+        }
+        if is_same(before, error) && came_to == depth.addr() {
+            // It has passed Rust within the same call: what it was before is more.
+            LAST.set(before);
+            pg_sys::FreeErrorData(error);
             return;
         }
         if is_same(before, error) {

@@ -395,11 +395,13 @@ def test_a_move_in_two_steps_is_noticed(server, prepared, point, flaw):
 
 def test_a_switch_in_two_transactions_is_noticed(server, prepared):
     with cases(server, prepared, "everything", ["switch: tables created"]) as (case,):
-        source = case.admin.execute("SELECT pg_get_functiondef('bullfrog.migrate'::regproc)").fetchone()[0]
-        broken = source.replace("FUNCTION bullfrog.migrate", "PROCEDURE broken.migrate").replace("RETURNS void", "", 1)
+        source = case.admin.execute("SELECT pg_get_functiondef('bullfrog.perform_migrate'::regproc)").fetchone()[0]
+        # Who commits has no settings of its own.
+        broken = source.replace("FUNCTION bullfrog.perform_migrate", "PROCEDURE broken.perform_migrate").replace("RETURNS void", "", 1)
+        broken = broken.replace("SET search_path TO 'pg_catalog', 'pg_temp'", "")
         case.admin.execute("CREATE SCHEMA broken")
         case.admin.execute(broken.replace("PERFORM bullfrog.reach('switch: tables closed')", "COMMIT"), prepare=False)
-        case.stop_session(f"CALL broken.migrate('m', $m${case.kind.definition}$m$)")
+        case.stop_session(f"CALL broken.perform_migrate('m', $m${case.kind.definition}$m$, 'before', false, 'auto', 'auto', '{{}}', '{{}}', false)")
         end(server, [case], "process")
         with pytest.raises((AssertionError, psycopg.errors.ObjectNotInPrerequisiteState)):
             case.check_never_begun()

@@ -75,6 +75,18 @@ def test_errors_have_the_migration_as_their_context(server, customers, call):
     assert error.value.diag.context.endswith("migration no such")
 
 
+def test_the_context_of_an_error_of_the_library_is_told_once(database, split):
+    """It passes the library on its way to the function that was called."""
+    writer = database.connect()
+    writer.execute("BEGIN; LOCK TABLE customer_private")
+    split.execute("SET lock_timeout = '200ms'")
+    with pytest.raises(psycopg.errors.LockNotAvailable) as error:
+        split.execute("SELECT bullfrog.finish('split')")
+    writer.execute("ROLLBACK")
+    context = error.value.diag.context.splitlines()
+    assert (len(context), context[-1]) == (len(set(context)), "migration split")
+
+
 @pytest.mark.parametrize(("definition", "at"), [
     ("CREATE TABLE t AS SELECT id FROM customer;\nALTER TABEL t ADD PRIMARY KEY (id)", "TABEL"),
     ("CREATE TABLE t AS SELECT id,\n nane FROM customer", "nane"),
