@@ -101,6 +101,7 @@ BEGIN
         END LOOP;
         EXECUTE format('DROP TABLE bullfrog.written_%s', stale);
         UPDATE bullfrog.target t SET fingerprint = bullfrog.fingerprint(t.new_table) WHERE t.source = stale;
+        PERFORM bullfrog.reach('notes: ended');
     END LOOP;
 EXCEPTION WHEN lock_not_available OR deadlock_detected OR serialization_failure THEN
     NULL;

@@ -353,6 +353,23 @@ def test_an_abort_does_without_the_notes_of_a_process_that_was_ended(server, pre
         assert differing(case.admin, "customer", "expected_customer") == 0
 
 
+@pytest.mark.parametrize("victim", in_turn(VICTIMS, 2, 3))
+def test_notes_whose_end_is_ended_are_there_or_not(server, prepared, victim):
+    """A mover ends them, for an abort that was refused or cancelled."""
+    with cases(server, prepared, "rows", ["notes: ended"]) as (case,):
+        case.stop_processes()
+        case.migrate()
+        case.write_again()
+        case.admin.execute("SELECT bullfrog.begin_notes(id, pg_current_xact_id()) FROM bullfrog.migration")
+        case.wait_for_stop()
+        end(server, [case], victim)
+        case.check_under_way()
+        case.write_again()
+        case.admin.execute("SELECT bullfrog.abort('m')")
+        case.admin.execute("UPDATE expected_customer SET name = name || '!!' WHERE id = 1000")
+        assert differing(case.admin, "customer", "expected_customer") == 0
+
+
 @pytest.mark.parametrize("victim", in_turn(VICTIMS, 0, 3))
 def test_what_ends_while_full_tables_are_opened_leaves_them_open_or_not(server, prepared, victim):
     """A mover does it, when all is moved."""

@@ -1,5 +1,7 @@
 """Clients go on while abort compares rows: what they write meanwhile is noted, and compared when they stand still."""
 
+import time
+
 import psycopg
 import pytest
 
@@ -302,3 +304,23 @@ def test_nobody_waits_for_an_abort_that_is_bound_to_be_refused(database, custome
         ("cannot be carried back: not every row of public.customer is one of public.town.", [])
     reader.execute("ROLLBACK")
     customers.execute("SELECT bullfrog.abort('m', discard_writes => true)")
+
+
+def test_a_mover_that_cannot_end_notes_holds_clients_up_less_and_less(database, split):
+    """Beside a long reader each try is in front of all other clients for a tenth of a second."""
+    reader = database.connect()
+    reader.execute("BEGIN; SELECT FROM customer_private")
+    split.execute("SELECT bullfrog.begin_notes(id, pg_current_xact_id()) FROM bullfrog.migration; SELECT bullfrog.start_mover()")
+    tries = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE a.backend_type = 'bullfrog mover' " \
+        "AND a.datname = current_database() AND l.mode = 'AccessExclusiveLock' AND NOT l.granted"
+    seen, before = 0, False
+    deadline = time.monotonic() + 8
+    while time.monotonic() < deadline:
+        is_trying = split.execute(tries).fetchone() != (0,)
+        seen += is_trying and not before
+        before = is_trying
+        time.sleep(0.02)
+    # At once, after 2 and 4 seconds; else about 7.
+    assert 1 <= seen <= 4
+    reader.execute("ROLLBACK")
+    wait_until(lambda: split.execute("SELECT count(noted_for) FROM bullfrog.source").fetchone() == (0,), "the notes are ended")
