@@ -28,7 +28,6 @@ pub(crate) fn hook() {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "the signature of the hook")]
 unsafe extern "C-unwind" fn process_for_server(
     statement: *mut pg_sys::PlannedStmt,
     text: *const c_char,
