@@ -429,7 +429,9 @@ BEGIN
         PERFORM bullfrog.guard_keys(target);
         PERFORM bullfrog.own(target);
         PERFORM bullfrog.check_rows(target, checks, item.required,
-            bullfrog.proven_keys(target, migrate.definition, item.new_table, item.keys), item.evaluated);
+            bullfrog.proven_keys(target, migrate.definition, item.new_table, item.keys),
+            bullfrog.proven_expressions(target, migrate.definition, item.new_table),
+            bullfrog.proven_checks(target, migrate.definition, item.new_table), item.evaluated);
         PERFORM bullfrog.advance_identities(target);
         PERFORM bullfrog.seed_estimates(target);
     END LOOP;
