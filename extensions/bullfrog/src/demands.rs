@@ -40,6 +40,7 @@ enum Asked {
         is_unique: bool,
     },
     Values,
+    Identity,
 }
 
 /// What an index has of a row.
@@ -193,6 +194,7 @@ impl NewTable {
                     Some(Claim::of_index(keys, condition, *is_unique))
                 }
                 Asked::Values => Some(vec![self.image.values()]),
+                Asked::Identity => Some(vec![Claim::Extremes(self.column(demand.columns.first()?)?)]),
             }
         }
     }
@@ -209,7 +211,8 @@ unsafe fn of_table(alter: *mut pg_sys::AlterTableStmt, demands: &mut Vec<Demand>
                     demands.push(Demand::new(&table, "DEFAULT", vec![nodes::text((*command).name)]));
                 }
                 AlterTableType::AT_AddIdentity => {
-                    demands.push(Demand::new(&table, "IDENTITY", vec![nodes::text((*command).name)]));
+                    let columns = vec![nodes::text((*command).name)];
+                    demands.push(Demand { asked: Asked::Identity, ..Demand::new(&table, "IDENTITY", columns) });
                 }
                 AlterTableType::AT_AddConstraint => of_constraint(&table, (*command).def.cast(), demands),
                 _ => {}

@@ -29,6 +29,8 @@ pub(crate) enum Claim {
     Values(Vec<*mut pg_sys::Node>),
     /// No two rows that meet the condition, if there is one, are equal in all of these.
     Unique { keys: Vec<*mut pg_sys::Node>, condition: *mut pg_sys::Node },
+    /// The least and the largest are found without a look at the others.
+    Extremes(*mut pg_sys::Node),
 }
 
 impl Claim {
@@ -146,6 +148,7 @@ impl Image {
                 Claim::Check(condition) => self.holds(old, *condition),
                 Claim::Values(expressions) => self.have_values(old, expressions),
                 Claim::Unique { keys, condition } => self.are_unique(old, keys, *condition),
+                Claim::Extremes(expression) => is_in_order(old, *expression),
             }
         })
     }
@@ -283,6 +286,9 @@ impl Image {
                     let conditions = conditions.join(" AND ");
                     return vec![format!("CREATE UNIQUE INDEX CONCURRENTLY ON {table} ({keys}){partial}{conditions}")];
                 }
+                Claim::Extremes(expression) => {
+                    return vec![format!("CREATE INDEX CONCURRENTLY ON {table} (({}))", self.text(*expression))];
+                }
             };
             let name = nodes::text(pg_sys::quote_identifier(nodes::c_text(name).as_ptr()));
             vec![
@@ -387,7 +393,22 @@ unsafe fn image_of(definition: &str, new_table: &str) -> Option<Image> {
     unsafe { query_of(definition, new_table).and_then(|query| Image::of(without_join_aliases(query))) }
 }
 
-/// "Has a value", as a condition.
+/// Whether an index has the values of an expression in order, for all rows.
+unsafe fn is_in_order(old: pg_sys::Relation, expression: *mut pg_sys::Node) -> bool {
+    // SAFETY: an expression over the open table.
+    unsafe {
+        let expression = folded(expression);
+        any_index(old, |index| {
+            let (collation, family) = (*(*index).rd_indcollation, *(*index).rd_opfamily);
+            (*(*index).rd_rel).relam == pg_sys::BTREE_AM_OID
+                && pg_sys::RelationGetIndexPredicate(index).is_null()
+                && keys_of(index).first().is_some_and(|first| are_equal(*first, expression))
+                && is_compared_by(expression, collation, family)
+        })
+    }
+}
+
+/// "Has a value", as a condition. A number that is cast to a larger type has one if it had one before.
 ///
 /// # Safety
 /// `expression` is one.
@@ -395,7 +416,7 @@ pub(crate) unsafe fn is_not_null(expression: *mut pg_sys::Node) -> *mut pg_sys::
     // SAFETY: a new node over a copy.
     unsafe {
         let test = node::<pg_sys::NullTest>(NodeTag::T_NullTest);
-        (*test).arg = nodes::copy(expression).cast();
+        (*test).arg = nodes::copy(before_exact_cast(expression)).cast();
         (*test).nulltesttype = pg_sys::NullTestType::IS_NOT_NULL;
         (*test).location = -1;
         test.cast()
