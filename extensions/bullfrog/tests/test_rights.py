@@ -136,7 +136,7 @@ def test_what_is_carried_back_is_written_with_the_owners_rights(hostile, trap):
 
 # They take names as the session that calls them means them.
 OF_THE_SESSION = {"driving_tables", "key_is_proven", "list_candidates", "migrate", "moving_alone", "named_tables", "plan", "prepare",
-    "proven_keys", "release"}
+    "proven_checks", "proven_expressions", "proven_keys", "release"}
 
 
 def test_functions_take_nothing_from_the_schemas_of_their_caller(hostile):
