@@ -34,7 +34,7 @@ COMMENT ON FUNCTION bullfrog.parse(text, oid[], oid[], oid[]) IS
     'its rows are groups; whether a row of the driving table gives one row at most, and whether each gives one; the query with the places '
         'of granules (and keys of groups); '
     'of groups, their member rows, and when two rows are of the same; which columns are plain columns of the driving table (0: more), and '
-    'which come from NOT NULL ones; which are keys of groups; what must be evaluated before the switch; by which columns moves look up '
+    'which have no NULL, as the old tables prove; which are keys of groups; what must be evaluated before the switch; by which columns moves look up '
         'rows. '
     'Of action release (foreign keys of other tables end): their names as columns. Tables that stay in use (live) are read by views '
         '(frozen), as they were at the switch. Tables that are named as driving drive joins, if they can.';
@@ -74,10 +74,21 @@ COMMENT ON FUNCTION bullfrog.identifies(text, text, smallint[])
     IS 'Whether new rows that are equal in these columns are one row, because of unique keys of the old tables.';
 
 CREATE FUNCTION bullfrog.demands(definition text)
-    RETURNS TABLE (new_table text, kind text, columns text[], plain boolean, refers_to text, referred text[])
-    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'demands_wrapper';
+    RETURNS TABLE (new_table text, kind text, columns text[], plain boolean, refers_to text, referred text[], proven boolean, proof text[])
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'demands_and_proofs_wrapper';
 COMMENT ON FUNCTION bullfrog.demands(text) IS 'What a migration declares of new tables, above all what it asks of all rows: NOT NULL, keys (plain: they compare values as '
-    'their columns do), checks, references, expressions of indexes.';
+    'their columns do), checks, references, expressions of indexes, values (that all expressions have one); of those of rows that are made of one old table''s rows, whether that one proves it, or which statements would let it.';
+
+-- Dear: only for what a query has chosen by all else.
+CREATE FUNCTION bullfrog.check_is_proven(definition text, new_table text, condition text) RETURNS boolean
+    LANGUAGE c STRICT COST 10000 AS 'MODULE_PATHNAME', 'check_is_proven_wrapper';
+COMMENT ON FUNCTION bullfrog.check_is_proven(text, text, text) IS 'Whether constraints of an old table prove a check of a new one, whose condition '
+    'is as the catalogs keep it.';
+
+CREATE FUNCTION bullfrog.index_is_proven(definition text, new_table text, index oid) RETURNS boolean
+    LANGUAGE c STRICT COST 10000 AS 'MODULE_PATHNAME', 'index_is_proven_wrapper';
+COMMENT ON FUNCTION bullfrog.index_is_proven(text, text, oid) IS 'Whether constraints and indexes of an old table prove that an index of a new one has '
+    'a place for every row.';
 
 CREATE FUNCTION bullfrog.granted(definition text) RETURNS TABLE (new_table text, grantee oid, privilege text)
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'granted_wrapper';

@@ -285,14 +285,14 @@ BEGIN
     RETURN QUERY
     WITH parsed AS MATERIALIZED (SELECT * FROM bullfrog.parse(perform_plan.definition, driving => drivers)),
     granted AS MATERIALIZED (SELECT * FROM bullfrog.granted(perform_plan.definition)),
-    demanded AS MATERIALIZED (SELECT * FROM bullfrog.demands(perform_plan.definition)),
+    demanded AS MATERIALIZED (SELECT d.*, pg_catalog.row_number() OVER () AS number FROM bullfrog.demands(perform_plan.definition) d),
     demand AS (
         SELECT COALESCE(c.new_table, p.new_table) AS new_table, pg_catalog.concat(
                 d.kind, ' (' || NULLIF(pg_catalog.array_to_string(d.columns, ', '), '') || ')',
                 CASE WHEN c.new_table IS NULL THEN ' of ' || d.new_table END,
                 CASE WHEN d.kind IN ('PRIMARY KEY', 'UNIQUE') THEN ' by sorting' WHEN d.kind = 'FOREIGN KEY'
-                    THEN ' by looking into ' || d.refers_to END) AS what
-        FROM (SELECT * FROM demanded d WHERE d.kind NOT IN ('DEFAULT', 'PLAIN INDEX')) d
+                    THEN ' by looking into ' || d.refers_to END) AS what, d.proof, d.number
+        FROM (SELECT * FROM demanded d WHERE d.kind NOT IN ('DEFAULT', 'PLAIN INDEX', 'VALUE') AND NOT d.proven) d
         LEFT JOIN parsed c ON c.action = 'create' AND c.new_table = d.new_table
         LEFT JOIN parsed p ON p.action = 'create' AND p.new_table = d.refers_to
         CROSS JOIN LATERAL (SELECT
@@ -340,6 +340,12 @@ BEGIN
                 WHERE s IS NOT NULL),
             'at the switch all rows are read once, to evaluate ' || NULLIF(pg_catalog.array_to_string(i.evaluated, ', '), ''),
             bullfrog.reads_of(ARRAY(SELECT d.what FROM demand d WHERE d.new_table = i.new_table), i.old_tables),
+            (SELECT 'run before the switch, while clients go on, this spares reading: ' || pg_catalog.string_agg(s.statement, '; ' ORDER BY s.number)
+                FROM (SELECT u.statement, pg_catalog.min(ARRAY[d.number, u.n]) AS number
+                    FROM (SELECT v.new_table, v.proof, v.number FROM demanded v WHERE v.kind = 'VALUE' AND NOT v.proven
+                        UNION ALL SELECT d.new_table, d.proof, d.number FROM demand d) d
+                    CROSS JOIN pg_catalog.unnest(d.proof) WITH ORDINALITY AS u (statement, n)
+                    WHERE d.new_table = i.new_table GROUP BY u.statement) s),
             (SELECT pg_catalog.string_agg(pg_catalog.format('the foreign key %I of %s ends: declare it for the new table', k.conname,
                 k.conrelid::regclass), '; ')
                 FROM pg_catalog.pg_constraint k WHERE k.contype = 'f' AND k.conrelid = ANY (i.old_tables) AND k.conrelid = ANY (closed)),

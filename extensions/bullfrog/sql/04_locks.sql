@@ -17,6 +17,40 @@ COMMENT ON FUNCTION bullfrog.require_quiet_session() IS
     'Checks that the session may switch schemas, and limits how long it waits for a lock (5 s unless lock_timeout says otherwise) while '
         'others queue behind it.';
 
+CREATE FUNCTION bullfrog.conflicting(mode text) RETURNS text[]
+    LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT ARRAY(SELECT m FROM unnest(ARRAY['AccessShareLock', 'RowShareLock', 'RowExclusiveLock', 'ShareUpdateExclusiveLock', 'ShareLock',
+            'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock']) WITH ORDINALITY AS o (m, strength)
+        WHERE strength > CASE mode WHEN 'ACCESS EXCLUSIVE' THEN 0 WHEN 'EXCLUSIVE' THEN 1 WHEN 'SHARE ROW EXCLUSIVE' THEN 2 END)
+$$;
+COMMENT ON FUNCTION bullfrog.conflicting(text) IS 'The locks that keep others from taking one of these modes.';
+
+CREATE FUNCTION bullfrog.holders(closed oid[], live oid[], mode text) RETURNS TABLE (pid int, who text, ending text)
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH held AS (
+        SELECT l.pid, l.virtualtransaction, string_agg(DISTINCT format('%s on %s', l.mode, l.relation::regclass), ', ') AS locks
+        FROM pg_locks l
+        WHERE l.locktype = 'relation' AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()) AND l.granted
+            AND l.pid IS DISTINCT FROM pg_backend_pid()
+            AND (l.relation = ANY (closed) AND l.mode = ANY (bullfrog.conflicting(holders.mode))
+                OR l.relation = ANY (live) AND l.mode = ANY (bullfrog.conflicting('SHARE ROW EXCLUSIVE')))
+        GROUP BY l.pid, l.virtualtransaction)
+    SELECT a.pid, format('Process %s (%s) has %s; its transaction began at %s, its last statement at %s.', a.pid,
+            concat_ws(', ', COALESCE(quote_ident(a.usename), a.backend_type), NULLIF(a.application_name, ''), a.state), h.locks, a.xact_start,
+            a.query_start),
+        CASE WHEN a.backend_type = 'client backend' THEN format('SELECT pg_terminate_backend(%s)', a.pid) END
+    FROM held h JOIN pg_stat_activity a ON a.pid = h.pid
+    UNION ALL
+    SELECT NULL, format('The prepared transaction %L of %s has %s since %s.', p.gid, quote_ident(p.owner), h.locks, p.prepared),
+        format('ROLLBACK PREPARED %L', p.gid)
+    FROM held h JOIN pg_locks t ON t.locktype = 'transactionid' AND t.pid IS NULL AND t.virtualtransaction = h.virtualtransaction
+    JOIN pg_prepared_xacts p ON p.transaction = t.transactionid
+    WHERE h.pid IS NULL
+    ORDER BY 1, 2 LIMIT 10
+$$;
+COMMENT ON FUNCTION bullfrog.holders(oid[], oid[], text) IS 'Who keeps these tables from being locked in a mode, and live ones against writes, and how '
+    'to end it: the first few.';
+
 CREATE FUNCTION bullfrog.lock_tables(closed oid[], live oid[] DEFAULT '{}', mode text DEFAULT 'ACCESS EXCLUSIVE') RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -26,6 +60,7 @@ DECLARE
     patience interval := '100 ms';
     began timestamptz := pg_catalog.clock_timestamp();
     statements text;
+    in_the_way record;
 BEGIN
     -- A circle, in which somebody has one of the tables and waits for another one, is for others to find and to be ended by.
     PERFORM pg_catalog.set_config('deadlock_timeout', '1h', true);
@@ -39,10 +74,17 @@ BEGIN
             EXECUTE statements;
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
+            -- Of now, not of the first try.
+            PERFORM pg_catalog.pg_stat_clear_snapshot();
+            SELECT pg_catalog.string_agg(h.who, E'\n') AS names, pg_catalog.string_agg(h.ending, '; ') AS ending INTO in_the_way
+                FROM bullfrog.holders(closed, live, mode) h;
             IF pg_catalog.clock_timestamp() - began > given::interval THEN
                 RAISE EXCEPTION 'could not lock % within %', pg_catalog.array_to_string(closed::regclass[] || live::regclass[], ', '), given
-                    USING ERRCODE = 'lock_not_available',
-                        HINT = 'Nothing was changed. Try again when transactions that use them have ended, or SET lock_timeout.';
+                    USING ERRCODE = 'lock_not_available', DETAIL = COALESCE(in_the_way.names, 'Nobody has them any more.'),
+                        HINT = 'Nothing was changed. Try again when transactions that use them have ended, or SET lock_timeout'
+                            || COALESCE(', or end them: ' || in_the_way.ending, '') || '.';
+            ELSIF patience = interval '100 ms' AND in_the_way.names IS NOT NULL THEN
+                RAISE NOTICE 'tables are in use, trying again for %', given USING DETAIL = in_the_way.names;
             END IF;
         END;
         PERFORM pg_catalog.pg_sleep(0.05 + 0.1 * pg_catalog.random());

@@ -455,7 +455,9 @@ BEGIN
         PERFORM bullfrog.require_secrecy(target);
         PERFORM bullfrog.guard_keys(target);
         PERFORM bullfrog.check_rows(target, checks, item.required,
-            bullfrog.proven_keys(target, perform_migrate.definition, item.new_table, item.keys), item.evaluated);
+            bullfrog.proven_keys(target, perform_migrate.definition, item.new_table, item.keys),
+            bullfrog.proven_expressions(target, perform_migrate.definition, item.new_table),
+            bullfrog.proven_checks(target, perform_migrate.definition, item.new_table), item.evaluated);
         PERFORM bullfrog.advance_identities(target);
         PERFORM bullfrog.seed_estimates(target);
     END LOOP;

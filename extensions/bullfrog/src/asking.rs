@@ -121,7 +121,7 @@ pub(crate) fn as_asker<R>(action: impl FnOnce() -> R) -> R {
 
 /// Who asked; else the current user.
 #[pg_extern(sql = false, strict)]
-fn asker() -> Oid {
+pub(crate) fn asker() -> Oid {
     // SAFETY: the current user.
     as_asker(|| unsafe { pg_sys::GetUserId() })
 }

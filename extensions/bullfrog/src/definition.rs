@@ -116,14 +116,19 @@ fn parse(
 #[pg_extern(sql = false, strict)]
 #[expect(clippy::needless_pass_by_value, reason = "an array of SQL comes by value")]
 fn identifies(definition: &str, new_table: &str, columns: Vec<i16>) -> bool {
+    // SAFETY: an analysed query, which is ours.
+    unsafe { query_of(definition, new_table).is_some_and(|query| rows::identifies(query, &columns)) }
+}
+
+/// The query of a new table, analysed.
+pub(crate) fn query_of(definition: &str, new_table: &str) -> Option<*mut pg_sys::Query> {
     let text = nodes::c_text(definition);
     // SAFETY: the text lives until its trees were read; nodes are of the kinds that their tags tell.
     unsafe {
-        nodes::elements::<pg_sys::RawStmt>(parsed_text(&text)).into_iter().any(|raw| {
+        nodes::elements::<pg_sys::RawStmt>(parsed_text(&text)).into_iter().find_map(|raw| {
             let create = (*raw).stmt.cast::<pg_sys::CreateTableAsStmt>();
-            nodes::tag(create) == NodeTag::T_CreateTableAsStmt
-                && name((*(*create).into).rel) == new_table
-                && rows::identifies(analysed(raw, (*create).query, text.as_ptr()), &columns)
+            let is_it = nodes::tag(create) == NodeTag::T_CreateTableAsStmt && name((*(*create).into).rel) == new_table;
+            is_it.then(|| analysed(raw, (*create).query, text.as_ptr()))
         })
     }
 }
@@ -215,7 +220,10 @@ unsafe fn create(
 }
 
 /// Analyses a SELECT of a statement.
-unsafe fn analysed(
+///
+/// # Safety
+/// Nodes of the parser, of this text, which are the caller's to change.
+pub(crate) unsafe fn analysed(
     raw: *mut pg_sys::RawStmt,
     select: *mut pg_sys::Node,
     text: *const std::ffi::c_char,

@@ -9,6 +9,7 @@
 //!  shape         what of the query decides how rows move
 //!  live          which rows of an old table that stays in use were there at the switch
 //!  evaluation    which of its expressions may fail for a row
+//!  proofs        what the old table's constraints and indexes prove of all rows, and which would
 //!  registry      which tables are on the move, as this backend knows it
 //!  reading       planner: new table -> new UNION ALL what was not moved; old tables are closed
 //!  barrier       what conditions of clients may see of old rows
@@ -73,6 +74,7 @@ mod objects;
 mod passing;
 mod phases;
 mod places;
+mod proofs;
 mod queues;
 mod reading;
 mod registry;
