@@ -187,7 +187,7 @@ CREATE FUNCTION bullfrog.losses(new_table text, old oid, columns text[], origins
     RETURNS TABLE (kind int, object oid, lost text)
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH kept AS (
-        SELECT n.name, a.attnum, a.attidentity, pg_get_expr(d.adbin, d.adrelid) AS default_value, n.number, required[n.number] AS required
+        SELECT n.name, a.attnum, a.attidentity, pg_get_expr(d.adbin, d.adrelid) AS default_value, n.number, required[n.number] AND a.attnotnull AS required
         FROM unnest(columns, origins) WITH ORDINALITY AS n (name, origin, number)
         JOIN pg_attribute a ON a.attrelid = old AND a.attnum = n.origin AND a.attnum > 0
         LEFT JOIN pg_attrdef d ON d.adrelid = old AND d.adnum = a.attnum AND a.attgenerated = ''),

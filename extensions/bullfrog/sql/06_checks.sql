@@ -122,7 +122,9 @@ BEGIN
     FOR item IN SELECT k.conname, pg_get_expr(k.conbin, k.conrelid) AS condition FROM pg_constraint k WHERE k.conrelid = relation
         AND k.contype = 'c' AND k.oid <> ALL (proven_checks) LOOP
         PERFORM bullfrog.judge(target, checks, format('the check %I', item.conname),
-            format('SELECT to_jsonb(t) FROM %s t WHERE NOT (%s)', transformed, item.condition));
+            -- For each row it is evaluated as a whole, as when the row moves: not its parts, in an order of the planner's.
+            format('SELECT to_jsonb(t) FROM (SELECT t.*, %s AS bullfrog_satisfied FROM %s t OFFSET 0) t WHERE NOT bullfrog_satisfied',
+                item.condition, transformed));
     END LOOP;
     FOR item IN
         SELECT x.indexrelid::regclass AS index, k.keys, concat_ws(' AND ', k.present, pg_get_expr(x.indpred, relation)) AS present

@@ -188,6 +188,9 @@ impl NewTable {
             let image = self.image;
             let mut open: Vec<_> = claims.iter().filter(|claim| !image.proves(claim)).collect();
             demand.is_proven = open.is_empty();
+            if open.iter().any(|claim| matches!(claim, Claim::Check(_))) {
+                open.retain(|claim| matches!(claim, Claim::Check(_)));
+            }
             if open.iter().any(|claim| image.is_proven_by_full_index(claim)) {
                 // It evaluates its keys for all rows.
                 open.retain(|claim| matches!(claim, Claim::Unique { .. }));
@@ -210,7 +213,7 @@ impl NewTable {
             match &demand.asked {
                 Asked::Other => None,
                 Asked::NotNull => Some(vec![Claim::Check(is_not_null(self.column(demand.columns.first()?)?))]),
-                Asked::Check { condition, .. } => Some(vec![Claim::Check(analyse(*condition)?)]),
+                Asked::Check { condition, .. } => Some(Claim::of_check(analyse(*condition)?)),
                 Asked::Index { keys, condition, is_unique } => {
                     let key = |key: &Key| match key {
                         Key::Column(name) => self.column(name),
@@ -220,7 +223,7 @@ impl NewTable {
                     let condition = if condition.is_null() { *condition } else { analyse(*condition)? };
                     Some(Claim::of_index(keys, condition, *is_unique))
                 }
-                Asked::Values => Some(vec![self.image.values()]),
+                Asked::Values => Some(self.image.values()),
                 Asked::Identity => Some(vec![Claim::Extremes(self.column(demand.columns.first()?)?)]),
             }
         }

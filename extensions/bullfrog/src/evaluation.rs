@@ -21,6 +21,24 @@ pub(crate) unsafe fn may_fail(node: *mut pg_sys::Node) -> bool {
     unsafe { fails(node, std::ptr::null_mut()) }
 }
 
+/// Whether an expression casts to a domain, which may come to refuse what it took before.
+///
+/// # Safety
+/// `node` is null or an analysed expression.
+pub(crate) unsafe fn has_domain(node: *mut pg_sys::Node) -> bool {
+    // SAFETY: the walker needs no context.
+    unsafe { casts_to_domain(node, std::ptr::null_mut()) }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn casts_to_domain(node: *mut pg_sys::Node, context: *mut c_void) -> bool {
+    // SAFETY: the tag tells the kind of a node.
+    !node.is_null()
+        && unsafe {
+            nodes::tag(node) == NodeTag::T_CoerceToDomain || nodes::walk_expression(node, casts_to_domain, context)
+        }
+}
+
 /// Whether an expression of the catalogs, as they keep it, may have another value at another time.
 #[pg_extern(sql = false, strict)]
 fn is_mutable(expression: &str) -> bool {

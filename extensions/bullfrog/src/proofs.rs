@@ -8,12 +8,15 @@ use pgrx::prelude::*;
 use crate::asking::asker;
 use crate::definition::{analysed, query_of};
 use crate::errors::defect;
-use crate::evaluation::{is_exact_cast, may_fail};
+use crate::evaluation::{has_domain, is_exact_cast, may_fail};
 use crate::nodes;
 use crate::registry::qualified_name;
 use crate::rights::with_rights_of;
 use crate::rows::without_join_aliases;
 use crate::versions::flatten_join_aliases;
+
+/// That the server takes for a function.
+const MOST_ARGUMENTS: usize = 100;
 
 /// A new table whose rows are made of one row each of one old table.
 #[derive(Clone, Copy)]
@@ -28,6 +31,8 @@ pub(crate) enum Claim {
     Check(*mut pg_sys::Node),
     /// They have a value, whatever it is.
     Values(Vec<*mut pg_sys::Node>),
+    /// So have those that the definition leaves out: the server evaluates the parts of a condition in an order of its own.
+    ValuesOfAll(Vec<*mut pg_sys::Node>),
     /// No two rows that meet the condition, if there is one, are equal in all of these.
     Unique { keys: Vec<*mut pg_sys::Node>, condition: *mut pg_sys::Node },
     /// The least and the largest are found without a look at the others.
@@ -35,6 +40,26 @@ pub(crate) enum Claim {
 }
 
 impl Claim {
+    /// What a check asks of all rows. What one of its parts implies the others may still fail to evaluate.
+    pub(crate) fn of_check(condition: *mut pg_sys::Node) -> Vec<Self> {
+        // SAFETY: a condition.
+        vec![Self::Check(condition), Self::Values(unsafe { nodes::conjuncts(condition) })]
+    }
+
+    /// Whether it is about values of a domain, which nothing proves.
+    fn has_domain(&self) -> bool {
+        // SAFETY: expressions.
+        unsafe {
+            match self {
+                Self::Check(condition) => has_domain(*condition),
+                Self::Values(expressions) | Self::ValuesOfAll(expressions) => {
+                    expressions.iter().any(|expression| has_domain(*expression))
+                }
+                Self::Unique { .. } | Self::Extremes(_) => false,
+            }
+        }
+    }
+
     /// What an index asks of all rows.
     pub(crate) fn of_index(keys: Vec<*mut pg_sys::Node>, condition: *mut pg_sys::Node, is_unique: bool) -> Vec<Self> {
         let mut evaluated = keys.clone();
@@ -105,16 +130,22 @@ impl Image {
         unsafe { (*(*self.query).jointree).quals }
     }
 
+    /// That the definition's condition has a value for every row.
+    ///
+    /// # Safety
+    /// Nothing has changed the query.
+    pub(crate) unsafe fn condition_has_values(self) -> Claim {
+        // SAFETY: a condition over the old table, or none.
+        Claim::ValuesOfAll(unsafe { nodes::conjuncts(self.condition()) })
+    }
+
     /// That all that the definition says of a row has a value.
     ///
     /// # Safety
     /// Nothing has changed the query.
-    pub(crate) unsafe fn values(self) -> Claim {
-        // SAFETY: expressions over the old table, or none.
-        unsafe {
-            let all = self.columns().into_iter().chain([self.condition()]);
-            Claim::Values(all.filter(|expression| may_fail(*expression)).collect())
-        }
+    pub(crate) unsafe fn values(self) -> Vec<Claim> {
+        // SAFETY: expressions over the old table.
+        unsafe { vec![self.condition_has_values(), Claim::Values(self.columns())] }
     }
 
     /// An expression over the new table, which is relation 1 of it, as one over the old table. None if it is about a whole row.
@@ -149,7 +180,8 @@ impl Image {
         self.with_old_table(|old| unsafe {
             match claim {
                 Claim::Check(condition) => self.holds(old, *condition),
-                Claim::Values(expressions) => self.have_values(old, expressions),
+                Claim::Values(expressions) => have_values(old, expressions, self.left_out()),
+                Claim::ValuesOfAll(expressions) => have_values(old, expressions, None),
                 Claim::Unique { keys, condition } => self.are_unique(old, keys, *condition),
                 Claim::Extremes(expression) => is_in_order(old, *expression),
             }
@@ -212,21 +244,6 @@ impl Image {
         }
     }
 
-    /// Whether expressions cannot fail for a row, as they were evaluated for each when it was written.
-    unsafe fn have_values(self, old: pg_sys::Relation, expressions: &[*mut pg_sys::Node]) -> bool {
-        // SAFETY: expressions over the old table.
-        unsafe {
-            let left_out = self.left_out().map(|left_out| folded(left_out));
-            let evaluated = evaluated_for_each_row(old, left_out);
-            expressions.iter().all(|expression| {
-                !may_fail(*expression) || {
-                    let expression = folded(*expression);
-                    !may_fail(expression) || evaluated.iter().any(|known| are_equal(*known, expression))
-                }
-            })
-        }
-    }
-
     /// Whether a unique index of the old table keeps rows apart in these keys.
     unsafe fn are_unique(
         self,
@@ -259,26 +276,23 @@ impl Image {
         matches!(claim, Claim::Unique { condition, .. } if condition.is_null() && unsafe { self.condition() }.is_null())
     }
 
-    /// The statements that would let the old table prove a claim. `name` is for what they make.
+    /// The statements that would let the old table prove a claim, if any do. `name` is for what they make.
     ///
     /// # Safety
     /// As for [`Image::proves`].
     pub(crate) unsafe fn proof(self, claim: &Claim, name: &str) -> Vec<String> {
+        if claim.has_domain() {
+            return Vec::new();
+        }
         // SAFETY: as promised; texts are over the old table.
         self.with_old_table(|_| unsafe {
             let table = qualified_name(self.old_table);
             let condition = match claim {
                 Claim::Check(condition) => self.text(self.unless_left_out(*condition)),
-                Claim::Values(expressions) => {
-                    let texts: Vec<_> = expressions.iter().map(|expression| self.text(*expression)).collect();
-                    // It is true, whatever they are.
-                    let all = format!("pg_catalog.num_nulls({}) >= 0", texts.join(", "));
-                    if self.condition().is_null() {
-                        all
-                    } else {
-                        format!("({}) IS NOT TRUE OR {all}", self.text(self.condition()))
-                    }
+                Claim::Values(expressions) if !self.condition().is_null() => {
+                    format!("({}) IS NOT TRUE OR ({})", self.text(self.condition()), self.evaluation(expressions))
                 }
+                Claim::Values(expressions) | Claim::ValuesOfAll(expressions) => self.evaluation(expressions),
                 Claim::Unique { keys, condition } => {
                     let keys: Vec<_> = keys.iter().map(|key| format!("({})", self.text(*key))).collect();
                     let conditions =
@@ -293,7 +307,8 @@ impl Image {
                     return vec![format!("CREATE INDEX CONCURRENTLY ON {table} (({}))", self.text(*expression))];
                 }
             };
-            let name = nodes::text(pg_sys::quote_identifier(nodes::c_text(name).as_ptr()));
+            let name = if matches!(claim, Claim::ValuesOfAll(_)) { format!("{name}_where") } else { name.to_owned() };
+            let name = nodes::text(pg_sys::quote_identifier(nodes::c_text(&name).as_ptr()));
             vec![
                 format!("ALTER TABLE {table} ADD CONSTRAINT {name} CHECK ({condition}) NOT VALID"),
                 format!("ALTER TABLE {table} VALIDATE CONSTRAINT {name}"),
@@ -320,6 +335,25 @@ impl Image {
                 self.of_old(nodes::copy(pg_sys::make_ands_explicit(condition)).cast())?
             };
             Some(Claim::of_index(keys, condition, (*(*index).rd_index).indisunique))
+        }
+    }
+
+    /// A condition that is true, and evaluates these where they may fail.
+    unsafe fn evaluation(self, expressions: &[*mut pg_sys::Node]) -> String {
+        // SAFETY: expressions over the old table.
+        unsafe {
+            let mut texts: Vec<_> = expressions
+                .iter()
+                .copied()
+                .filter(|expression| may_fail(*expression))
+                .map(|expression| self.text(expression))
+                .collect();
+            texts.dedup();
+            let calls: Vec<_> = texts
+                .chunks(MOST_ARGUMENTS)
+                .map(|texts| format!("pg_catalog.num_nulls({}) >= 0", texts.join(", ")))
+                .collect();
+            calls.join(" AND ")
         }
     }
 
@@ -369,7 +403,7 @@ fn check_is_proven(definition: &str, new_table: &str, condition: &str) -> bool {
     unsafe {
         image_of(definition, new_table).is_some_and(|image| {
             let condition = image.of_old(pg_sys::stringToNode(condition.as_ptr()).cast());
-            condition.is_some_and(|condition| image.proves(&Claim::Check(condition)))
+            condition.is_some_and(|condition| Claim::of_check(condition).iter().all(|claim| image.proves(claim)))
         })
     }
 }
@@ -437,6 +471,29 @@ pub(crate) unsafe fn is_not_null(expression: *mut pg_sys::Node) -> *mut pg_sys::
     }
 }
 
+/// Whether expressions cannot fail for a row that is not left out, as they were evaluated for each when it was written.
+unsafe fn have_values(
+    old: pg_sys::Relation,
+    expressions: &[*mut pg_sys::Node],
+    left_out: Option<*mut pg_sys::Node>,
+) -> bool {
+    // SAFETY: expressions over the old table.
+    unsafe {
+        let left_out = left_out.map(|left_out| folded(left_out));
+        let mut doubtful = expressions.iter().filter(|expression| may_fail(**expression)).peekable();
+        if doubtful.peek().is_none() {
+            return true;
+        }
+        let evaluated = evaluated_for_each_row(old, left_out);
+        doubtful.all(|expression| {
+            let expression = folded(*expression);
+            // Who changes a domain has only its own columns looked at.
+            !may_fail(expression)
+                || !has_domain(expression) && evaluated.iter().any(|known| are_equal(*known, expression))
+        })
+    }
+}
+
 /// What the server evaluates for each row of a table that is written, or for each of which `left_out` does not say that it does not matter.
 unsafe fn evaluated_for_each_row(old: pg_sys::Relation, left_out: Option<*mut pg_sys::Node>) -> Vec<*mut pg_sys::Node> {
     let mut evaluated = Vec::new();
@@ -446,14 +503,12 @@ unsafe fn evaluated_for_each_row(old: pg_sys::Relation, left_out: Option<*mut pg
         let count = if constraints.is_null() { 0 } else { (*constraints).num_check as usize };
         for check in (0..count).map(|number| &*(*constraints).check.add(number)).filter(|check| check.ccvalid) {
             let condition = folded(pg_sys::stringToNode(check.ccbin).cast());
-            for part in nodes::conjuncts(condition) {
-                always_evaluated(part, left_out, &mut evaluated);
-            }
+            evaluated_by_check(condition, left_out, &mut evaluated);
         }
         any_index(old, |index| {
             if pg_sys::RelationGetIndexPredicate(index).is_null() {
                 for key in nodes::elements(pg_sys::RelationGetIndexExpressions(index)) {
-                    always_evaluated(key, None, &mut evaluated);
+                    always_evaluated(key, &mut evaluated);
                 }
             }
             false
@@ -462,12 +517,35 @@ unsafe fn evaluated_for_each_row(old: pg_sys::Relation, left_out: Option<*mut pg
     evaluated
 }
 
-/// Adds an expression, and all of its parts that are evaluated whenever it is.
-unsafe fn always_evaluated(
-    expression: *mut pg_sys::Node,
+/// Adds what is evaluated of a condition that is not false.
+unsafe fn evaluated_by_check(
+    condition: *mut pg_sys::Node,
     left_out: Option<*mut pg_sys::Node>,
     evaluated: &mut Vec<*mut pg_sys::Node>,
 ) {
+    // SAFETY: the tag tells the kind of a node.
+    unsafe {
+        for part in nodes::conjuncts(condition) {
+            always_evaluated(part, evaluated);
+            let either = part.cast::<pg_sys::BoolExpr>();
+            if nodes::tag(part) != NodeTag::T_BoolExpr || (*either).boolop != BoolExprType::OR_EXPR {
+                continue;
+            }
+            let parts: Vec<*mut pg_sys::Node> = nodes::elements((*either).args);
+            // Of a row for which the first part is false the others are not.
+            if left_out.is_some_and(|left_out| are_equal(parts[0], left_out)) {
+                let others = match parts[1..] {
+                    [other] => other,
+                    _ => pg_sys::makeBoolExpr(BoolExprType::OR_EXPR, list(parts[1..].iter().copied()), -1).cast(),
+                };
+                evaluated_by_check(others, None, evaluated);
+            }
+        }
+    }
+}
+
+/// Adds an expression, and all of its parts that are evaluated whenever it is.
+unsafe fn always_evaluated(expression: *mut pg_sys::Node, evaluated: &mut Vec<*mut pg_sys::Node>) {
     // SAFETY: the tag tells the kind of a node.
     unsafe {
         evaluated.push(expression);
@@ -478,16 +556,14 @@ unsafe fn always_evaluated(
             NodeTag::T_BooleanTest => vec![(*expression.cast::<pg_sys::BooleanTest>()).arg.cast()],
             NodeTag::T_RelabelType => vec![(*expression.cast::<pg_sys::RelabelType>()).arg.cast()],
             NodeTag::T_CoerceViaIO => vec![(*expression.cast::<pg_sys::CoerceViaIO>()).arg.cast()],
+            // The others may be skipped.
             NodeTag::T_BoolExpr => {
-                let parts: Vec<*mut pg_sys::Node> = nodes::elements((*expression.cast::<pg_sys::BoolExpr>()).args);
-                // Of others the rest may be skipped.
-                let needed = if left_out.is_some_and(|left_out| are_equal(parts[0], left_out)) { 2 } else { 1 };
-                parts.into_iter().take(needed).collect()
+                nodes::elements((*expression.cast::<pg_sys::BoolExpr>()).args).into_iter().take(1).collect()
             }
             _ => Vec::new(),
         };
         for part in parts {
-            always_evaluated(part, left_out, evaluated);
+            always_evaluated(part, evaluated);
         }
     }
 }

@@ -251,11 +251,11 @@ unsafe fn evaluated(query: *mut pg_sys::Query, image: Option<Image>, columns: &[
         let hidden = nodes::elements::<pg_sys::TargetEntry>((*query).targetList)
             .into_iter()
             .any(|entry| (*entry).resjunk && may_fail((*entry).expr.cast()));
-        let conditions = match image {
-            Some(image) => image.condition(),
-            None => (*query).jointree.cast(),
+        let conditions_may_fail = match image {
+            Some(image) => !image.proves(&image.condition_has_values()),
+            None => may_fail((*query).jointree.cast()),
         };
-        if hidden || may_fail(conditions) || may_fail((*query).havingQual) {
+        if hidden || conditions_may_fail || may_fail((*query).havingQual) {
             evaluated.push("its conditions".to_owned());
         }
         evaluated
