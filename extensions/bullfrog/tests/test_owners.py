@@ -153,6 +153,17 @@ def test_the_tables_of_others_are_theirs(owner, stranger):
                 stranger.execute(call, (f"CREATE TABLE taken AS {rows}",), prepare=False)
 
 
+def test_a_definition_of_who_owns_nothing_of_it_is_not_evaluated(owner, stranger):
+    stranger.execute("""CREATE FUNCTION spy() RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RAISE NOTICE 'as %', current_user; RETURN 'x'; END $$;
+        GRANT EXECUTE ON FUNCTION spy() TO PUBLIC""")
+    ran = []
+    stranger.add_notice_handler(lambda notice: ran.append(notice.message_primary))
+    for call in ("SELECT * FROM bullfrog.plan('m', %s)", "SELECT bullfrog.migrate('m', %s)"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match=MUST_OWN):
+            stranger.execute(call, ("CREATE TABLE taken AS SELECT id, spy() AS label FROM hers.item WHERE label <> spy()",), prepare=False)
+    assert ran == []
+
+
 def test_a_table_that_stays_in_use_is_its_owners_too(owner, stranger):
     owner.execute("GRANT ALL ON item TO alice")
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match=MUST_OWN):
