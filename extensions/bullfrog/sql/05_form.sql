@@ -1,5 +1,13 @@
 -- Tables on the move keep their form ----------------------------------------------------------------------------------
 
+CREATE FUNCTION bullfrog.belongings(relation oid) RETURNS SETOF oid
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pg_catalog.unnest(t.views) FROM bullfrog.target t WHERE t.new_table = relation
+    UNION SELECT pg_catalog.to_regclass('bullfrog.written_' || t.source) FROM bullfrog.target t WHERE t.new_table = relation
+    UNION SELECT pg_catalog.to_regclass(n || relation::text) FROM pg_catalog.unnest('{bullfrog.frozen_,bullfrog.kept_}'::text[]) n
+$$;
+COMMENT ON FUNCTION bullfrog.belongings(oid) IS 'Views and tables in the schema of bullfrog that belong to a table of a migration.';
+
 -- Settings of the session say how expressions, and values in them, are written as text.
 CREATE FUNCTION bullfrog.fingerprint(relation oid) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off SET datestyle = 'ISO, YMD' SET timezone = 'UTC'
@@ -38,6 +46,21 @@ CREATE FUNCTION bullfrog.fingerprint(relation oid) RETURNS text
             AND NOT EXISTS (SELECT FROM pg_catalog.pg_rewrite r JOIN pg_catalog.pg_class v ON v.oid = r.ev_class
                 WHERE d.classid = 'pg_catalog.pg_rewrite'::regclass AND r.oid = d.objid AND v.relnamespace = 'bullfrog'::regnamespace)
             AND EXISTS (SELECT FROM bullfrog.old o WHERE o.old_table = relation AND NOT o.live)),
+        -- What of it lies in the schema of bullfrog. Only a superuser could let views read something else.
+        (SELECT pg_catalog.string_agg(f.form, ';' ORDER BY f.form)
+            FROM bullfrog.belongings(relation) b JOIN pg_catalog.pg_class c ON c.oid = b CROSS JOIN LATERAL pg_catalog.concat_ws(',',
+                c.relname, c.relkind, c.relowner, c.relrowsecurity, c.reloptions,
+                (SELECT pg_catalog.string_agg(x.indexrelid::text, ' ' ORDER BY x.indexrelid) FROM pg_catalog.pg_index x WHERE x.indrelid = c.oid),
+                (SELECT pg_catalog.string_agg(k.conname, ' ' ORDER BY k.conname) FROM pg_catalog.pg_constraint k
+                    WHERE k.conrelid = c.oid AND k.contype = 'c'),
+                (SELECT pg_catalog.string_agg(g.tgname, ' ' ORDER BY g.tgname) FROM pg_catalog.pg_trigger g WHERE g.tgrelid = c.oid),
+                (SELECT pg_catalog.string_agg(r.rulename, ' ' ORDER BY r.rulename) FROM pg_catalog.pg_rewrite r WHERE r.ev_class = c.oid),
+                (SELECT pg_catalog.string_agg(DISTINCT (pg_catalog.pg_identify_object(d.classid, d.objid, 0)).identity, ' ')
+                    FROM pg_catalog.pg_depend d WHERE d.deptype = 'n' AND (d.refclassid, d.refobjid) IN (
+                        ('pg_catalog.pg_class'::regclass, c.oid), ('pg_catalog.pg_type'::regclass, c.reltype))
+                    AND NOT EXISTS (SELECT FROM pg_catalog.pg_rewrite r JOIN pg_catalog.pg_class v ON v.oid = r.ev_class
+                        WHERE d.classid = 'pg_catalog.pg_rewrite'::regclass AND r.oid = d.objid
+                            AND v.relnamespace = 'bullfrog'::regnamespace))) AS f (form)),
         -- What its rows are made by.
         -- The server's own are as the server is.
         (SELECT pg_catalog.string_agg(f.form, ';' ORDER BY f.form)

@@ -97,13 +97,14 @@ BEGIN
             USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it USAGE on the schema: moves have its rights.';
     END IF;
     EXECUTE format('ALTER TABLE %s OWNER TO %I', target.new_table, owner);
+    -- Who owns a view says what it reads, and clients read through these without being asked for rights.
     FOREACH view IN ARRAY target.views LOOP
-        EXECUTE format('ALTER VIEW %s OWNER TO %I', view, owner);
+        EXECUTE format('GRANT SELECT ON %s TO %I', view, owner);
     END LOOP;
 END
 $$;
 COMMENT ON FUNCTION bullfrog.own(bullfrog.target) IS
-    'Gives a new table and what belongs to it to the owner of the old tables: expressions are evaluated with that owner''s rights.';
+    'Gives a new table to the owner of the old tables, and lets it read the views: expressions are evaluated with that owner''s rights.';
 
 CREATE FUNCTION bullfrog.advance_identities(target bullfrog.target) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

@@ -52,6 +52,7 @@ BEGIN
         UPDATE bullfrog.source s SET noted_for = reader WHERE s.id = source.id;
         -- What was noted for an abort that has ended counts for this one, too: it may be more than has to be compared.
         CONTINUE WHEN source.noted_for IS NOT NULL;
+        UPDATE bullfrog.target t SET fingerprint = NULL WHERE t.source = source.id;
         keys := bullfrog.noted_key(source);
         EXECUTE format('CREATE TABLE bullfrog.written_%s AS SELECT %s FROM ONLY %s WITH NO DATA', source.id,
             bullfrog.column_list(source.old_table, keys), source.old_table);
@@ -60,7 +61,6 @@ BEGIN
         EXECUTE (SELECT format('ALTER TABLE bullfrog.written_%s OWNER TO %s', source.id, c.relowner::regrole) FROM pg_class c
             WHERE c.oid = source.old_table);
         FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
-            UPDATE bullfrog.target t SET fingerprint = NULL WHERE t.id = target.id;
             EXECUTE (SELECT format('CREATE TRIGGER bullfrog_note AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW '
                     'EXECUTE FUNCTION bullfrog.note(%L, %L)', target.new_table, COALESCE(string_agg(k.new::text, ' ' ORDER BY k.new), ''),
                     format('INSERT INTO bullfrog.written_%s ', source.id) || COALESCE('(' || bullfrog.column_list(source.old_table,
@@ -70,8 +70,8 @@ BEGIN
                     FROM unnest(keys, bullfrog.new_columns(target, keys)) AS c (old, new)) k);
             -- Also for sessions whose session_replication_role is replica.
             EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER bullfrog_note', target.new_table);
-            UPDATE bullfrog.target t SET fingerprint = bullfrog.fingerprint(t.new_table) WHERE t.id = target.id;
         END LOOP;
+        UPDATE bullfrog.target t SET fingerprint = bullfrog.fingerprint(t.new_table) WHERE t.source = source.id;
     END LOOP;
     PERFORM bullfrog.reach('notes: begun');
 END

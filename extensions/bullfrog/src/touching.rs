@@ -144,7 +144,7 @@ pub(crate) unsafe fn query<'a>(
         let query = registry.query(target, asked);
         for level in nodes::levels(query) {
             for rights in versions::all_rights(level) {
-                (*rights).requiredPerms = 0;
+                registry.open_view(rights);
             }
         }
         if needs_barrier {

@@ -296,18 +296,56 @@ def test_a_place_where_it_would_is_noticed(owner, hostile, place):
     assert "postgres" in play(owner, hostile, place)
 
 
-def test_nor_what_an_owner_makes_of_the_notes_of_its_writes(owner, hostile):
-    """Until PostgreSQL 15 an empty table becomes a view by a rule."""
+# What mallory may want to make of what bullfrog reads for everybody. Until PostgreSQL 15 an empty table becomes a view by a rule.
+OTHER_ROWS = [
+    """CREATE OR REPLACE RULE "_RETURN" AS ON SELECT TO bullfrog.unmoved_1 DO INSTEAD
+        SELECT oid::int AS id, rolname::text AS label, a.ctid AS bullfrog_tid FROM pg_authid a WHERE NOT bullfrog.is_page_moved(1, a.ctid)""",
+    """CREATE OR REPLACE VIEW bullfrog.transformed_1 AS
+        SELECT oid::int AS id, rolname::text AS label, a.ctid AS bullfrog_tid FROM pg_authid a""",
+    "ALTER VIEW bullfrog.transformed_1 SET (security_barrier)",
+    "ALTER VIEW bullfrog.transformed_1 OWNER TO mallory",
+    "DROP VIEW bullfrog.unmoved_1",
+    """CREATE OR REPLACE VIEW bullfrog.frozen_{item} AS
+        SELECT oid::int AS id, rolname::text AS label, a.ctid AS bullfrog_tid FROM pg_authid a""",
+    "CREATE RULE \"_RETURN\" AS ON SELECT TO bullfrog.kept_{item} DO INSTEAD SELECT 1 AS id, 'x' AS label, '(0,1)'::tid AS bullfrog_tid",
+    "CREATE RULE r AS ON INSERT TO bullfrog.kept_{item} DO INSTEAD SELECT hers.attack()",
+    "CREATE TRIGGER t BEFORE INSERT ON bullfrog.kept_{item} FOR EACH ROW EXECUTE FUNCTION hers.nothing()",
+    "CREATE INDEX ON bullfrog.kept_{item} ((hers.shout('x') || label))",
+    "DROP TABLE bullfrog.kept_{item} CASCADE",
+    # What keeps a migration from its end.
+    "CREATE VIEW hers.dependent AS SELECT * FROM bullfrog.unmoved_1",
+    "CREATE TABLE hers.dependent (x bullfrog.transformed_1)",
+]
+
+
+@pytest.mark.parametrize("statement", OTHER_ROWS)
+def test_what_bullfrog_reads_for_everybody_is_not_an_owners_to_change(owner, hostile, statement):
+    owner.execute("CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
+    item, = owner.execute("SELECT 'hers.item'::regclass::oid").fetchone()
+    migrate(owner, NAMED, options=", live => '{item}'")
+    refusals = psycopg.errors.InsufficientPrivilege, psycopg.errors.ObjectInUse, psycopg.errors.ObjectNotInPrerequisiteState
+    with pytest.raises((*refusals, psycopg.errors.WrongObjectType)):
+        owner.execute(statement.format(item=item))
+    assert hostile.execute("SELECT count(*) FROM hers.named WHERE label LIKE 'label%'").fetchone() == (50,)
+    owner.execute("SELECT bullfrog.finish('m')")
+
+
+def test_nor_are_the_notes_of_its_writes(owner, hostile):
     migrate(owner, NAMED)
     hostile.execute("SELECT bullfrog.begin_notes(1, pg_current_xact_id())")
-    try:
+    with pytest.raises((psycopg.errors.ObjectInUse, psycopg.errors.ObjectNotInPrerequisiteState, psycopg.errors.WrongObjectType)):
         owner.execute("CREATE RULE \"_RETURN\" AS ON SELECT TO bullfrog.written_1 DO INSTEAD SELECT 1 AS id WHERE attack() IS NULL")
-    except psycopg.errors.WrongObjectType:
-        return
-    hostile.execute("SELECT bullfrog.left_to_carry(1, true)")
-    assert roles_that_ran(hostile) == {"mallory"}
-    owner.execute("DROP VIEW bullfrog.written_1")
-    hostile.execute("CREATE TABLE bullfrog.written_1 (id int)")
+    hostile.execute("SELECT bullfrog.end_stale_notes()")
+    owner.execute("SELECT bullfrog.finish('m')")
+
+
+def test_views_of_bullfrog_are_a_superusers(owner, hostile):
+    owner.execute("CREATE TABLE line (id int PRIMARY KEY, item int); CREATE INDEX ON line (item)")
+    migrate(owner, """CREATE TABLE named AS SELECT l.id, i.label FROM line l JOIN item i ON i.id = l.item;
+        CREATE TABLE total AS SELECT item, count(*) AS n FROM line GROUP BY item""", options=", checks => 'quarantine', live => '{item}'")
+    views = hostile.execute("""SELECT regexp_replace(relname, '_[0-9]+$', ''), r.rolsuper FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner
+        WHERE relnamespace = 'bullfrog'::regnamespace AND relname ~ '_[0-9]+$' AND relkind = 'v'""").fetchall()
+    assert set(views) == {(name, True) for name in ("transformed", "unmoved", "candidates", "members", "all", "frozen")}
     owner.execute("SELECT bullfrog.finish('m')")
 
 
