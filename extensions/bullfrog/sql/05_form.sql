@@ -1,13 +1,5 @@
 -- Tables on the move keep their form ----------------------------------------------------------------------------------
 
-CREATE FUNCTION bullfrog.belongings(relation oid) RETURNS SETOF oid
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT pg_catalog.unnest(t.views) FROM bullfrog.target t WHERE t.new_table = relation
-    UNION SELECT pg_catalog.to_regclass('bullfrog.written_' || t.source) FROM bullfrog.target t WHERE t.new_table = relation
-    UNION SELECT pg_catalog.to_regclass(n || relation::text) FROM pg_catalog.unnest('{bullfrog.frozen_,bullfrog.kept_}'::text[]) n
-$$;
-COMMENT ON FUNCTION bullfrog.belongings(oid) IS 'Views and tables in the schema of bullfrog that belong to a table of a migration.';
-
 -- Settings of the session say how expressions, and values in them, are written as text.
 CREATE FUNCTION bullfrog.fingerprint(relation oid) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off SET datestyle = 'ISO, YMD' SET timezone = 'UTC'
@@ -61,6 +53,7 @@ CREATE FUNCTION bullfrog.fingerprint(relation oid) RETURNS text
                     AND NOT EXISTS (SELECT FROM pg_catalog.pg_rewrite r JOIN pg_catalog.pg_class v ON v.oid = r.ev_class
                         WHERE d.classid = 'pg_catalog.pg_rewrite'::regclass AND r.oid = d.objid
                             AND v.relnamespace = 'bullfrog'::regnamespace))) AS f (form)),
+        (SELECT pg_catalog.string_agg(s, ';' ORDER BY s) FROM bullfrog.suspects(relation) s),
         -- What its rows are made by.
         -- The server's own are as the server is.
         (SELECT pg_catalog.string_agg(f.form, ';' ORDER BY f.form)

@@ -431,6 +431,7 @@ BEGIN
 
     FOR item IN SELECT * FROM bullfrog.parse(perform_migrate.definition, lives, frozen, drivers) p WHERE p.action = 'create' LOOP
         SELECT * INTO target FROM bullfrog.target t WHERE t.new_table::oid = item.new_table::regclass::oid;
+        PERFORM bullfrog.refuse_suspects(target.new_table);
         PERFORM bullfrog.guard_keys(target);
         PERFORM bullfrog.check_rows(target, checks, item.required,
             bullfrog.proven_keys(target, perform_migrate.definition, item.new_table, item.keys), item.evaluated);

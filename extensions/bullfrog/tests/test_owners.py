@@ -237,8 +237,7 @@ PLACES = {
     "an expression": ("", "CREATE TABLE named AS SELECT id, shout(label) AS label FROM item", "", "", "finish", None),
     "a constant": ("", "CREATE TABLE named AS SELECT id, shout('x') AS label FROM item", "", "", "finish", None),
     "a check": ("", "CREATE TABLE hers.named AS SELECT id, label FROM item; ALTER TABLE hers.named ADD CHECK (hers.shout('x') <> label)", "", "",
-        "finish",
-        ("perform_migrate", "PERFORM bullfrog.obey(item.statement)", "EXECUTE item.statement")),
+        "finish", None),
     "an index": ("", f"{NAMED}; CREATE INDEX ON named ((shout('x') || label))", "", "", "finish", None),
     "a check that is carried over": ("ALTER TABLE item ADD CHECK (shout('x') <> label)", NAMED, ", like => true", "", "finish",
         ("carry_over", "PERFORM bullfrog.change(new_table, ", "EXECUTE (")),
@@ -274,12 +273,21 @@ def play(owner, hostile, place, migrating=None):
     return roles_that_ran(hostile)
 
 
+# In the other places others would evaluate it.
+OPEN = ["a deferred trigger", "a cast in a foreign key"]
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_nothing_that_an_owner_writes_runs_with_more_than_its_rights(owner, hostile, place):
-    assert play(owner, hostile, place) <= {"mallory"}
+    if place in OPEN:
+        assert play(owner, hostile, place) <= {"mallory"}
+    else:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="neither the server's own nor a superuser's"):
+            play(owner, hostile, place)
+        assert roles_that_ran(hostile) <= {"mallory"}
 
 
-@pytest.mark.parametrize("place", [place for place in PLACES if "carried over" in place or "stays" in place or "cast" in place])
+@pytest.mark.parametrize("place", [place for place in PLACES if place not in ("a check", "an index", "a deferred trigger")])
 def test_nor_where_a_superuser_migrates_its_tables(owner, hostile, place):
     hostile.execute("SET search_path = hers, public")
     assert play(owner, hostile, place, migrating=hostile) <= {"mallory"}
@@ -293,7 +301,82 @@ def test_a_place_where_it_would_is_noticed(owner, hostile, place):
     assert says in text
     hostile.execute(text.replace(says, would_say))
     hostile.execute("CREATE OR REPLACE FUNCTION hers.attack() RETURNS void LANGUAGE plpgsql AS 'BEGIN INSERT INTO hers.seen VALUES (current_user); END'")
-    assert "postgres" in play(owner, hostile, place)
+    hostile.execute("SET search_path = hers, public")
+    assert "postgres" in play(owner, hostile, place, migrating=None if place in OPEN else hostile)
+
+
+# What mallory may get others to evaluate, who only read her new table, or dump the database.
+CODE = {
+    "a function": ("", "CREATE TABLE named AS SELECT id, shout(label) AS label FROM item"),
+    "a condition": ("", "CREATE TABLE named AS SELECT id, label FROM item WHERE shout(label) <> ''"),
+    "an aggregate": ("CREATE AGGREGATE longest(text) (SFUNC = longer, STYPE = text)",
+        "CREATE TABLE named AS SELECT id, longest(label) AS label FROM item GROUP BY id"),
+    "an operator": ("CREATE OPERATOR ### (FUNCTION = longer, LEFTARG = text, RIGHTARG = text)",
+        "CREATE TABLE named AS SELECT id, label ### 'x' AS label FROM item"),
+    "an operator that stands for another": ("""CREATE FUNCTION differs(text, text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS
+            'BEGIN PERFORM hers.attack(); RETURN true; END'; CREATE OPERATOR ### (FUNCTION = texteq, LEFTARG = text, RIGHTARG = text, NEGATOR = ##!);
+            CREATE OPERATOR ##! (FUNCTION = differs, LEFTARG = text, RIGHTARG = text, NEGATOR = ###)""",
+        "CREATE TABLE named AS SELECT id, label FROM item WHERE NOT label ### 'x'"),
+    "a cast": ("""CREATE TYPE color AS ENUM ('a'); CREATE FUNCTION told(color) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN hers.shout('x'); END $$;
+            CREATE CAST (color AS text) WITH FUNCTION told(color); ALTER TABLE item ADD kind color DEFAULT 'a'""",
+        "CREATE TABLE named AS SELECT id, kind::text AS label FROM item"),
+    "a domain": ("CREATE DOMAIN loud AS text CHECK (shout(VALUE) <> '')", "CREATE TABLE named AS SELECT id, label::loud AS label FROM item"),
+    "a domain that runs what it is told": ("CREATE DOMAIN loud AS text CHECK (query_to_xml('SELECT hers.attack()', true, true, '') IS NOT NULL)",
+        "CREATE TABLE named AS SELECT id, label::loud AS label FROM item"),
+    "a domain in a row": ("CREATE DOMAIN loud AS text CHECK (shout(VALUE) <> ''); CREATE TYPE pair AS (a int, b loud)",
+        "CREATE TABLE named AS SELECT id, ROW(1, label)::pair AS label FROM item"),
+    "an index of the old table": ("CREATE INDEX ON item ((shout('x') || label))", NAMED),
+    "a check of the old table": ("ALTER TABLE item ADD CHECK (shout('x') <> label)", NAMED),
+}
+
+
+def prepare_code(owner, place):
+    owner.execute("CREATE FUNCTION longer(text, text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN PERFORM hers.attack(); RETURN $2; END $$")
+    owner.execute(CODE[place][0] or "SELECT")
+
+
+@pytest.mark.parametrize("place", CODE)
+def test_code_of_an_owner_is_not_what_others_evaluate(owner, place):
+    prepare_code(owner, place)
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="neither the server's own nor a superuser's"):
+        migrate(owner, CODE[place][1])
+    assert owner.execute("SELECT to_regclass('named')").fetchone() == (None,)
+
+
+@pytest.mark.parametrize("place", [place for place in CODE if "old table" not in place])
+def test_it_would_run_as_who_reads(owner, hostile, place):
+    prepare_code(owner, place)
+    hostile.execute("CREATE OR REPLACE FUNCTION bullfrog.refuse_suspects(relation regclass) RETURNS void LANGUAGE sql AS ''")
+    hostile.execute("CREATE OR REPLACE FUNCTION hers.attack() RETURNS void LANGUAGE plpgsql AS 'BEGIN INSERT INTO hers.seen VALUES (current_user); END'")
+    migrate(owner, CODE[place][1])
+    hostile.execute("TRUNCATE hers.seen")
+    hostile.execute("SELECT * FROM hers.named")
+    assert roles_that_ran(hostile) == {"postgres"}
+    owner.execute("SELECT bullfrog.finish('m')")
+
+
+@pytest.mark.parametrize("change", [
+    "CREATE INDEX ON named ((shout('x') || label))", "CREATE INDEX ON named (label) WHERE shout('x') = 'X'",
+    "CREATE INDEX ON named (lower(label)) WHERE label < shout('x')", "ALTER DOMAIN word ADD CHECK (shout(VALUE) <> '')",
+    "ALTER DOMAIN word ADD CHECK (query_to_xml('SELECT hers.attack()', true, true, '') IS NOT NULL) NOT VALID",
+])
+def test_nor_does_it_become_so_later(owner, change):
+    owner.execute("CREATE DOMAIN word AS text CHECK (VALUE <> '')")
+    migrate(owner, "CREATE TABLE named AS SELECT id, label::word AS word, label FROM item; ALTER TABLE named ADD PRIMARY KEY (id)")
+    with pytest.raises(psycopg.errors.ObjectInUse):
+        owner.execute(change)
+    owner.execute("CREATE INDEX ON named (upper(label))")
+    owner.execute("SELECT bullfrog.finish('m')")
+
+
+def test_code_of_a_superuser_is_for_all(owner, hostile):
+    hostile.execute("CREATE FUNCTION public.loud(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT upper($1)'")
+    owner.execute("CREATE TYPE color AS ENUM ('red', 'blue'); CREATE DOMAIN word AS text CHECK (VALUE <> ''); CREATE TYPE pair AS (a color, b word)")
+    owner.execute("ALTER TABLE item ADD kind color DEFAULT 'red', ADD word word DEFAULT 'x', ADD pair pair, ADD words word[]")
+    migrate(owner, "CREATE TABLE named AS SELECT id, public.loud(label) AS label, kind, word, pair, words, label::word AS more FROM item "
+        "WHERE kind = 'red'; CREATE INDEX ON named (public.loud(label))")
+    assert hostile.execute("SELECT count(*) FROM hers.named WHERE label LIKE 'LABEL%'").fetchone() == (50,)
+    owner.execute("SELECT bullfrog.finish('m')")
 
 
 # What mallory may want to make of what bullfrog reads for everybody. Until PostgreSQL 15 an empty table becomes a view by a rule.
@@ -372,12 +455,12 @@ def test_names_in_the_search_path_of_an_owner_are_not_taken(owner, hostile):
     assert hostile.execute("SELECT count(*) FROM hers.named WHERE label LIKE 'LABEL%'").fetchone() == (50,)
 
 
-def test_what_a_migration_evaluates_does_not_end_it(owner):
+def test_what_a_migration_evaluates_does_not_end_it(owner, hostile):
     for call in ("finish('m')", "abort('m')", "pause('m')", "migrate('n', 'CREATE TABLE hers.other AS SELECT id FROM hers.item')"):
         owner.execute(f"""CREATE OR REPLACE FUNCTION ends(label text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
             BEGIN PERFORM bullfrog.{call}; RETURN label; END $$""")
         with pytest.raises(psycopg.errors.ObjectInUse, match="cannot be called by what another one of them evaluates"):
-            migrate(owner, "CREATE TABLE named AS SELECT id, ends(label) AS label FROM item")
+            migrate(hostile, "CREATE TABLE hers.named AS SELECT id, hers.ends(label) AS label FROM hers.item")
     migrate(owner, NAMED)
     owner.execute("SELECT bullfrog.finish('m')")
 
