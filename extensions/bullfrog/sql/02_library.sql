@@ -161,11 +161,11 @@ CREATE FUNCTION bullfrog.explain(relation oid, query text) RETURNS json
 COMMENT ON FUNCTION bullfrog.explain(oid, text) IS
     'The plan of a query, made with the rights of a table''s owner: to plan is to evaluate what is constant.';
 
-CREATE FUNCTION bullfrog.change(relation oid, statement text) RETURNS bigint
+CREATE FUNCTION bullfrog.change(relation oid, statement text, quiet boolean DEFAULT false) RETURNS bigint
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'change_wrapper';
-COMMENT ON FUNCTION bullfrog.change(oid, text) IS
+COMMENT ON FUNCTION bullfrog.change(oid, text, boolean) IS
     'Runs a statement with the rights of a table''s owner, for which new tables have only the rows that were moved, and old ones are open. '
-        'Tells how many rows it changed.';
+        'Tells how many rows it changed. Quiet: it fires no triggers of the tables that it writes.';
 
 CREATE FUNCTION bullfrog.guarded_heap(internal) RETURNS table_am_handler
     LANGUAGE c AS 'MODULE_PATHNAME', 'guarded_heap_wrapper';

@@ -74,6 +74,7 @@ mod passing;
 mod phases;
 mod places;
 mod queues;
+mod quiet;
 mod reading;
 mod registry;
 mod requests;

@@ -122,7 +122,7 @@ def test_what_does_it_is_nobodys_to_call(owner, hostile):
     assert {f"perform_{door}" for door in doors} == {name for name, _ in performers}
     for _, signature in performers:
         assert owner.execute("SELECT has_function_privilege(%s, 'EXECUTE')", (signature,)).fetchone() == (False,)
-    for function in ("obey(text)", "change(oid, text)", "evaluate(oid, text, boolean)", "set_access_method(oid, text)"):
+    for function in ("obey(text)", "change(oid, text, boolean)", "evaluate(oid, text, boolean)", "set_access_method(oid, text)"):
         assert owner.execute("SELECT has_function_privilege(%s, 'EXECUTE')", (f"bullfrog.{function}",)).fetchone() == (False,)
 
 
