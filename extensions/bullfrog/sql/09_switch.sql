@@ -293,6 +293,13 @@ BEGIN
     END IF;
     PERFORM bullfrog.obey(pg_catalog.format('CREATE TABLE %s (%s) AS SELECT %2$s FROM bullfrog.transformed_%s WITH NO DATA', item.new_table,
         names, target_id));
+    -- Who creates a table has it locked. Schemas may have been renamed meanwhile.
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_locks l ON l.locktype = 'relation' AND l.relation = c.oid
+        WHERE c.oid = item.new_table::regclass AND c.relkind = 'r' AND c.relpersistence = 'p' AND c.relowner = bullfrog.asker()
+            AND l.pid = pg_catalog.pg_backend_pid() AND l.mode = 'AccessExclusiveLock') THEN
+        RAISE EXCEPTION '% is not the table that the migration has created', item.new_table USING ERRCODE = 'object_in_use',
+            HINT = 'Nothing was changed. Migrate again.';
+    END IF;
     EXECUTE pg_catalog.format('CREATE VIEW bullfrog.unmoved_%1$s AS SELECT t.* FROM bullfrog.transformed_%1$s t WHERE NOT %2$s', target_id,
         moved);
     EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.transformed_%s IS %L', target_id,

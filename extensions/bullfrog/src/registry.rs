@@ -348,12 +348,16 @@ unsafe fn granule(value: pg_sys::Datum) -> Granule {
     text.parse().unwrap_or_else(|error| defect(&error))
 }
 
-/// The name of a table with its schema, quoted.
+/// The name of a table with its schema, quoted. Of one that is gone, its number.
 pub(crate) fn qualified_name(relation: Oid) -> String {
-    // SAFETY: a relation that is locked has a name and a schema.
+    // SAFETY: looks names up in the catalogs.
     unsafe {
+        let name = pg_sys::get_rel_name(relation);
+        if name.is_null() {
+            return relation.to_string();
+        }
         let schema = pg_sys::get_namespace_name(pg_sys::get_rel_namespace(relation));
-        nodes::text(pg_sys::quote_qualified_identifier(schema, pg_sys::get_rel_name(relation)))
+        nodes::text(pg_sys::quote_qualified_identifier(schema, name))
     }
 }
 

@@ -480,3 +480,22 @@ def test_an_error_leaves_a_session_as_it_was(owner):
     assert owner.execute(settings).fetchone() == before
     owner.execute("COMMIT")
     owner.execute("SELECT bullfrog.finish('m')")
+
+
+@pytest.mark.parametrize(("path", "name"), [("hers", "pg_temp.named"), ("pg_temp, hers", "named"), ("pg_temp, hers", "pg_temp.named")])
+def test_a_new_table_is_not_a_temporary_one(owner, hostile, path, name):
+    owner.execute(f"SET search_path = {path}")
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match="temporary"):
+        migrate(owner, f"CREATE TABLE {name} AS SELECT id, label FROM hers.item")
+    assert hostile.execute("SELECT count(*) FROM hers.item").fetchone() == (50,)
+
+
+def test_a_table_that_is_gone_is_told_by_its_number(owner, hostile):
+    migrate(owner, NAMED)
+    hostile.execute("BEGIN; SET LOCAL allow_system_table_mods = on")
+    number, = hostile.execute("DELETE FROM pg_class WHERE oid = 'hers.named'::regclass RETURNING oid").fetchone()
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState) as error:
+        hostile.execute("SELECT * FROM hers.item")
+    assert f"They are in {number} " in error.value.diag.message_hint
+    hostile.execute("ROLLBACK")
+    owner.execute("SELECT bullfrog.finish('m')")
