@@ -178,6 +178,10 @@ CREATE FUNCTION bullfrog.set_access_method(relation oid, name text) RETURNS void
 COMMENT ON FUNCTION bullfrog.set_access_method(oid, text) IS 'Lets a table, which is locked exclusively, be used with the library only '
     '(bullfrog_heap), or be an ordinary one (heap). Its rows stay as they are.';
 
+CREATE FUNCTION bullfrog.lock(relation oid, mode text) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'lock_wrapper';
+COMMENT ON FUNCTION bullfrog.lock(oid, text) IS 'Locks a table until the transaction ends, whatever it is called.';
+
 CREATE FUNCTION bullfrog.is_mutable(expression text) RETURNS boolean
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'is_mutable_wrapper';
 COMMENT ON FUNCTION bullfrog.is_mutable(text) IS 'Whether an expression, as the catalogs keep it, may have another value at another time.';

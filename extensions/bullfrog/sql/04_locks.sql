@@ -20,23 +20,22 @@ COMMENT ON FUNCTION bullfrog.require_quiet_session() IS
 CREATE FUNCTION bullfrog.lock_tables(closed oid[], live oid[] DEFAULT '{}', mode text DEFAULT 'ACCESS EXCLUSIVE') RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    tables regclass[] := closed || live;
+    tables oid[] := closed || live;
+    relation oid;
     given text := pg_catalog.current_setting('lock_timeout');
     detection interval := pg_catalog.current_setting('deadlock_timeout');
     patience interval := '100 ms';
     began timestamptz := pg_catalog.clock_timestamp();
-    statements text;
 BEGIN
     -- A circle, in which somebody has one of the tables and waits for another one, is for others to find and to be ended by.
     PERFORM pg_catalog.set_config('deadlock_timeout', '1h', true);
     LOOP
         -- Each try begins with another table: in the order in which clients take them there is no circle.
-        statements := (SELECT pg_catalog.string_agg(pg_catalog.format('LOCK TABLE ONLY %s IN %s MODE', t,
-            CASE WHEN t = ANY (live) THEN 'SHARE ROW EXCLUSIVE' ELSE mode END), '; ' ORDER BY n)
-            FROM pg_catalog.unnest(tables) WITH ORDINALITY AS o (t, n));
         BEGIN
             PERFORM pg_catalog.set_config('lock_timeout', (1000 * EXTRACT(epoch FROM patience))::int::text, true);
-            EXECUTE statements;
+            FOREACH relation IN ARRAY tables LOOP
+                PERFORM bullfrog.lock(relation, CASE WHEN relation = ANY (live) THEN 'SHARE ROW EXCLUSIVE' ELSE mode END);
+            END LOOP;
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
             IF pg_catalog.clock_timestamp() - began > given::interval THEN
@@ -51,6 +50,8 @@ BEGIN
     END LOOP;
     PERFORM pg_catalog.set_config('lock_timeout', given, true);
     PERFORM pg_catalog.set_config('deadlock_timeout', (1000 * EXTRACT(epoch FROM detection))::int::text, true);
+    -- They may have been given away before they were locked.
+    PERFORM bullfrog.require_ownership(tables);
 END
 $$;
 COMMENT ON FUNCTION bullfrog.lock_tables(oid[], oid[], text)

@@ -408,6 +408,10 @@ BEGIN
     drivers := bullfrog.driving_tables(perform_migrate.driving, perform_migrate.definition, olds);
     olds := ARRAY(SELECT o FROM pg_catalog.unnest(olds) o WHERE o <> ALL (lives));
     PERFORM bullfrog.require_ownership(olds || lives);
+    -- Schemas are not renamed before the end of the transaction: tables are named below.
+    PERFORM FROM pg_catalog.pg_namespace n WHERE n.oid IN (SELECT c.relnamespace FROM pg_catalog.pg_class c WHERE c.oid = ANY (olds || lives))
+        OR n.nspname IN (SELECT (pg_catalog.parse_ident(p.new_table))[1] FROM bullfrog.parse(perform_migrate.definition) p
+            WHERE p.new_table IS NOT NULL) FOR SHARE;
     PERFORM bullfrog.close(migration_id, olds, lives);
     PERFORM bullfrog.release(olds, ARRAY(SELECT p.statement FROM bullfrog.parse(perform_migrate.definition) p WHERE p.action = 'release'));
     alone := bullfrog.moving_alone(perform_migrate.definition, drivers);

@@ -91,7 +91,7 @@ BEGIN
         news := ARRAY(SELECT t.new_table FROM bullfrog.target t WHERE t.source = stale ORDER BY t.id);
         -- Nobody queues for long: if they are in use, later.
         PERFORM set_config('lock_timeout', '100ms', true);
-        EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', array_to_string(news, ', ONLY '));
+        PERFORM bullfrog.lock(r, 'ACCESS EXCLUSIVE') FROM unnest(news) r;
         -- Another abort may have taken the notes over meanwhile.
         UPDATE bullfrog.source s SET noted_for = NULL WHERE s.id = stale AND pg_xact_status(s.noted_for) IS DISTINCT FROM 'in progress';
         CONTINUE WHEN NOT FOUND;
@@ -157,8 +157,8 @@ BEGIN
     END LOOP;
     PERFORM bullfrog.have_writes_noted(migration_id, reader::text);
     -- Who ends the notes needs the tables for himself: from here on the triggers stay until this transaction ends.
-    EXECUTE 'LOCK TABLE ONLY ' || (SELECT string_agg(t.new_table::text, ', ONLY ' ORDER BY t.id) FROM bullfrog.target t
-        JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id) || ' IN ACCESS SHARE MODE';
+    PERFORM bullfrog.lock(r, 'ACCESS SHARE') FROM unnest(ARRAY(SELECT t.new_table::oid FROM bullfrog.target t
+        JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id ORDER BY t.id)) r;
     IF EXISTS (SELECT FROM bullfrog.source s WHERE s.migration = migration_id AND s.noted_for IS DISTINCT FROM reader) THEN
         RETURN false;
     END IF;

@@ -63,6 +63,7 @@ mod inside;
 mod joined;
 mod likeness;
 mod live;
+mod locks;
 mod log;
 mod metering;
 mod mover;

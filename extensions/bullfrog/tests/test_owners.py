@@ -3,6 +3,7 @@
 import psycopg
 import pytest
 
+from conftest import answered
 from server import wait_until
 
 DOORS = "bullfrog.plan, bullfrog.migrate, bullfrog.pause, bullfrog.resume, bullfrog.finish, bullfrog.abort"
@@ -122,7 +123,7 @@ def test_what_does_it_is_nobodys_to_call(owner, hostile):
     assert {f"perform_{door}" for door in doors} == {name for name, _ in performers}
     for _, signature in performers:
         assert owner.execute("SELECT has_function_privilege(%s, 'EXECUTE')", (signature,)).fetchone() == (False,)
-    for function in ("obey(text)", "change(oid, text, boolean)", "evaluate(oid, text, boolean)", "set_access_method(oid, text)"):
+    for function in ("obey(text)", "change(oid, text, boolean)", "evaluate(oid, text, boolean)", "set_access_method(oid, text)", "lock(oid, text)"):
         assert owner.execute("SELECT has_function_privilege(%s, 'EXECUTE')", (f"bullfrog.{function}",)).fetchone() == (False,)
 
 
@@ -498,4 +499,42 @@ def test_a_table_that_is_gone_is_told_by_its_number(owner, hostile):
         hostile.execute("SELECT * FROM hers.item")
     assert f"They are in {number} " in error.value.diag.message_hint
     hostile.execute("ROLLBACK")
+    owner.execute("SELECT bullfrog.finish('m')")
+
+
+def test_a_name_that_comes_to_mean_another_table_is_not_locked(owner, hostile, database):
+    """A table that stays in use may be renamed. A name is looked up again when its lock is free, and a view may lead anywhere."""
+    other = log_in(database, "mallory", "hers")
+    migrate(owner, NAMED, options=", live => '{item}'")
+    # The rows have moved.
+    owner.execute("BEGIN; SELECT bullfrog.finish('m'); ROLLBACK")
+    other.execute("BEGIN; ALTER TABLE item RENAME TO item_x; CREATE VIEW item WITH (security_invoker) AS SELECT oid FROM pg_authid")
+    owner.execute("SET lock_timeout = '60s'; BEGIN")
+    owner.pgconn.send_query(b"SELECT bullfrog.finish('m')")
+    trying = f"SELECT FROM pg_locks WHERE pid = {owner.info.backend_pid} AND NOT granted AND locktype = 'relation'"
+    wait_until(lambda: hostile.execute(trying).rowcount == 1, "the end waits for the table")
+    other.execute("COMMIT")
+    answered(owner)
+    locked = hostile.execute("SELECT relation::regclass::text FROM pg_locks WHERE pid = %s AND mode = 'AccessExclusiveLock' AND relation IS NOT NULL",
+        (owner.info.backend_pid,)).fetchall()
+    assert ("hers.item_x",) in locked
+    assert ("pg_authid",) not in locked
+    owner.execute("COMMIT")
+
+
+def test_a_table_that_is_given_away_while_its_end_waits_is_not_ended(owner, stranger, hostile, database):
+    migrate(owner, NAMED)
+    hostile.execute("CREATE FUNCTION public.give() RETURNS void LANGUAGE sql SECURITY DEFINER AS "
+        "$$ UPDATE pg_class SET relowner = 'alice'::regrole WHERE relname = 'item' AND relnamespace = 'hers'::regnamespace $$")
+    hostile.execute("BEGIN; LOCK TABLE hers.item IN ACCESS EXCLUSIVE MODE")
+    owner.execute("SET lock_timeout = '60s'")
+    owner.pgconn.send_query(b"SELECT bullfrog.abort('m', discard_writes => true)")
+    trying = f"SELECT FROM pg_locks WHERE pid = {owner.info.backend_pid} AND NOT granted AND locktype = 'relation'"
+    watcher = database.connect()
+    wait_until(lambda: watcher.execute(trying).rowcount == 1, "the end waits for the table")
+    hostile.execute("SELECT public.give(); COMMIT")
+    assert b"must be owner of table hers.item" in owner.pgconn.get_result().error_message
+    while owner.pgconn.get_result():
+        pass
+    hostile.execute("UPDATE pg_class SET relowner = 'mallory'::regrole WHERE oid = 'hers.item'::regclass; DROP FUNCTION public.give")
     owner.execute("SELECT bullfrog.finish('m')")
