@@ -538,3 +538,54 @@ def test_a_table_that_is_given_away_while_its_end_waits_is_not_ended(owner, stra
         pass
     hostile.execute("UPDATE pg_class SET relowner = 'mallory'::regrole WHERE oid = 'hers.item'::regclass; DROP FUNCTION public.give")
     owner.execute("SELECT bullfrog.finish('m')")
+
+
+# What changes the form of a table by the way.
+BY_THE_WAY = {
+    "an enum": ("CREATE TYPE color AS ENUM ('a', 'b'); ALTER TABLE item ADD c color DEFAULT 'a', ADD CHECK (c <> 'b'::color)",
+        "ALTER TYPE color RENAME VALUE 'b' TO 'z'"),
+    "how texts are written": (r"ALTER TABLE item ADD CHECK (label <> 'a\b'); SET standard_conforming_strings = off", "SELECT"),
+}
+
+
+@pytest.mark.parametrize("way", BY_THE_WAY)
+def test_nobody_elses_changes_are_refused_because_of_an_owner(owner, hostile, way):
+    setup, change = BY_THE_WAY[way]
+    owner.execute(setup)
+    migrate(owner, NAMED)
+    if change != "SELECT":
+        with pytest.raises(psycopg.errors.ObjectInUse):
+            owner.execute(change)
+    hostile.execute("CREATE TABLE public.mine (a int); DROP TABLE public.mine")
+    owner.execute("SELECT bullfrog.finish('m')")
+
+
+def test_nor_because_of_a_change_that_was_not_noticed(owner, hostile):
+    migrate(owner, NAMED)
+    hostile.execute("UPDATE bullfrog.old SET fingerprint = 'other'")
+    hostile.execute("CREATE TABLE public.mine (a int); ALTER TABLE public.mine ADD b int; DROP TABLE public.mine")
+    for change in ("ALTER TABLE item ADD more int", "ALTER TABLE named ADD more int"):
+        with pytest.raises(psycopg.errors.ObjectInUse):
+            owner.execute(change)
+    owner.execute("SELECT bullfrog.finish('m')")
+
+
+TEMPORARY = [
+    ("CREATE FUNCTION pg_temp.up(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT upper($1)'",
+        "CREATE TABLE hers.named AS SELECT id, pg_temp.up(label) AS label FROM hers.item"),
+    ("CREATE DOMAIN pg_temp.word AS text", "CREATE TABLE hers.named AS SELECT id, label::pg_temp.word AS label FROM hers.item"),
+    ("CREATE TYPE pg_temp.color AS ENUM ('a'); ALTER TABLE hers.item ADD kind pg_temp.color",
+        "CREATE TABLE hers.named AS SELECT id, label FROM hers.item"),
+    ("CREATE FUNCTION pg_temp.up(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT upper($1)'; ALTER TABLE hers.item ADD CHECK (pg_temp.up(label) <> '')",
+        "CREATE TABLE hers.named AS SELECT id, label FROM hers.item"),
+]
+
+
+@pytest.mark.parametrize(("setup", "definition"), TEMPORARY)
+@pytest.mark.parametrize("who", ["owner", "hostile"])
+def test_what_goes_with_a_session_is_in_no_migration(request, owner, who, setup, definition):
+    session = request.getfixturevalue(who)
+    session.execute(setup)
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match="temporary"):
+        migrate(session, definition)
+    session.execute("DISCARD TEMP")
