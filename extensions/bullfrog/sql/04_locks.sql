@@ -33,6 +33,12 @@ BEGIN
         -- Each try begins with another table: in the order in which clients take them there is no circle.
         BEGIN
             PERFORM pg_catalog.set_config('lock_timeout', (1000 * EXTRACT(epoch FROM patience))::int::text, true);
+            -- A move takes a moment; one that does not end is of an expression that does not.
+            IF mode <> 'SHARE ROW EXCLUSIVE' AND pg_catalog.clock_timestamp() - began > given::interval / 2 THEN
+                PERFORM pg_catalog.pg_cancel_backend(l.pid) FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+                    WHERE a.backend_type = 'bullfrog mover' AND l.locktype = 'relation' AND l.relation = ANY (tables) AND l.granted
+                    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database());
+            END IF;
             FOREACH relation IN ARRAY tables LOOP
                 PERFORM bullfrog.lock(relation, CASE WHEN relation = ANY (live) THEN 'SHARE ROW EXCLUSIVE' ELSE mode END);
             END LOOP;

@@ -589,3 +589,25 @@ def test_what_goes_with_a_session_is_in_no_migration(request, owner, who, setup,
     with pytest.raises(psycopg.errors.FeatureNotSupported, match="temporary"):
         migrate(session, definition)
     session.execute("DISCARD TEMP")
+
+
+def test_a_move_that_does_not_end_does_not_keep_a_migration_from_its_end(owner, hostile):
+    owner.execute("""CREATE FUNCTION hang(label text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+        BEGIN
+            IF current_setting('hers.client', true) IS NULL THEN
+                LOOP PERFORM 1; END LOOP;
+            END IF;
+            RETURN label;
+        END $$""")
+    hostile.execute("SET hers.client = 'yes'")
+    owner.execute("SET hers.client = 'yes'")
+    migrate(hostile, "CREATE TABLE hers.named AS SELECT id, hers.hang(label) AS label FROM hers.item; ALTER TABLE hers.named ADD PRIMARY KEY (id)")
+    owner.pgconn.send_query(b"UPDATE named SET label = 'x' WHERE id = 1")
+    moving = """SELECT FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE a.backend_type = 'bullfrog mover' AND l.granted
+        AND l.relation = 'hers.named'::regclass"""
+    wait_until(lambda: hostile.execute(moving).rowcount > 0, "a row moves")
+    hostile.execute("SET lock_timeout = '20s'; SELECT bullfrog.abort('m', discard_writes => true)")
+    assert owner.pgconn.get_result().error_message != b""
+    while owner.pgconn.get_result():
+        pass
+    assert hostile.execute("SELECT to_regclass('hers.named')").fetchone() == (None,)
