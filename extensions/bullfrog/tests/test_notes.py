@@ -262,7 +262,9 @@ def test_an_abort_waits_for_whoever_has_written_and_not_committed(database, gate
 def warned(connection):
     """What a session is warned of from now on."""
     warnings = []
-    connection.add_notice_handler(lambda notice: warnings.append((notice.message_primary, notice.message_detail)))
+    # Who waits for a lock is told by a notice.
+    connection.add_notice_handler(lambda notice: notice.severity_nonlocalized == "WARNING"
+        and warnings.append((notice.message_primary, notice.message_detail)))
     return warnings
 
 
