@@ -172,11 +172,11 @@ CREATE FUNCTION bullfrog.explain(relation oid, query text) RETURNS json
 COMMENT ON FUNCTION bullfrog.explain(oid, text) IS
     'The plan of a query, made with the rights of a table''s owner: to plan is to evaluate what is constant.';
 
-CREATE FUNCTION bullfrog.change(relation oid, statement text) RETURNS bigint
-    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'change_wrapper';
-COMMENT ON FUNCTION bullfrog.change(oid, text) IS
+CREATE FUNCTION bullfrog.change(relation oid, statement text, quiet boolean DEFAULT false) RETURNS bigint
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'change_or_quietly_wrapper';
+COMMENT ON FUNCTION bullfrog.change(oid, text, boolean) IS
     'Runs a statement with the rights of a table''s owner, for which new tables have only the rows that were moved, and old ones are open. '
-        'Tells how many rows it changed.';
+        'Tells how many rows it changed. Quiet: it fires no triggers of the tables that it writes.';
 
 CREATE FUNCTION bullfrog.guarded_heap(internal) RETURNS table_am_handler
     LANGUAGE c AS 'MODULE_PATHNAME', 'guarded_heap_wrapper';
@@ -188,6 +188,10 @@ CREATE FUNCTION bullfrog.set_access_method(relation oid, name text) RETURNS void
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'set_access_method_wrapper';
 COMMENT ON FUNCTION bullfrog.set_access_method(oid, text) IS 'Lets a table, which is locked exclusively, be used with the library only '
     '(bullfrog_heap), or be an ordinary one (heap). Its rows stay as they are.';
+
+CREATE FUNCTION bullfrog.lock(relation oid, mode text) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'lock_wrapper';
+COMMENT ON FUNCTION bullfrog.lock(oid, text) IS 'Locks a table until the transaction ends, whatever it is called.';
 
 CREATE FUNCTION bullfrog.is_mutable(expression text) RETURNS boolean
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'is_mutable_wrapper';

@@ -46,7 +46,7 @@ BEGIN
         format('INSERT INTO bullfrog.kept_%s (%s, bullfrog_tid) VALUES (%s)', number, columns.names, columns.parameters));
     -- Also for what replication writes.
     EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER bullfrog_keep', live);
-    EXECUTE format('ALTER VIEW %s OWNER TO %I', view, owner);
+    EXECUTE format('GRANT SELECT ON %s TO %I', view, owner);
     RETURN view::regclass;
 END
 $$;

@@ -97,13 +97,14 @@ BEGIN
             USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it USAGE on the schema: moves have its rights.';
     END IF;
     EXECUTE format('ALTER TABLE %s OWNER TO %I', target.new_table, owner);
+    -- Who owns a view says what it reads, and clients read through these without being asked for rights.
     FOREACH view IN ARRAY target.views LOOP
-        EXECUTE format('ALTER VIEW %s OWNER TO %I', view, owner);
+        EXECUTE format('GRANT SELECT ON %s TO %I', view, owner);
     END LOOP;
 END
 $$;
 COMMENT ON FUNCTION bullfrog.own(bullfrog.target) IS
-    'Gives a new table and what belongs to it to the owner of the old tables: expressions are evaluated with that owner''s rights.';
+    'Gives a new table to the owner of the old tables, and lets it read the views: expressions are evaluated with that owner''s rights.';
 
 CREATE FUNCTION bullfrog.require_secrecy(target bullfrog.target) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -314,6 +315,13 @@ BEGIN
     END IF;
     PERFORM bullfrog.obey(pg_catalog.format('CREATE TABLE %s (%s) AS SELECT %2$s FROM bullfrog.transformed_%s WITH NO DATA', item.new_table,
         names, target_id));
+    -- Who creates a table has it locked. Schemas may have been renamed meanwhile.
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_locks l ON l.locktype = 'relation' AND l.relation = c.oid
+        WHERE c.oid = item.new_table::regclass AND c.relkind = 'r' AND c.relpersistence = 'p' AND c.relowner = bullfrog.asker()
+            AND l.pid = pg_catalog.pg_backend_pid() AND l.mode = 'AccessExclusiveLock') THEN
+        RAISE EXCEPTION '% is not the table that the migration has created', item.new_table USING ERRCODE = 'object_in_use',
+            HINT = 'Nothing was changed. Migrate again.';
+    END IF;
     EXECUTE pg_catalog.format('CREATE VIEW bullfrog.unmoved_%1$s AS SELECT t.* FROM bullfrog.transformed_%1$s t WHERE NOT %2$s', target_id,
         moved);
     EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.transformed_%s IS %L', target_id,
@@ -422,6 +430,10 @@ BEGIN
     drivers := bullfrog.driving_tables(perform_migrate.driving, perform_migrate.definition, olds);
     olds := ARRAY(SELECT o FROM pg_catalog.unnest(olds) o WHERE o <> ALL (lives));
     PERFORM bullfrog.require_ownership(olds || lives);
+    -- Schemas are not renamed before the end of the transaction: tables are named below.
+    PERFORM FROM pg_catalog.pg_namespace n WHERE n.oid IN (SELECT c.relnamespace FROM pg_catalog.pg_class c WHERE c.oid = ANY (olds || lives))
+        OR n.nspname IN (SELECT (pg_catalog.parse_ident(p.new_table))[1] FROM bullfrog.parse(perform_migrate.definition) p
+            WHERE p.new_table IS NOT NULL) FOR SHARE;
     PERFORM bullfrog.close(migration_id, olds, lives);
     PERFORM bullfrog.release(olds, ARRAY(SELECT p.statement FROM bullfrog.parse(perform_migrate.definition) p WHERE p.action = 'release'));
     alone := bullfrog.moving_alone(perform_migrate.definition, drivers);
@@ -453,6 +465,7 @@ BEGIN
     FOR item IN SELECT * FROM bullfrog.parse(perform_migrate.definition, lives, frozen, drivers) p WHERE p.action = 'create' LOOP
         SELECT * INTO target FROM bullfrog.target t WHERE t.new_table::oid = item.new_table::regclass::oid;
         PERFORM bullfrog.require_secrecy(target);
+        PERFORM bullfrog.refuse_suspects(target.new_table);
         PERFORM bullfrog.guard_keys(target);
         PERFORM bullfrog.check_rows(target, checks, item.required,
             bullfrog.proven_keys(target, perform_migrate.definition, item.new_table, item.keys),

@@ -64,7 +64,7 @@ BEGIN
     END IF;
     -- One table at a time, and nobody queues for long: if it is in use, later.
     PERFORM set_config('lock_timeout', '100ms', true);
-    EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', relation);
+    PERFORM bullfrog.lock(relation, 'ACCESS EXCLUSIVE');
     UPDATE bullfrog.target t SET fingerprint = NULL WHERE t.new_table = relation;
     EXECUTE format('DROP TRIGGER bullfrog_insert ON %s', relation);
     EXECUTE format('DROP TRIGGER bullfrog_update ON %s', relation);

@@ -107,8 +107,8 @@ DECLARE
     moved text;
     chosen text;
     lost bigint;
-    role CONSTANT text := current_setting('session_replication_role');
     forbidden CONSTANT text := bullfrog.forbids_return(migration_id);
+    has_triggers boolean;
 BEGIN
     IF forbidden IS NOT NULL THEN
         RETURN forbidden;
@@ -122,11 +122,9 @@ BEGIN
             PERFORM bullfrog.change(source.old_table, format('SET CONSTRAINTS %s IMMEDIATE', deferred));
         END IF;
         -- What is carried back was written once, and triggers of the new tables were there. The recheck of a deferrable key is a trigger, too.
-        IF EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = source.old_table AND NOT t.tgisinternal) THEN
-            IF EXISTS (SELECT FROM pg_index x WHERE x.indrelid = source.old_table AND NOT x.indimmediate) THEN
-                RETURN format('%s has triggers and a deferrable key', source.old_table);
-            END IF;
-            PERFORM set_config('session_replication_role', 'replica', true);
+        has_triggers := EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = source.old_table AND NOT t.tgisinternal);
+        IF has_triggers AND EXISTS (SELECT FROM pg_index x WHERE x.indrelid = source.old_table AND NOT x.indimmediate) THEN
+            RETURN format('%s has triggers and a deferrable key', source.old_table);
         END IF;
         moved := format('bullfrog.is_%s_moved(%s, o.ctid)', bullfrog.naming(source.granule), source.id);
         chosen := CASE WHEN only_noted THEN bullfrog.is_noted(source, source.old_table, keys, 'o') ELSE 'true' END;
@@ -141,7 +139,7 @@ BEGIN
             RETURN format('%s rows of %s are twice in a new table, or in some of them only', lost, source.old_table);
         END IF;
         PERFORM bullfrog.change(source.old_table, format('DELETE FROM ONLY %s o WHERE %s AND %s AND NOT (%s)', source.old_table, chosen,
-            moved, columns.in_any));
+            moved, columns.in_any), quiet => has_triggers);
         FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
             SELECT string_agg(quote_ident(o.attname), ', ' ORDER BY o.attnum) AS olds,
                 string_agg('t.' || quote_ident(n.attname), ', ' ORDER BY o.attnum) AS news,
@@ -156,10 +154,11 @@ BEGIN
             PERFORM bullfrog.change(source.old_table, format('INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM ONLY %s t '
                 'WHERE %s AND NOT EXISTS (SELECT FROM ONLY %1$s o WHERE %6$s)', source.old_table, columns.olds, columns.news,
                 target.new_table, CASE WHEN only_noted THEN bullfrog.is_noted(source, target.new_table,
-                    bullfrog.new_columns(target, keys), 't') ELSE 'true' END, bullfrog.same_key(target, keys)));
+                    bullfrog.new_columns(target, keys), 't') ELSE 'true' END, bullfrog.same_key(target, keys)), quiet => has_triggers);
             IF columns.assigned IS NOT NULL THEN
                 PERFORM bullfrog.change(source.old_table, format('UPDATE ONLY %s o SET %s FROM ONLY %s t WHERE %s AND %s AND (%s)',
-                    source.old_table, columns.assigned, target.new_table, chosen, bullfrog.same_key(target, keys), columns.differ));
+                    source.old_table, columns.assigned, target.new_table, chosen, bullfrog.same_key(target, keys), columns.differ),
+                    quiet => has_triggers);
             END IF;
         END LOOP;
         -- Whatever was done: the old table must give every row that new tables have.
@@ -175,7 +174,6 @@ BEGIN
                 RETURN format('%s rows of %s are none that the definition gives', lost, target.new_table);
             END IF;
         END LOOP;
-        PERFORM set_config('session_replication_role', role, true);
     END LOOP;
     RETURN NULL;
 EXCEPTION WHEN integrity_constraint_violation THEN

@@ -52,6 +52,7 @@ BEGIN
         UPDATE bullfrog.source s SET noted_for = reader WHERE s.id = source.id;
         -- What was noted for an abort that has ended counts for this one, too: it may be more than has to be compared.
         CONTINUE WHEN source.noted_for IS NOT NULL;
+        UPDATE bullfrog.target t SET fingerprint = NULL WHERE t.source = source.id;
         keys := bullfrog.noted_key(source);
         EXECUTE format('CREATE TABLE bullfrog.written_%s AS SELECT %s FROM ONLY %s WITH NO DATA', source.id,
             bullfrog.column_list(source.old_table, keys), source.old_table);
@@ -60,7 +61,6 @@ BEGIN
         EXECUTE (SELECT format('ALTER TABLE bullfrog.written_%s OWNER TO %s', source.id, c.relowner::regrole) FROM pg_class c
             WHERE c.oid = source.old_table);
         FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
-            UPDATE bullfrog.target t SET fingerprint = NULL WHERE t.id = target.id;
             EXECUTE (SELECT format('CREATE TRIGGER bullfrog_note AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW '
                     'EXECUTE FUNCTION bullfrog.note(%L, %L)', target.new_table, COALESCE(string_agg(k.new::text, ' ' ORDER BY k.new), ''),
                     format('INSERT INTO bullfrog.written_%s ', source.id) || COALESCE('(' || bullfrog.column_list(source.old_table,
@@ -70,8 +70,8 @@ BEGIN
                     FROM unnest(keys, bullfrog.new_columns(target, keys)) AS c (old, new)) k);
             -- Also for sessions whose session_replication_role is replica.
             EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER bullfrog_note', target.new_table);
-            UPDATE bullfrog.target t SET fingerprint = bullfrog.fingerprint(t.new_table) WHERE t.id = target.id;
         END LOOP;
+        UPDATE bullfrog.target t SET fingerprint = bullfrog.fingerprint(t.new_table) WHERE t.source = source.id;
     END LOOP;
     PERFORM bullfrog.reach('notes: begun');
 END
@@ -91,7 +91,7 @@ BEGIN
         news := ARRAY(SELECT t.new_table FROM bullfrog.target t WHERE t.source = stale ORDER BY t.id);
         -- Nobody queues for long: if they are in use, later.
         PERFORM set_config('lock_timeout', '100ms', true);
-        EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', array_to_string(news, ', ONLY '));
+        PERFORM bullfrog.lock(r, 'ACCESS EXCLUSIVE') FROM unnest(news) r;
         -- Another abort may have taken the notes over meanwhile.
         UPDATE bullfrog.source s SET noted_for = NULL WHERE s.id = stale AND pg_xact_status(s.noted_for) IS DISTINCT FROM 'in progress';
         CONTINUE WHEN NOT FOUND;
@@ -161,8 +161,8 @@ BEGIN
     END LOOP;
     PERFORM bullfrog.have_writes_noted(migration_id, reader::text);
     -- Who ends the notes needs the tables for himself: from here on the triggers stay until this transaction ends.
-    EXECUTE 'LOCK TABLE ONLY ' || (SELECT string_agg(t.new_table::text, ', ONLY ' ORDER BY t.id) FROM bullfrog.target t
-        JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id) || ' IN ACCESS SHARE MODE';
+    PERFORM bullfrog.lock(r, 'ACCESS SHARE') FROM unnest(ARRAY(SELECT t.new_table::oid FROM bullfrog.target t
+        JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id ORDER BY t.id)) r;
     IF EXISTS (SELECT FROM bullfrog.source s WHERE s.migration = migration_id AND s.noted_for IS DISTINCT FROM reader) THEN
         RETURN 'Writes cannot be noted meanwhile: no background process is free (max_worker_processes), or the new tables could not be locked against '
             'writers within lock_timeout. The log of the server tells which.';

@@ -406,7 +406,14 @@ unsafe fn trigger(trigger: *mut pg_sys::CreateTrigStmt) -> Statement {
 pub(crate) unsafe fn name(relation: *mut pg_sys::RangeVar) -> String {
     // SAFETY: a node of the parser.
     unsafe {
-        let schema = pg_sys::get_namespace_name(as_asker(|| pg_sys::RangeVarGetCreationNamespace(relation)));
+        let schema = as_asker(|| pg_sys::RangeVarGetCreationNamespace(relation));
+        if pg_sys::isAnyTempNamespace(schema) {
+            refuse(
+                "a migration has nothing to do with temporary tables",
+                "Name an ordinary schema, or SET search_path to one.",
+            );
+        }
+        let schema = pg_sys::get_namespace_name(schema);
         nodes::text(pg_sys::quote_qualified_identifier(schema, (*relation).relname))
     }
 }

@@ -40,7 +40,7 @@ pub(crate) unsafe fn query(
             return None;
         }
         read_others(registry, search, number);
-        look_for(registry.query(target, Asked::GranulesBehindBarrier), level, search, number);
+        look_for(registry, registry.query(target, Asked::GranulesBehindBarrier), level, search, number);
         Some(search)
     }
 }
@@ -66,6 +66,7 @@ pub(crate) unsafe fn read_others(registry: &Registry, query: *mut pg_sys::Query,
 /// Lets relation `number` of a query be old rows, as `granules` asks for them behind a barrier, and the query give their granules. `level` has
 /// the same conditions.
 pub(crate) unsafe fn look_for(
+    registry: &Registry,
     granules: *mut pg_sys::Query,
     level: *mut pg_sys::Query,
     search: *mut pg_sys::Query,
@@ -79,7 +80,7 @@ pub(crate) unsafe fn look_for(
         }
         for part in nodes::levels(granules) {
             for rights in all_rights(part) {
-                (*rights).requiredPerms = 0;
+                registry.open_view(rights);
             }
         }
         let rows = old_rows(granules);

@@ -176,8 +176,6 @@ pub extern "C-unwind" fn bullfrog_mover_main(database: pg_sys::Datum) {
         pg_sys::BackgroundWorkerInitializeConnectionByOid(database, Oid::INVALID, 0);
         for (name, value) in [
             (c"default_transaction_isolation", isolation),
-            // Rows that move are no news to triggers and rules of the new tables.
-            (c"session_replication_role", c"replica"),
             // A move that a crash undoes is done again; what a client commits on top of it flushes it, too.
             (c"synchronous_commit", c"off"),
             // It has all rights: nothing is taken from the schemas of others.

@@ -19,6 +19,7 @@ use crate::flaws::{self, Flaw};
 use crate::log::warn_of_source;
 use crate::mover;
 use crate::places::{page_start, place, place_of, runs};
+use crate::quiet::quietly;
 use crate::rights::with_rights_of;
 use crate::source::{Copying, Source};
 use crate::statements::{Unplanned, run};
@@ -126,7 +127,7 @@ impl Source {
             }
             Ok(count)
         };
-        let copied = while_set(&COPIES, || with_rights_of(self.owner, || run(statement)));
+        let copied = while_set(&COPIES, || quietly(&copying.text, || with_rights_of(self.owner, || run(statement))));
         groups.sort_unstable();
         // A group is marked by the place of its first row: under another name it would be moved again.
         if self.granule == Granule::Group && groups != won {

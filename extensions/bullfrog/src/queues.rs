@@ -53,7 +53,7 @@ pub(crate) unsafe fn of(
         // What moves in another's transaction is as locked as that row.
         let asked =
             if skips && target.is_inside { Asked::FreeGranulesBehindBarrier } else { Asked::GranulesBehindBarrier };
-        look_for(registry.query(target, asked), level, search, number);
+        look_for(registry, registry.query(target, asked), level, search, number);
 
         let probe = nodes::copy(level);
         (*probe).hasTargetSRFs = false;

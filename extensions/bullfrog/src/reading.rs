@@ -257,7 +257,7 @@ unsafe extern "C-unwind" fn names_system_column(node: *mut pg_sys::Node, context
 }
 
 /// Turns a relation of a query into the subquery over both parts. The reader's rights on the new table are checked as
-/// ever; on the old one nobody needs any.
+/// ever; the views over the old ones are open, and read these with the rights of their owner.
 ///
 /// # Safety
 /// `entry` is relation `number` of `level`, which is a level of `statement` that nobody else has, and the target's new table.
@@ -282,9 +282,9 @@ pub(crate) unsafe fn read_both_parts(
         }
         for level in nodes::levels(subquery) {
             for rights in all_rights(level) {
-                let is_new = (*rights).relid == target.new;
-                (*rights).requiredPerms = if is_new { (*needed).requiredPerms } else { 0 };
-                if is_new {
+                registry.open_view(rights);
+                if (*rights).relid == target.new {
+                    (*rights).requiredPerms = (*needed).requiredPerms;
                     (*rights).checkAsUser = (*needed).checkAsUser;
                     (*rights).selectedCols = (*needed).selectedCols;
                 }

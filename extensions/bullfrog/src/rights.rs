@@ -9,6 +9,7 @@ use pgrx::{Json, JsonB};
 
 use crate::errors::{defect, raise};
 use crate::passing::remembering;
+use crate::quiet::quietly;
 use crate::reading::plainly;
 
 /// The path by which bullfrog itself finds names.
@@ -46,11 +47,18 @@ pub(crate) fn as_role<R>(role: Oid, restriction: u32, search_path: &CStr, action
 }
 
 /// Runs a statement with the rights of a table's owner, for which new tables have only the rows that were moved, and old ones are open.
-/// Gives how many rows it changed.
+/// Gives how many rows it changed. `is_quiet`: it fires no triggers of the tables that it writes.
+#[pg_extern(sql = false, strict)]
+fn change_or_quietly(relation: Oid, statement: &str, is_quiet: bool) -> i64 {
+    let run = || Spi::connect_mut(|client| client.update(statement, None, &[]).map(|rows| rows.len() as i64));
+    let run = || if is_quiet { quietly(statement, run) } else { run() };
+    as_owner_of(relation, || plainly(run))
+}
+
+/// The same for functions of version 0.1.0, until they are updated.
 #[pg_extern(sql = false, strict)]
 fn change(relation: Oid, statement: &str) -> i64 {
-    let run = || Spi::connect_mut(|client| client.update(statement, None, &[]).map(|rows| rows.len() as i64));
-    as_owner_of(relation, || plainly(run))
+    change_or_quietly(relation, statement, false)
 }
 
 /// The plan of a query, made with the rights of a table's owner: the planner evaluates what is constant.

@@ -21,6 +21,7 @@ use crate::mover;
 use crate::nodes;
 use crate::passing::{as_they_are, remembering};
 use crate::queues::{self, Queue};
+use crate::quiet::quiet;
 use crate::registry::{self, Asked, Registry, Target};
 use crate::requests::have_moved;
 use crate::shared::{database, now, with_meters};
@@ -144,7 +145,7 @@ pub(crate) unsafe fn query<'a>(
         let query = registry.query(target, asked);
         for level in nodes::levels(query) {
             for rights in versions::all_rights(level) {
-                (*rights).requiredPerms = 0;
+                registry.open_view(rights);
             }
         }
         if needs_barrier {
@@ -266,6 +267,7 @@ unsafe extern "C-unwind" fn executor_start(description: *mut pg_sys::QueryDesc, 
             Some(next) => pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| next(description, flags)),
             None => pg_sys::standard_ExecutorStart(description, flags),
         });
+        quiet(description);
     }
 }
 

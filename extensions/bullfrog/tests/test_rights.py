@@ -158,3 +158,71 @@ def test_why_rows_cannot_be_moved_tells_not_everybody_what_is_in_them(server, da
             assert ("secret" in failure, "22P02" in failure) == (is_told, not is_told)
     finally:
         admin.execute("SELECT bullfrog.abort('m'); DROP OWNED BY reader; DROP ROLE reader")
+
+
+# What a function of a definition writes while it is evaluated: a table of somebody else's.
+PAYMENT = """
+    CREATE ROLE alice; CREATE SCHEMA alice AUTHORIZATION alice; GRANT USAGE ON SCHEMA alice TO mallory; SET ROLE alice;
+    CREATE TABLE alice.account (amount int); CREATE TABLE alice.audit (amount int); GRANT INSERT ON alice.account TO mallory;
+    CREATE FUNCTION alice.note() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS
+        $$ BEGIN INSERT INTO alice.audit VALUES (NEW.amount); RETURN NULL; END $$;
+    CREATE TRIGGER note AFTER INSERT ON alice.account FOR EACH ROW EXECUTE FUNCTION alice.note();
+    RESET ROLE; CREATE TABLE hers.parent (id int PRIMARY KEY); INSERT INTO hers.parent VALUES (1); ALTER TABLE hers.parent OWNER TO mallory;
+    CREATE TABLE alice.child (parent int REFERENCES hers.parent); INSERT INTO alice.child VALUES (1);
+    CREATE FUNCTION hers.write() RETURNS void LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO alice.account VALUES (1000);
+        DELETE FROM hers.parent;
+    EXCEPTION WHEN foreign_key_violation THEN INSERT INTO alice.account VALUES (1000);
+    END $$;
+    CREATE FUNCTION hers.pay(label text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN PERFORM hers.write(); RETURN label; END $$"""
+
+
+@pytest.fixture
+def payment(hostile):
+    hostile.execute(PAYMENT)
+    yield hostile
+    hostile.execute("RESET bullfrog.flaw; DROP SCHEMA alice CASCADE; DROP OWNED BY alice; DROP ROLE alice")
+
+
+def paid(admin):
+    """How many writes of a function have happened, and for how many of them a trigger has fired; and whether rows refer to nothing."""
+    return admin.execute("""SELECT (SELECT count(*) FROM alice.account), (SELECT count(*) FROM alice.audit),
+        EXISTS (SELECT FROM alice.child WHERE parent NOT IN (SELECT id FROM hers.parent))""").fetchone()
+
+
+PAYING = "CREATE TABLE hers.paid AS SELECT id, hers.pay(label) AS label FROM hers.item; ALTER TABLE hers.paid ADD PRIMARY KEY (id)"
+
+
+@pytest.mark.parametrize("moves", ["worker", "transaction"])
+def test_triggers_and_foreign_keys_of_others_count_for_what_expressions_call(payment, moves):
+    migrate(payment, PAYING, options=f", moves => '{moves}'")
+    before, _, _ = paid(payment)
+    payment.execute("UPDATE hers.paid SET label = 'x' WHERE id = 1")
+    written, noted, is_orphan = paid(payment)
+    assert (written > before, noted, is_orphan) == (True, written, False)
+    payment.execute("SELECT bullfrog.finish('m')")
+    written, noted, is_orphan = paid(payment)
+    assert (noted, is_orphan) == (written, False)
+
+
+def test_it_is_noticed_where_they_would_not(payment):
+    migrate(payment, PAYING, options=", moves => 'transaction'")
+    payment.execute("SET bullfrog.flaw = all_quiet; UPDATE hers.paid SET label = 'x' WHERE id = 1")
+    written, noted, is_orphan = paid(payment)
+    assert (noted < written, is_orphan) == (True, True)
+    payment.execute("SELECT bullfrog.abort('m', discard_writes => true)")
+
+
+def test_nor_does_abort_leave_them_out(payment):
+    payment.execute("""CREATE FUNCTION hers.nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO hers.done VALUES (''fired''); RETURN NULL; END';
+        CREATE TRIGGER t AFTER INSERT OR UPDATE OR DELETE ON hers.item FOR EACH ROW EXECUTE FUNCTION hers.nothing();
+        ALTER TABLE hers.item ENABLE ALWAYS TRIGGER t; ALTER TABLE hers.item ADD extra text DEFAULT hers.pay('')""")
+    migrate(payment, "CREATE TABLE hers.named AS SELECT id, label FROM hers.item; ALTER TABLE hers.named ADD PRIMARY KEY (id)")
+    payment.execute("INSERT INTO hers.named VALUES (100, 'new'); UPDATE hers.named SET label = 'x' WHERE id = 1; DELETE FROM hers.named WHERE id = 2")
+    before, _, _ = paid(payment)
+    payment.execute("SELECT bullfrog.abort('m')")
+    written, noted, is_orphan = paid(payment)
+    assert (written > before, noted, is_orphan) == (True, written, False)
+    assert payment.execute("SELECT attack FROM hers.done").fetchall() == []
+    assert payment.execute("SELECT count(*) FROM hers.item WHERE id IN (2, 100) OR label = 'x'").fetchone() == (2,)

@@ -6,4 +6,6 @@ COMMENT ON COLUMN bullfrog.quarantined.owner IS 'The role that owns the new tabl
 -- They have other results, or arguments.
 DROP FUNCTION bullfrog.compare_ahead(int);
 DROP FUNCTION bullfrog.demands(text);
+DROP FUNCTION bullfrog.change(oid, text);
+DROP FUNCTION bullfrog.verify();
 DROP FUNCTION bullfrog.check_rows(bullfrog.target, text, boolean[], oid[], text[]);
