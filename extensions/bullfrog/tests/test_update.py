@@ -92,7 +92,9 @@ def test_a_migration_goes_on_after_an_update(empty, way, end):
     client.execute(write, (7,))
     assert client.execute(f"SELECT count(*) FROM {new}").fetchone() == (rows,)
 
+    admin.execute("CREATE TABLE other (); DROP TABLE other")
     admin.execute("ALTER EXTENSION bullfrog UPDATE")
+    admin.execute("CREATE TABLE other (); DROP TABLE other")
 
     assert client.execute(f"SELECT count(*) FROM {new}").fetchone() == (rows,)
     client.execute(write, (900,))
@@ -104,3 +106,19 @@ def test_a_migration_goes_on_after_an_update(empty, way, end):
         assert client.execute(f"SELECT count(*) FROM {new}").fetchone() == (rows,)
     elif is_split:
         assert client.execute("SELECT count(*) FROM customer").fetchone() == (CUSTOMERS,)
+
+
+def test_functions_of_the_version_before_do_what_they_did_until_they_are_updated(empty):
+    admin = empty("before").connect()
+    admin.execute(f"CREATE EXTENSION bullfrog VERSION '{BEFORE}'")
+    admin.execute("CREATE TABLE item (id int PRIMARY KEY, label text CHECK (label <> '')); INSERT INTO item SELECT i, 'l' || i FROM generate_series(1, 100) i")
+    definition = "CREATE TABLE named AS SELECT id, label FROM item; ALTER TABLE named ADD PRIMARY KEY (id); ALTER TABLE named ADD CHECK (length(label) > 1)"
+    notes = admin.execute("SELECT note FROM bullfrog.plan('m', %s)", (definition,), prepare=False).fetchall()
+    assert "CHECK" in str(notes) and "VALUE" not in str(notes)
+    migrate(admin, definition)
+    admin.execute("UPDATE named SET label = 'other' WHERE id = 1")
+    admin.execute("SELECT bullfrog.abort('m')")
+    assert admin.execute("SELECT label FROM item WHERE id < 3 ORDER BY id").fetchall() == [("other",), ("l2",)]
+    migrate(admin, definition)
+    admin.execute("SELECT bullfrog.finish('m')")
+    assert admin.execute("SELECT count(*) FROM named").fetchone() == (100,)
