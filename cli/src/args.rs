@@ -224,7 +224,7 @@ pub(crate) struct Serving {
     /// Port of the Redis protocol, 0 for any [default: 6380]
     #[arg(long, value_name = "PORT")]
     pub(crate) keys_port: Option<String>,
-    /// Port of the Redis protocol for clients of clusters, 0 for any, none [default: 7000 if that is free]
+    /// Port of the Redis protocol for clients of clusters, 0 for any [default: none]
     #[arg(long, value_name = "PORT")]
     pub(crate) keys_cluster_port: Option<String>,
     /// Port of the PostgreSQL protocol of tenants, 0 for any [default: 5433]

@@ -92,7 +92,7 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting("keys.port", "6380", "port of the Redis protocol, 0 for any"),
     setting(
         "keys.cluster_port",
-        "auto",
+        "none",
         "port of the Redis protocol for clients of clusters (redis-cli -c), 0 for any, none; auto is 7000 if that is free",
     ),
     setting("keys.threads", "auto", "threads of the keys service, one per core if auto"),
