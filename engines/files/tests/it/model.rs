@@ -123,7 +123,9 @@ impl Model {
         if different.len() < sources.len() {
             return Err(Class::IllegalArgument);
         }
-        sources.iter().for_each(|source| drop(self.0.remove(source)));
+        for source in sources {
+            self.0.remove(source);
+        }
         *self.closed(path)? += more;
         Ok(true)
     }
