@@ -135,7 +135,11 @@ impl Services {
                     })
                 }
                 Err(KeysError::Server(KeysServerError::Listen { address, source })) => {
-                    let setting = if address.port() == config.keys_port { "keys.port" } else { "keys.cluster_port" };
+                    let setting = match address.port() {
+                        port if port == config.keys_port => "keys.port",
+                        port if port == config.keys.tls.port => "keys.tls_port",
+                        _ => "keys.cluster_port",
+                    };
                     Err(NotStarted { reason: cannot_listen(address, &source, setting), passes: false })
                 }
                 Err(error) => {

@@ -2,7 +2,7 @@
 
 pub mod table;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,18 @@ pub struct ClusterNode {
     pub id: String,
     /// Its cluster port.
     pub address: SocketAddr,
+}
+
+impl ClusterNode {
+    /// Its address as clients of clusters are told it: one of IPv4 as such, whichever way the client came in by.
+    pub(crate) fn ip(&self) -> IpAddr {
+        self.address.ip().to_canonical()
+    }
+
+    /// Address and port in one word, as Redis Cluster writes them: clients take what is behind the last colon for the port.
+    pub(crate) fn place(&self) -> String {
+        format!("{}:{}", self.ip(), self.address.port())
+    }
 }
 
 /// The name of a node for clients: the same whenever the node starts.
@@ -37,6 +49,16 @@ pub(crate) enum SlotsOwner {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_is_an_address_without_brackets_and_a_port() {
+        for (address, place) in
+            [("127.0.0.1:7000", "127.0.0.1:7000"), ("[::1]:7010", "::1:7010"), ("[::ffff:10.0.0.2]:7", "10.0.0.2:7")]
+        {
+            let node = ClusterNode { id: node_id("n1"), address: address.parse().expect("an address") };
+            assert_eq!(node.place(), place);
+        }
+    }
 
     #[test]
     fn a_node_has_the_same_name_of_40_digits_whenever_it_starts() {

@@ -260,6 +260,26 @@ impl Replicas {
     /// [`ReplicaError::Replaced`] if its generation is newer, [`ReplicaError::Failed`], [`ReplicaError::Damaged`],
     /// [`ReplicaError::Io`].
     pub fn recover(&self, block: BlockId, stamp: Stamp, least: u64) -> Result<Option<Replica>, ReplicaError> {
+        self.end(block, stamp, least, |_, _| Ok(()))
+    }
+
+    /// Cuts a replica to a length and ends it, under a new generation; nothing if there is none.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Replaced`] if its generation is newer, [`ReplicaError::Failed`], [`ReplicaError::Damaged`] if it is shorter, or its last chunk is
+    /// not what its checksum says, [`ReplicaError::Io`].
+    pub fn cut(&self, block: BlockId, stamp: Stamp, length: u64) -> Result<Option<Replica>, ReplicaError> {
+        self.end(block, stamp, length, |writer, entry| writer.cut(entry, length))
+    }
+
+    /// Ends a replica that reaches as far as it has to, under a new generation, when `before` is done; nothing if there is none.
+    fn end(
+        &self,
+        block: BlockId,
+        stamp: Stamp,
+        least: u64,
+        before: impl FnOnce(&Writer, &mut Entry) -> Result<(), ReplicaError>,
+    ) -> Result<Option<Replica>, ReplicaError> {
         self.check_usable(block)?;
         let Ok(shared) = self.shared(block, stamp) else { return Ok(None) };
         let mut entry = shared.lock();
@@ -272,28 +292,7 @@ impl Replicas {
         check_reaches(block, &entry, least)?;
         let writer = Writer::resume(self, block, &shared, (stamp, entry.length))?;
         entry.stamp = stamp;
-        writer.end(&mut entry).map(Some)
-    }
-
-    /// Cuts a replica to a length and ends it, under a new generation; nothing if there is none.
-    ///
-    /// # Errors
-    /// [`ReplicaError::Replaced`] if its generation is newer, [`ReplicaError::Failed`], [`ReplicaError::Damaged`] if it is shorter, or its last chunk is
-    /// not what its checksum says, [`ReplicaError::Io`].
-    pub fn cut(&self, block: BlockId, stamp: Stamp, length: u64) -> Result<Option<Replica>, ReplicaError> {
-        self.check_usable(block)?;
-        let Ok(shared) = self.shared(block, stamp) else { return Ok(None) };
-        let mut entry = shared.lock();
-        if entry.is_gone {
-            return Ok(None);
-        }
-        if entry.stamp > stamp {
-            return Err(ReplicaError::Replaced { block, stamp });
-        }
-        check_reaches(block, &entry, length)?;
-        let writer = Writer::resume(self, block, &shared, (stamp, entry.length))?;
-        entry.stamp = stamp;
-        writer.cut(&mut entry, length)?;
+        before(&writer, &mut entry)?;
         writer.end(&mut entry).map(Some)
     }
 

@@ -63,7 +63,7 @@ impl Actor {
             (true, None) => return Ok(()),
             (true, Some(slot)) => match self.slots_owner() {
                 SlotsOwner::Myself => return Ok(()),
-                SlotsOwner::Other(node) => CommandError::from(format!("MOVED {slot} {}", node.address)),
+                SlotsOwner::Other(node) => CommandError::from(format!("MOVED {slot} {}", node.place())),
                 SlotsOwner::Nobody => CommandError::text("CLUSTERDOWN Hash slot not served"),
             },
         };

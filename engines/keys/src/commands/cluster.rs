@@ -209,7 +209,7 @@ impl Nodes {
         let mut text = String::new();
         let mut line = |node: &ClusterNode, flags: &str, slots: &str| {
             // Writing into a string does not fail. Nodes of Savanna have no port for what those of Redis tell each other.
-            let _ = writeln!(text, "{} {}@0 {flags} - 0 0 0 connected{slots}", node.id, node.address);
+            let _ = writeln!(text, "{} {}@0 {flags} - 0 0 0 connected{slots}", node.id, node.place());
         };
         let all = format!(" 0-{}", SLOTS - 1);
         match &self.owner {
@@ -230,7 +230,7 @@ impl Nodes {
         reply.integer(0);
         reply.integer(i64::from(SLOTS - 1));
         reply.array(4);
-        reply.bulk(node.address.ip().to_string().as_bytes());
+        reply.bulk(node.ip().to_string().as_bytes());
         reply.integer(i64::from(node.address.port()));
         reply.bulk(node.id.as_bytes());
         // What else there is to know of where it is.
@@ -256,7 +256,7 @@ impl Nodes {
             }
             reply.bulk(b"nodes");
             reply.array(1);
-            let ip = node.address.ip().to_string();
+            let ip = node.ip().to_string();
             reply.map(7);
             reply.bulk(b"id");
             reply.bulk(node.id.as_bytes());
