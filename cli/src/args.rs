@@ -224,6 +224,9 @@ pub(crate) struct Serving {
     /// Port of the Redis protocol, 0 for any [default: 6380]
     #[arg(long, value_name = "PORT")]
     pub(crate) keys_port: Option<String>,
+    /// Port of the Redis protocol for clients of clusters, 0 for any [default: none]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) keys_cluster_port: Option<String>,
     /// Port of the PostgreSQL protocol of tenants, 0 for any [default: 5433]
     #[arg(long, value_name = "PORT")]
     pub(crate) tenants_port: Option<String>,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use savanna_files_host::{DatabaseFigures, Files};
+use savanna_hadoop::AuditLog;
 use savanna_http::{Figure, FigureValue};
 use savanna_keys::figures::{CommandFigures as KeysCommand, Figures as KeysFigures};
 use savanna_keys_host::Gauge;
@@ -333,8 +334,11 @@ pub(crate) fn of_rpc(traffic: &[(&'static str, TrafficFigures)], repeats: u64) -
 }
 
 /// The files service.
-pub(crate) fn of_files(files: &Files) -> Vec<Figure> {
+pub(crate) fn of_files(files: &Files, audit: Option<&AuditLog>) -> Vec<Figure> {
     let figures = files.figures();
+    let dropped = audit.map(|log| {
+        counter("savanna_files_audit_dropped", "Lines that the audit log did not take in time", log.dropped() as f64)
+    });
     [
         gauge("savanna_files_inodes", "Files and directories", figures.inodes as f64),
         gauge("savanna_files_blocks", "Blocks of files", figures.blocks as f64),
@@ -343,6 +347,7 @@ pub(crate) fn of_files(files: &Files) -> Vec<Figure> {
         gauge("savanna_files_changes", "Changes of names since the data directory began", figures.changes as f64),
     ]
     .into_iter()
+    .chain(dropped)
     .chain(figures.database.iter().flat_map(of_files_database))
     .chain(of_log(FILES_LOG, &figures.log))
     .collect()

@@ -32,6 +32,9 @@ const FOLDER: &str = "filesystem";
 /// The log, below the data directory.
 pub(crate) const LOG: &str = "filesystem/log";
 
+/// The audit log, below the data directory.
+const AUDIT: &str = "filesystem/audit.log";
+
 /// Reads the log in the data directory, and serves. Blocks while it reads.
 pub(crate) fn start(config: &NodeConfig, membership: &Membership) -> Result<Server, FilesError> {
     check_access(config)?;
@@ -54,6 +57,7 @@ pub(crate) fn start(config: &NodeConfig, membership: &Membership) -> Result<Serv
         transfer_address: SocketAddr::new(config.address, config.files_data_port),
         threads: threads_or_cores(config.files_threads),
         clients_max: clients_max(config, "files", config.files_max_clients),
+        audit: config.files_audit.then(|| config.data_dir.join(AUDIT)),
         host,
     })?)
 }

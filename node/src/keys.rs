@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use savanna_identity::SecretError;
+use savanna_keys::cluster::{ClusterNode, node_id};
 use savanna_keys_host::{Elsewhere, HostOptions};
 use savanna_resp::{Opened, Server, ServerError, ServerOptions};
 
@@ -50,10 +51,20 @@ pub(crate) fn front(config: &NodeConfig, elsewhere: Elsewhere) -> Result<Server,
     Ok(Server::start(server_options(config, host))?)
 }
 
+/// Where clients of clusters reach the node, as other nodes are told.
+pub(crate) fn cluster_node(config: &NodeConfig, server: &Server) -> Option<ClusterNode> {
+    let mut address = server.cluster_address()?;
+    if address.ip().is_unspecified() {
+        address.set_ip(config.cluster_address);
+    }
+    Some(ClusterNode { id: node_id(&config.name), address })
+}
+
 fn options(config: &NodeConfig) -> Result<HostOptions, KeysError> {
     let mut settings = config.keys.clone();
     settings.administrators = config.administrators()?;
     settings.settings_file.clone_from(&config.keys_file);
+    settings.node_id = Some(node_id(&config.name));
     settings.may_be_shut_down = config.keys_shutdown.unwrap_or_else(|| config.services == ["keys"]);
     settings.clients_max = clients_max(config, "keys", settings.clients_max);
     let threads = threads_or_cores(config.keys_threads);
@@ -61,5 +72,9 @@ fn options(config: &NodeConfig) -> Result<HostOptions, KeysError> {
 }
 
 const fn server_options(config: &NodeConfig, host: HostOptions) -> ServerOptions {
-    ServerOptions { address: SocketAddr::new(config.address, config.keys_port), host }
+    ServerOptions {
+        address: SocketAddr::new(config.address, config.keys_port),
+        cluster_port: config.keys_cluster_port,
+        host,
+    }
 }

@@ -111,11 +111,14 @@ impl Services {
     /// Keys behind the Redis protocol: over the log that the data directory has, or those of the node that has it open.
     pub(crate) async fn start_keys(&mut self, config: NodeConfig, place: Place) {
         let (board, role, giver) = (Arc::clone(&self.board), place.role("keys"), place.clone());
+        let cluster_port = Mutex::new(config.keys_cluster_port);
         let start = move |role: Role, before: Option<SocketAddr>| {
             let mut config = config.clone();
             config.keys_port = before.map_or(config.keys_port, |address| address.port());
+            config.keys_cluster_port = *cluster_port.lock();
             match serve_keys(&config, &place, role) {
                 Ok((server, offer)) => {
+                    *cluster_port.lock() = config.keys_cluster_port.kept_at(server.cluster_address());
                     let gauge = server.gauge();
                     board.shows("keys", move || figures::of_keys(&gauge));
                     let ends = Arc::clone(&board);
@@ -132,7 +135,12 @@ impl Services {
                     })
                 }
                 Err(KeysError::Server(KeysServerError::Listen { address, source })) => {
-                    Err(NotStarted { reason: cannot_listen(address, &source, "keys.port"), passes: false })
+                    let setting = match address.port() {
+                        port if port == config.keys_port => "keys.port",
+                        port if port == config.keys.tls.port => "keys.tls_port",
+                        _ => "keys.cluster_port",
+                    };
+                    Err(NotStarted { reason: cannot_listen(address, &source, setting), passes: false })
                 }
                 Err(error) => {
                     let passes = matches!(&error, KeysError::Server(KeysServerError::Host(error)) if error.is_full());
@@ -190,8 +198,8 @@ impl Services {
                 };
                 NotStarted { reason, passes }
             })?;
-            let shown = server.files().clone();
-            board.shows("files", move || figures::of_files(&shown));
+            let (shown, audit) = (server.files().clone(), server.audit().cloned());
+            board.shows("files", move || figures::of_files(&shown, audit.as_ref()));
             let (stopper, board) = (server.stopper(), Arc::clone(&board));
             Ok(Started {
                 address: server.address(),
@@ -399,7 +407,7 @@ fn serve_keys(config: &NodeConfig, place: &Place, role: Role) -> Result<(KeysSer
     place.take_history("keys", grant)?;
     let server = opened.serve()?;
     let offer = place.joined().map(|joined| {
-        let keys = remote::serve_keys(server.handle());
+        let keys = remote::serve_keys(server.handle(), keys::cluster_node(config, &server));
         joined.offered("keys").offer(keys, joined.guard())
     });
     Ok((server, offer))

@@ -61,6 +61,23 @@ def test_files_of_many_blocks_and_of_none(server):
         assert file.read(500) == content[30_000:30_500]
 
 
+def test_a_file_is_written_on(server):
+    content = random.Random(4).randbytes(100_000)
+    client = hdfs_native.Client(server.url)
+    with client.create("/f", hdfs_native.WriteOptions(block_size=30_208)) as file:
+        file.write(content[:700])
+    begin = 700
+    for end in (701, 1_024, 30_208, 30_209, 70_000, len(content)):
+        with client.append("/f") as file:
+            file.write(content[begin:end])
+        with client.read("/f") as file:
+            assert file.read() == content[:end], end
+        begin = end
+    server.restart()
+    with hdfs_native.Client(server.url).read("/f") as file:
+        assert file.read() == content
+
+
 def test_names_are_any_text(files):
     odd = ["%", "_", "a b", "ü", "名前", "x" * 255, "'", '"']
     for name in odd:

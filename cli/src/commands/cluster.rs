@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use savanna_http::types::NodeStatus;
-use savanna_node::{Config, NodeConfig};
+use savanna_node::{ClusterPort, Config, NodeConfig};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
@@ -211,6 +211,17 @@ impl Node {
             let port = if namespace.is_some() { tls_port } else { above(tls_port, number) };
             arguments.extend(["--set".to_owned(), format!("keys.tls_port={port}")]);
         }
+        let cluster_port = match node.keys_cluster_port {
+            ClusterPort::None => "none".to_owned(),
+            ClusterPort::At(port) | ClusterPort::IfFree(port) if namespace.is_some() => port.to_string(),
+            ClusterPort::At(port) => above(port, number).to_string(),
+            ClusterPort::IfFree(port) => {
+                let port = above(port, number);
+                let is_free = others.insert(port) && TcpListener::bind((node.address, port)).is_ok();
+                if is_free { port.to_string() } else { "none".to_owned() }
+            }
+        };
+        arguments.extend(["--set".to_owned(), format!("keys.cluster_port={cluster_port}")]);
         arguments.extend(["--set".to_owned(), format!("cluster.nodes={count}")]);
         if let Some(Namespace { address, .. }) = &namespace {
             arguments.extend(["--set".to_owned(), format!("cluster.address={address}")]);

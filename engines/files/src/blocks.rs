@@ -127,14 +127,16 @@ impl Blocks {
         self.entries.values().filter(|entry| entry.replica.is_none()).count()
     }
 
-    /// A file has other blocks than before.
+    /// A file has other blocks than before. Those that another file has meanwhile stay.
     pub(crate) fn changed(&mut self, inode: InodeId, before: &[Block], after: &[Block]) {
         for block in after {
             let new = Entry { inode, replica: None, is_corrupt: false };
             self.entries.entry(block.id).or_insert(new).inode = inode;
         }
         for block in before {
-            if !after.iter().any(|other| other.id == block.id) && self.entries.remove(&block.id).is_some() {
+            let is_of_it = self.entries.get(&block.id).is_some_and(|entry| entry.inode == inode);
+            if is_of_it && !after.iter().any(|other| other.id == block.id) {
+                self.entries.remove(&block.id);
                 self.unwanted.push(block.id);
             }
         }
@@ -163,6 +165,17 @@ mod tests {
         assert!(blocks.received(replica(1, 6, 100)));
         assert!(blocks.received(replica(1, 5, 100)), "late");
         assert!(blocks.has(&block(1, 6, 100)) && !blocks.has(&block(1, 5, 100)));
+    }
+
+    #[test]
+    fn blocks_that_another_file_has_now_are_wanted() {
+        let mut blocks = Blocks::default();
+        blocks.changed(InodeId(7), &[], &[block(1, 5, 1)]);
+        blocks.received(replica(1, 5, 1));
+        blocks.changed(InodeId(8), &[], &[block(1, 5, 1)]);
+        blocks.changed(InodeId(7), &[block(1, 5, 1)], &[]);
+        assert_eq!((blocks.inode(BlockId(1)), blocks.take_unwanted()), (Some(InodeId(8)), vec![]));
+        assert!(blocks.has(&block(1, 5, 1)));
     }
 
     #[test]

@@ -98,6 +98,12 @@ pub struct File {
 }
 
 impl File {
+    /// Whether the data node is to cut its last block to the length that the block has here.
+    #[must_use]
+    pub fn is_being_cut(&self) -> bool {
+        self.writer.as_ref().is_some_and(|writer| *writer.client == *TRUNCATION)
+    }
+
     /// Bytes of its blocks; of the last one as far as it is known while it is written.
     #[must_use]
     pub fn length(&self) -> u64 {
@@ -117,6 +123,11 @@ pub struct Block {
     /// Whether its writer has said that this is all.
     pub is_committed: bool,
 }
+
+/// Who has the lease of a file that is being closed because its writer has gone.
+pub const RECOVERY: &str = "savanna_recovery";
+/// Who has the lease of a file whose last block is being cut.
+pub const TRUNCATION: &str = "savanna_truncation";
 
 /// Who writes a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -154,16 +165,20 @@ pub enum RetryAnswer {
     Bool(bool),
     /// The file that was made.
     Created(InodeId),
+    /// The file that was opened to be written on.
+    Appended(InodeId),
 }
 
 /// The first byte of a change in the log. A change of the form below needs another number.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+/// The oldest that is read: [`RetryAnswer::Appended`] came after it.
+const OLDEST: u8 = 1;
 
 /// Why bytes are no change.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
     /// Of another release.
-    #[error("expected a change of format {FORMAT}, came {came:?}; open it with the release that wrote it")]
+    #[error("expected a change of format {OLDEST} to {FORMAT}, came {came:?}; open it with the release that wrote it")]
     Format {
         /// Its format, if there is any byte.
         came: Option<u8>,
@@ -187,7 +202,7 @@ impl Change {
     /// [`FormatError`].
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         match bytes.split_first() {
-            Some((&FORMAT, rest)) => Ok(postcard::from_bytes(rest)?),
+            Some((OLDEST..=FORMAT, rest)) => Ok(postcard::from_bytes(rest)?),
             other => Err(FormatError::Format { came: other.map(|(format, _)| *format) }),
         }
     }

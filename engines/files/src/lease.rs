@@ -69,6 +69,11 @@ impl Leases {
         self.0.get(client).into_iter().flat_map(|lease| lease.files.iter().copied())
     }
 
+    /// The files of all clients.
+    pub fn all_files(&self) -> impl Iterator<Item = InodeId> {
+        self.0.values().flat_map(|lease| lease.files.iter().copied())
+    }
+
     /// How many clients have one.
     #[must_use]
     pub fn len(&self) -> usize {

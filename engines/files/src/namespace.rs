@@ -14,9 +14,6 @@ use crate::request::Context;
 use crate::retry::RetryCache;
 use crate::tree::{Inode, Tree};
 
-/// Who has the lease of a file that is being closed because its writer has gone.
-pub const RECOVERY: &str = "savanna_recovery";
-
 /// Everything that a name node knows.
 #[derive(Debug)]
 pub struct Namespace {
@@ -114,14 +111,12 @@ impl Namespace {
         if change.txid <= self.txid {
             return applied;
         }
-        // What went had names that others may have now.
-        for id in &change.gone {
-            if let Some(inode) = self.tree.remove(*id, change.txid)
-                && let Some(file) = inode.file()
-            {
-                self.follow(*id, Some(file), None, change.at);
-            }
-        }
+        // What went had names that others may have now, and blocks.
+        let gone: Vec<(InodeId, Option<File>)> = change
+            .gone
+            .iter()
+            .filter_map(|id| Some((*id, self.tree.remove(*id, change.txid)?.file().cloned())))
+            .collect();
         for row in &change.rows {
             let before = self.tree.get(row.id).and_then(Inode::file).cloned();
             if self.tree.put(row, change.txid) {
@@ -130,6 +125,9 @@ impl Namespace {
             if let Kind::File(file) = &row.kind {
                 self.follow(row.id, before.as_ref(), Some(file), change.at);
             }
+        }
+        for (id, file) in gone {
+            self.follow(id, file.as_ref(), None, change.at);
         }
         if self.tree.is_part() {
             let count = |row: &Row| self.tree.get(row.id).map_or(0, Inode::child_count);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::change::{CallId, File, Kind, Row};
+use crate::change::{CallId, File, Kind, Row, Writer};
 use crate::ids::{BlockId, InodeId, Millis, Stamp};
 use crate::tree::{Inode, Tree};
 
@@ -53,6 +53,10 @@ pub struct Written {
 pub enum Request {
     /// What is at a path.
     FileInfo { path: String },
+    /// What is at a path, with the blocks of a file.
+    LocatedInfo { path: String },
+    /// Files that are being written, below a path and behind a number.
+    OpenFiles { path: String, after: InodeId },
     /// What is in a directory, behind a name.
     Listing { path: String, after: Vec<u8>, with_locations: bool },
     /// The blocks of a range of a file.
@@ -61,6 +65,12 @@ pub enum Request {
     Mkdirs { path: String, mode: u16, with_parents: bool },
     /// Makes a file, to be written.
     Create(Create),
+    /// Opens a file to be written on, in its last block if that has room, or in a new one.
+    Append { path: String, client: String, is_in_new_block: bool },
+    /// Cuts a file to a length.
+    Truncate { path: String, length: u64, client: String },
+    /// Moves the blocks of files behind those of another, and removes the files.
+    Concat { path: String, sources: Vec<String> },
     /// Ends the block that was written, and begins the next one.
     AddBlock { file: Written, previous: Option<BlockName>, is_node_excluded: bool },
     /// Gives up the block that was begun last.
@@ -133,6 +143,10 @@ pub enum Reply {
     Block(LocatedBlock),
     /// Bytes.
     Size(u64),
+    /// Files that are being written, and whether there are more.
+    OpenFiles(Vec<OpenFile>, bool),
+    /// A file that was opened to be written on, and its last block, if that is not full.
+    Appended(Option<LocatedBlock>, Box<Status>),
 }
 
 /// What clients hear of an inode.
@@ -164,6 +178,17 @@ pub struct Status {
     pub children: usize,
     /// The blocks of a file, if they were asked for.
     pub blocks: Option<Located>,
+}
+
+/// A file that is being written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenFile {
+    /// Its number.
+    pub id: InodeId,
+    /// Where it is.
+    pub path: String,
+    /// Who writes it.
+    pub writer: Writer,
 }
 
 /// A part of what is in a directory.

@@ -202,6 +202,10 @@ pub struct Config {
     pub sync: Sync,
     /// The port that clients come to, as `INFO` tells it.
     pub port: u16,
+    /// The port for clients of clusters, 0 for none.
+    pub cluster_port: u16,
+    /// The node's name for clients of clusters; none for one that is this process' alone.
+    pub node_id: Option<String>,
     /// Whether there is a log.
     pub is_logged: bool,
     /// Clients of the node.
@@ -277,6 +281,8 @@ impl Default for Config {
             request_bytes_max: 512 << 20,
             sync: Sync::default(),
             port: 0,
+            cluster_port: 0,
+            node_id: None,
             is_logged: false,
             clients_max: 10_000,
             idle_seconds_max: 0,

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use savanna_epoch::{NodeId, OwnerEpoch};
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::ClusterNode;
 use crate::command::{Command, CommandNumber, Flags};
 use crate::keyspace::DATABASES;
 use crate::reply::{Reply, Tape};
@@ -34,6 +35,11 @@ pub type SharedKeysHandle = Arc<dyn KeysHandle>;
 pub trait KeysNodes: fmt::Debug + Send + Sync {
     /// The engine of a node.
     fn at(&self, node: &NodeId) -> SharedKeysHandle;
+
+    /// Where clients of clusters reach who has the keys, if that is known.
+    fn owner(&self) -> Option<Arc<ClusterNode>> {
+        None
+    }
 }
 
 /// Who owns keys, and under which epoch.

@@ -13,6 +13,7 @@
 pub mod access;
 pub mod actor;
 pub mod changed;
+pub mod cluster;
 pub mod command;
 pub mod commands;
 pub mod config;
@@ -35,5 +36,6 @@ pub mod request;
 mod scripting;
 pub mod session;
 pub mod short_bytes;
+pub mod slot;
 mod small_file;
 mod wire;

@@ -72,6 +72,8 @@ pub struct Session {
     pub local_address: String,
     /// Whether what it sends crosses a network in the clear.
     pub is_exposed: bool,
+    /// Whether it came to the cluster port.
+    pub is_of_cluster: bool,
     /// When it came.
     pub opened_at: UnixMillis,
     /// Since when it is nobody in particular, if it is: when it came, or the last `RESET`.
@@ -133,6 +135,7 @@ impl Session {
             address,
             local_address,
             is_exposed: false,
+            is_of_cluster: false,
             opened_at: now,
             unauthenticated_since: now,
             heard_at: now,

@@ -131,6 +131,7 @@ CREATE TABLE bullfrog.quarantined (
     new_table text NOT NULL,
     violates text NOT NULL,
     content jsonb NOT NULL,
+    owner oid NOT NULL,
     PRIMARY KEY (target, place)
 );
 COMMENT ON TABLE bullfrog.quarantined IS 'Rows that new tables do not have because they violate what these ask for. They stay here when '
@@ -141,3 +142,4 @@ COMMENT ON COLUMN bullfrog.quarantined.place IS 'Where the old row, or the first
 COMMENT ON COLUMN bullfrog.quarantined.new_table IS 'The new table.';
 COMMENT ON COLUMN bullfrog.quarantined.violates IS 'The constraint.';
 COMMENT ON COLUMN bullfrog.quarantined.content IS 'The row, in the form of the new table.';
+COMMENT ON COLUMN bullfrog.quarantined.owner IS 'The role that owns the new table.';

@@ -34,10 +34,27 @@ COMMENT ON FUNCTION bullfrog.parse(text, oid[], oid[], oid[]) IS
     'its rows are groups; whether a row of the driving table gives one row at most, and whether each gives one; the query with the places '
         'of granules (and keys of groups); '
     'of groups, their member rows, and when two rows are of the same; which columns are plain columns of the driving table (0: more), and '
-    'which come from NOT NULL ones; which are keys of groups; what must be evaluated before the switch; by which columns moves look up '
+    'which have no NULL, as the old tables prove; which are keys of groups; what must be evaluated before the switch; by which columns moves look up '
         'rows. '
     'Of action release (foreign keys of other tables end): their names as columns. Tables that stay in use (live) are read by views '
         '(frozen), as they were at the switch. Tables that are named as driving drive joins, if they can.';
+
+CREATE FUNCTION bullfrog.asker() RETURNS oid
+    LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'asker_wrapper';
+COMMENT ON FUNCTION bullfrog.asker() IS 'The role that called bullfrog.plan, migrate and so on, which do what they do with all rights.';
+
+CREATE FUNCTION bullfrog.obey(statement text) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'obey_wrapper';
+COMMENT ON FUNCTION bullfrog.obey(text) IS 'Runs a statement of a definition with the rights of who gave it, for whom names mean what they mean to that '
+    'session.';
+
+CREATE FUNCTION bullfrog.table_named(name text) RETURNS regclass
+    LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'table_named_wrapper';
+COMMENT ON FUNCTION bullfrog.table_named(text) IS 'The table that a name means to who gave it.';
+
+CREATE FUNCTION bullfrog.log_at_commit(migration text, what text) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'log_at_commit_wrapper';
+COMMENT ON FUNCTION bullfrog.log_at_commit(text, text) IS 'Writes what the transaction did to a migration into the server''s log, when it commits.';
 
 CREATE FUNCTION bullfrog.compares_as_columns(pg_catalog.pg_index) RETURNS boolean
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -57,10 +74,21 @@ COMMENT ON FUNCTION bullfrog.identifies(text, text, smallint[])
     IS 'Whether new rows that are equal in these columns are one row, because of unique keys of the old tables.';
 
 CREATE FUNCTION bullfrog.demands(definition text)
-    RETURNS TABLE (new_table text, kind text, columns text[], plain boolean, refers_to text, referred text[])
-    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'demands_wrapper';
+    RETURNS TABLE (new_table text, kind text, columns text[], plain boolean, refers_to text, referred text[], proven boolean, proof text[])
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'demands_and_proofs_wrapper';
 COMMENT ON FUNCTION bullfrog.demands(text) IS 'What a migration declares of new tables, above all what it asks of all rows: NOT NULL, keys (plain: they compare values as '
-    'their columns do), checks, references, expressions of indexes.';
+    'their columns do), checks, references, expressions of indexes, values (that all expressions have one); of those of rows that are made of one old table''s rows, whether that one proves it, or which statements would let it.';
+
+-- Dear: only for what a query has chosen by all else.
+CREATE FUNCTION bullfrog.check_is_proven(definition text, new_table text, condition text) RETURNS boolean
+    LANGUAGE c STRICT COST 10000 AS 'MODULE_PATHNAME', 'check_is_proven_wrapper';
+COMMENT ON FUNCTION bullfrog.check_is_proven(text, text, text) IS 'Whether constraints of an old table prove a check of a new one, whose condition '
+    'is as the catalogs keep it.';
+
+CREATE FUNCTION bullfrog.index_is_proven(definition text, new_table text, index oid) RETURNS boolean
+    LANGUAGE c STRICT COST 10000 AS 'MODULE_PATHNAME', 'index_is_proven_wrapper';
+COMMENT ON FUNCTION bullfrog.index_is_proven(text, text, oid) IS 'Whether constraints and indexes of an old table prove that an index of a new one has '
+    'a place for every row.';
 
 CREATE FUNCTION bullfrog.granted(definition text) RETURNS TABLE (new_table text, grantee oid, privilege text)
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'granted_wrapper';
@@ -69,8 +97,8 @@ COMMENT ON FUNCTION bullfrog.granted(text) IS
 
 CREATE FUNCTION bullfrog.key_is_proven(definition text, new_table text, grouped boolean, group_keys smallint[], columns smallint[])
     RETURNS boolean
-    LANGUAGE sql STABLE AS $$
-    -- Names in the definition are those of the session that migrates. A group is there once.
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    -- A group is there once.
     SELECT CASE WHEN grouped THEN group_keys OPERATOR(pg_catalog.<@) columns ELSE bullfrog.identifies(definition, new_table, columns) END
 $$;
 COMMENT ON FUNCTION bullfrog.key_is_proven(text, text, boolean, smallint[], smallint[]) IS
@@ -144,11 +172,11 @@ CREATE FUNCTION bullfrog.explain(relation oid, query text) RETURNS json
 COMMENT ON FUNCTION bullfrog.explain(oid, text) IS
     'The plan of a query, made with the rights of a table''s owner: to plan is to evaluate what is constant.';
 
-CREATE FUNCTION bullfrog.change(relation oid, statement text) RETURNS bigint
-    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'change_wrapper';
-COMMENT ON FUNCTION bullfrog.change(oid, text) IS
+CREATE FUNCTION bullfrog.change(relation oid, statement text, quiet boolean DEFAULT false) RETURNS bigint
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'change_or_quietly_wrapper';
+COMMENT ON FUNCTION bullfrog.change(oid, text, boolean) IS
     'Runs a statement with the rights of a table''s owner, for which new tables have only the rows that were moved, and old ones are open. '
-        'Tells how many rows it changed.';
+        'Tells how many rows it changed. Quiet: it fires no triggers of the tables that it writes.';
 
 CREATE FUNCTION bullfrog.guarded_heap(internal) RETURNS table_am_handler
     LANGUAGE c AS 'MODULE_PATHNAME', 'guarded_heap_wrapper';
@@ -160,6 +188,10 @@ CREATE FUNCTION bullfrog.set_access_method(relation oid, name text) RETURNS void
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'set_access_method_wrapper';
 COMMENT ON FUNCTION bullfrog.set_access_method(oid, text) IS 'Lets a table, which is locked exclusively, be used with the library only '
     '(bullfrog_heap), or be an ordinary one (heap). Its rows stay as they are.';
+
+CREATE FUNCTION bullfrog.lock(relation oid, mode text) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'lock_wrapper';
+COMMENT ON FUNCTION bullfrog.lock(oid, text) IS 'Locks a table until the transaction ends, whatever it is called.';
 
 CREATE FUNCTION bullfrog.is_mutable(expression text) RETURNS boolean
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'is_mutable_wrapper';

@@ -11,6 +11,23 @@ $$;
 COMMENT ON FUNCTION bullfrog.replication(oid) IS 'How a table takes part in logical replication. A subscriber copies the rows that are not '
     'moved yet, and would get them again when they move; what a subscription writes does not look for them.';
 
+CREATE FUNCTION bullfrog.require_ownership(olds oid[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    foreign_table record;
+BEGIN
+    SELECT c.oid::regclass AS name, pg_get_userbyid(c.relowner) AS owner INTO foreign_table FROM pg_class c
+        WHERE c.oid = ANY (olds) AND NOT pg_has_role(bullfrog.asker(), c.relowner, 'USAGE') ORDER BY c.oid LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'must be owner of table %, which is %', foreign_table.name, quote_ident(foreign_table.owner)
+            USING ERRCODE = 'insufficient_privilege',
+                HINT = 'A migration is planned, started and ended by a superuser, or by a role that has the rights of the owner of all its old '
+                    'tables.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.require_ownership(oid[]) IS 'An error unless who asks has the rights of the owners of these tables.';
+
 CREATE FUNCTION bullfrog.obstacles(old_table oid, live boolean) RETURNS SETOF text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN c.relkind = 'p'
@@ -23,9 +40,9 @@ CREATE FUNCTION bullfrog.obstacles(old_table oid, live boolean) RETURNS SETOF te
     UNION ALL SELECT 'it is a table of the system' WHERE old_table < 16384
     UNION ALL SELECT 'its rows do not lie in a heap' FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am a ON a.oid = c.relam
         WHERE c.oid = old_table AND a.amname <> 'heap'
-    UNION ALL SELECT 'it has row-level security (ALTER TABLE .. DISABLE ROW LEVEL SECURITY, and let clients use the new table through a view '
-            'WITH (security_barrier) that has the condition, until the migration has ended)'
-        FROM pg_catalog.pg_class c WHERE c.oid = old_table AND c.relrowsecurity
+    -- Its owner, with whose rights rows move, must see all of them.
+    UNION ALL SELECT 'it has row-level security that is FORCEd (ALTER TABLE .. NO FORCE ROW LEVEL SECURITY)'
+        FROM pg_catalog.pg_class c WHERE c.oid = old_table AND c.relrowsecurity AND c.relforcerowsecurity
     UNION ALL SELECT pg_catalog.format('it inherits from %s (ALTER TABLE .. NO INHERIT)', i.inhparent::regclass) FROM pg_catalog.pg_inherits i
         WHERE i.inhrelid = old_table
     UNION ALL SELECT pg_catalog.format('%s inherits from it (ALTER TABLE %1$s NO INHERIT ..)', i.inhrelid::regclass)
@@ -99,9 +116,9 @@ $$;
 COMMENT ON FUNCTION bullfrog.referring(oid[]) IS 'Foreign keys of other tables that refer to these.';
 
 CREATE FUNCTION bullfrog.named_tables(argument text, names text[], olds oid[]) RETURNS oid[]
-    LANGUAGE plpgsql AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    tables oid[] := ARRAY(SELECT DISTINCT n::regclass::oid AS relation FROM pg_catalog.unnest(names) n ORDER BY relation);
+    tables oid[] := ARRAY(SELECT DISTINCT bullfrog.table_named(n)::oid AS relation FROM pg_catalog.unnest(names) n ORDER BY relation);
     relation regclass;
 BEGIN
     FOREACH relation IN ARRAY tables LOOP
@@ -117,7 +134,7 @@ $$;
 COMMENT ON FUNCTION bullfrog.named_tables(text, text[], oid[]) IS 'Those of the old tables that the user names in an argument.';
 
 CREATE FUNCTION bullfrog.driving_tables(driving text[], definition text, olds oid[]) RETURNS oid[]
-    LANGUAGE plpgsql AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     tables oid[] := bullfrog.named_tables('driving', driving, olds);
     idle regclass;
@@ -134,6 +151,12 @@ $$;
 COMMENT ON FUNCTION bullfrog.driving_tables(text[], text, oid[]) IS
     'The tables by whose pages joins shall move, by the names that the user gave.';
 
+CREATE FUNCTION bullfrog.secured(olds oid[]) RETURNS regclass
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT c.oid::regclass FROM pg_class c WHERE c.oid = ANY (olds) AND c.relrowsecurity ORDER BY c.oid LIMIT 1
+$$;
+COMMENT ON FUNCTION bullfrog.secured(oid[]) IS 'One of these tables that has row-level security. New tables have none while rows move.';
+
 CREATE FUNCTION bullfrog.missing_rights(new_table text, olds oid[], columns text[], origins smallint[], grantees oid[], privileges text[])
     RETURNS SETOF text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -147,12 +170,13 @@ CREATE FUNCTION bullfrog.missing_rights(new_table text, olds oid[], columns text
     given AS (
         SELECT COALESCE(g.grantee, 0) AS grantee, g.privilege FROM unnest(grantees, privileges) AS g (grantee, privilege)
         UNION ALL SELECT a.grantee, a.privilege_type FROM pg_default_acl d CROSS JOIN LATERAL aclexplode(d.defaclacl) a
-            WHERE d.defaclobjtype = 'r' AND d.defaclrole = current_user::regrole
+            WHERE d.defaclobjtype = 'r' AND d.defaclrole = bullfrog.asker()
                 AND d.defaclnamespace IN (0, to_regnamespace(quote_ident((parse_ident(new_table))[1]))))
     SELECT format('GRANT %s ON %s TO %s', string_agg(h.named, ', ' ORDER BY h.named), new_table,
         CASE h.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(h.grantee)) END)
     FROM held h
-    WHERE NOT EXISTS (SELECT FROM given g WHERE g.grantee IN (0, h.grantee) AND COALESCE(g.privilege, h.privilege_type) = h.privilege_type)
+    -- Of a table with row security these would show all rows.
+    WHERE bullfrog.secured(olds) IS NULL AND NOT EXISTS (SELECT FROM given g WHERE g.grantee IN (0, h.grantee) AND COALESCE(g.privilege, h.privilege_type) = h.privilege_type)
     GROUP BY h.grantee ORDER BY h.grantee
 $$;
 COMMENT ON FUNCTION bullfrog.missing_rights(text, oid[], text[], smallint[], oid[], text[]) IS
@@ -163,7 +187,7 @@ CREATE FUNCTION bullfrog.losses(new_table text, old oid, columns text[], origins
     RETURNS TABLE (kind int, object oid, lost text)
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH kept AS (
-        SELECT n.name, a.attnum, a.attidentity, pg_get_expr(d.adbin, d.adrelid) AS default_value, n.number, required[n.number] AS required
+        SELECT n.name, a.attnum, a.attidentity, pg_get_expr(d.adbin, d.adrelid) AS default_value, n.number, required[n.number] AND a.attnotnull AS required
         FROM unnest(columns, origins) WITH ORDINALITY AS n (name, origin, number)
         JOIN pg_attribute a ON a.attrelid = old AND a.attnum = n.origin AND a.attnum > 0
         LEFT JOIN pg_attrdef d ON d.adrelid = old AND d.adnum = a.attnum AND a.attgenerated = ''),
@@ -248,26 +272,27 @@ CREATE FUNCTION bullfrog.reads_of(demands text[], olds oid[]) RETURNS text
 $$;
 COMMENT ON FUNCTION bullfrog.reads_of(text[], oid[]) IS 'Tells of checks that read all rows of tables, and about how many these are.';
 
-CREATE FUNCTION bullfrog.plan(name text, definition text, live text[] DEFAULT '{}', driving text[] DEFAULT '{}')
+CREATE FUNCTION bullfrog.perform_plan(name text, definition text, live text[], driving text[])
     RETURNS TABLE (new_table text, old_tables regclass[], kind text, note text)
-    LANGUAGE plpgsql AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    olds oid[] := ARRAY(SELECT DISTINCT o FROM bullfrog.parse(plan.definition) p CROSS JOIN pg_catalog.unnest(p.old_tables) o ORDER BY o);
-    lives oid[] := bullfrog.named_tables('live', plan.live, olds);
-    drivers oid[] := bullfrog.driving_tables(plan.driving, plan.definition, olds);
+    olds oid[] := ARRAY(SELECT DISTINCT o FROM bullfrog.parse(perform_plan.definition) p CROSS JOIN pg_catalog.unnest(p.old_tables) o ORDER BY o);
+    lives oid[] := bullfrog.named_tables('live', perform_plan.live, olds);
+    drivers oid[] := bullfrog.driving_tables(perform_plan.driving, perform_plan.definition, olds);
     closed oid[] := ARRAY(SELECT o FROM pg_catalog.unnest(olds) o WHERE o <> ALL (lives));
 BEGIN
+    PERFORM bullfrog.require_ownership(olds);
     RETURN QUERY
-    WITH parsed AS MATERIALIZED (SELECT * FROM bullfrog.parse(plan.definition, driving => drivers)),
-    granted AS MATERIALIZED (SELECT * FROM bullfrog.granted(plan.definition)),
-    demanded AS MATERIALIZED (SELECT * FROM bullfrog.demands(plan.definition)),
+    WITH parsed AS MATERIALIZED (SELECT * FROM bullfrog.parse(perform_plan.definition, driving => drivers)),
+    granted AS MATERIALIZED (SELECT * FROM bullfrog.granted(perform_plan.definition)),
+    demanded AS MATERIALIZED (SELECT d.*, pg_catalog.row_number() OVER () AS number FROM bullfrog.demands(perform_plan.definition) d),
     demand AS (
         SELECT COALESCE(c.new_table, p.new_table) AS new_table, pg_catalog.concat(
                 d.kind, ' (' || NULLIF(pg_catalog.array_to_string(d.columns, ', '), '') || ')',
                 CASE WHEN c.new_table IS NULL THEN ' of ' || d.new_table END,
                 CASE WHEN d.kind IN ('PRIMARY KEY', 'UNIQUE') THEN ' by sorting' WHEN d.kind = 'FOREIGN KEY'
-                    THEN ' by looking into ' || d.refers_to END) AS what
-        FROM (SELECT * FROM demanded d WHERE d.kind NOT IN ('DEFAULT', 'PLAIN INDEX')) d
+                    THEN ' by looking into ' || d.refers_to END) AS what, d.proof, d.number
+        FROM (SELECT * FROM demanded d WHERE d.kind NOT IN ('DEFAULT', 'PLAIN INDEX', 'VALUE') AND NOT d.proven) d
         LEFT JOIN parsed c ON c.action = 'create' AND c.new_table = d.new_table
         LEFT JOIN parsed p ON p.action = 'create' AND p.new_table = d.refers_to
         CROSS JOIN LATERAL (SELECT
@@ -279,7 +304,7 @@ BEGIN
         WHERE CASE
             WHEN d.kind = 'NOT NULL' THEN NOT c.required[number.own[1]]
             WHEN d.kind IN ('PRIMARY KEY', 'UNIQUE')
-                THEN NOT (d.plain AND bullfrog.key_is_proven(plan.definition, c.new_table, c.grouped, c.keys, number.own))
+                THEN NOT (d.plain AND bullfrog.key_is_proven(perform_plan.definition, c.new_table, c.grouped, c.keys, number.own))
             WHEN d.kind = 'FOREIGN KEY' THEN NOT (COALESCE(p.complete, true) AND bullfrog.refers(
                 COALESCE(c.old_tables[1], pg_catalog.to_regclass(d.new_table)::oid),
                 CASE WHEN c.new_table IS NULL THEN bullfrog.numbers_of(pg_catalog.to_regclass(d.new_table)::oid, d.columns)
@@ -310,8 +335,17 @@ BEGIN
                 WHEN pg_catalog.cardinality(i.old_tables) > 1 THEN pg_catalog.format('moves by pages of %s', i.old_tables[1]::regclass) END,
             (SELECT pg_catalog.string_agg(l::regclass::text, ', ') || ' stays in use' FROM pg_catalog.unnest(lives) l
                 WHERE l = ANY (i.old_tables)),
+            (SELECT pg_catalog.format('row-level security of %s is not that of the new table: grant it to nobody until the migration has ended, and let clients '
+                'use a view WITH (security_barrier) that has the conditions', s) FROM bullfrog.secured(i.old_tables) s
+                WHERE s IS NOT NULL),
             'at the switch all rows are read once, to evaluate ' || NULLIF(pg_catalog.array_to_string(i.evaluated, ', '), ''),
             bullfrog.reads_of(ARRAY(SELECT d.what FROM demand d WHERE d.new_table = i.new_table), i.old_tables),
+            (SELECT 'run before the switch, while clients go on, this spares reading: ' || pg_catalog.string_agg(s.statement, '; ' ORDER BY s.number)
+                FROM (SELECT u.statement, pg_catalog.min(ARRAY[d.number, u.n]) AS number
+                    FROM (SELECT v.new_table, v.proof, v.number FROM demanded v WHERE v.kind = 'VALUE' AND NOT v.proven
+                        UNION ALL SELECT d.new_table, d.proof, d.number FROM demand d) d
+                    CROSS JOIN pg_catalog.unnest(d.proof) WITH ORDINALITY AS u (statement, n)
+                    WHERE d.new_table = i.new_table GROUP BY u.statement) s),
             (SELECT pg_catalog.string_agg(pg_catalog.format('the foreign key %I of %s ends: declare it for the new table', k.conname,
                 k.conrelid::regclass), '; ')
                 FROM pg_catalog.pg_constraint k WHERE k.contype = 'f' AND k.conrelid = ANY (i.old_tables) AND k.conrelid = ANY (closed)),
@@ -336,6 +370,4 @@ BEGIN
     FROM parsed i WHERE i.action = 'create';
 END
 $$;
-COMMENT ON FUNCTION bullfrog.plan(text, text, text[], text[]) IS
-    'What bullfrog.migrate would do: each new table, the old tables its rows come from (the first one drives), how they relate, and what '
-        'stands in the way or takes time.';
+COMMENT ON FUNCTION bullfrog.perform_plan(text, text, text[], text[]) IS 'What bullfrog.plan tells.';

@@ -3,9 +3,6 @@
 CREATE FUNCTION bullfrog.require_quiet_session() RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF NOT (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user) THEN
-        RAISE EXCEPTION 'only a superuser may start or end a migration' USING ERRCODE = 'insufficient_privilege';
-    END IF;
     IF pg_catalog.current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'a migration starts and ends at READ COMMITTED, this transaction is at %',
             pg_catalog.upper(pg_catalog.current_setting('transaction_isolation'))
@@ -57,24 +54,29 @@ COMMENT ON FUNCTION bullfrog.holders(oid[], oid[], text) IS 'Who keeps these tab
 CREATE FUNCTION bullfrog.lock_tables(closed oid[], live oid[] DEFAULT '{}', mode text DEFAULT 'ACCESS EXCLUSIVE') RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    tables regclass[] := closed || live;
+    tables oid[] := closed || live;
+    relation oid;
     given text := pg_catalog.current_setting('lock_timeout');
     detection interval := pg_catalog.current_setting('deadlock_timeout');
     patience interval := '100 ms';
     began timestamptz := pg_catalog.clock_timestamp();
-    statements text;
     in_the_way record;
 BEGIN
     -- A circle, in which somebody has one of the tables and waits for another one, is for others to find and to be ended by.
     PERFORM pg_catalog.set_config('deadlock_timeout', '1h', true);
     LOOP
         -- Each try begins with another table: in the order in which clients take them there is no circle.
-        statements := (SELECT pg_catalog.string_agg(pg_catalog.format('LOCK TABLE ONLY %s IN %s MODE', t,
-            CASE WHEN t = ANY (live) THEN 'SHARE ROW EXCLUSIVE' ELSE mode END), '; ' ORDER BY n)
-            FROM pg_catalog.unnest(tables) WITH ORDINALITY AS o (t, n));
         BEGIN
             PERFORM pg_catalog.set_config('lock_timeout', (1000 * EXTRACT(epoch FROM patience))::int::text, true);
-            EXECUTE statements;
+            -- A move takes a moment; one that does not end is of an expression that does not.
+            IF mode <> 'SHARE ROW EXCLUSIVE' AND pg_catalog.clock_timestamp() - began > given::interval / 2 THEN
+                PERFORM pg_catalog.pg_cancel_backend(l.pid) FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+                    WHERE a.backend_type = 'bullfrog mover' AND l.locktype = 'relation' AND l.relation = ANY (tables) AND l.granted
+                    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database());
+            END IF;
+            FOREACH relation IN ARRAY tables LOOP
+                PERFORM bullfrog.lock(relation, CASE WHEN relation = ANY (live) THEN 'SHARE ROW EXCLUSIVE' ELSE mode END);
+            END LOOP;
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
             -- Of now, not of the first try.
@@ -96,6 +98,8 @@ BEGIN
     END LOOP;
     PERFORM pg_catalog.set_config('lock_timeout', given, true);
     PERFORM pg_catalog.set_config('deadlock_timeout', (1000 * EXTRACT(epoch FROM detection))::int::text, true);
+    -- They may have been given away before they were locked.
+    PERFORM bullfrog.require_ownership(tables);
 END
 $$;
 COMMENT ON FUNCTION bullfrog.lock_tables(oid[], oid[], text)

@@ -2,9 +2,11 @@
 
 -- Settings of the session say how expressions, and values in them, are written as text.
 CREATE FUNCTION bullfrog.fingerprint(relation oid) RETURNS text
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off SET datestyle = 'ISO, YMD' SET timezone = 'UTC'
-    SET intervalstyle = 'postgres' SET extra_float_digits = 1 SET bytea_output = 'hex' SET lc_monetary = 'C' AS $$
-    SELECT pg_catalog.md5(pg_catalog.concat_ws(E'\n',
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off SET datestyle = 'ISO, YMD' SET timezone = 'UTC'
+    SET intervalstyle = 'postgres' SET standard_conforming_strings = on SET extra_float_digits = 1 SET bytea_output = 'hex' SET lc_monetary = 'C' AS $$
+BEGIN
+    -- Its plan is kept: it runs around each statement that may change a table.
+    RETURN pg_catalog.md5(pg_catalog.concat_ws(E'\n',
         -- What a live table is called is for those who use it.
         (SELECT pg_catalog.concat_ws(',', c.relname, c.relnamespace::regnamespace) FROM pg_catalog.pg_class c WHERE c.oid = relation
             AND NOT EXISTS (SELECT FROM bullfrog.old o WHERE o.old_table = relation AND o.live)),
@@ -38,6 +40,22 @@ CREATE FUNCTION bullfrog.fingerprint(relation oid) RETURNS text
             AND NOT EXISTS (SELECT FROM pg_catalog.pg_rewrite r JOIN pg_catalog.pg_class v ON v.oid = r.ev_class
                 WHERE d.classid = 'pg_catalog.pg_rewrite'::regclass AND r.oid = d.objid AND v.relnamespace = 'bullfrog'::regnamespace)
             AND EXISTS (SELECT FROM bullfrog.old o WHERE o.old_table = relation AND NOT o.live)),
+        -- What of it lies in the schema of bullfrog. Only a superuser could let views read something else.
+        (SELECT pg_catalog.string_agg(f.form, ';' ORDER BY f.form)
+            FROM bullfrog.belongings(relation) b JOIN pg_catalog.pg_class c ON c.oid = b CROSS JOIN LATERAL pg_catalog.concat_ws(',',
+                c.relname, c.relkind, c.relowner, c.relrowsecurity, c.reloptions,
+                (SELECT pg_catalog.string_agg(x.indexrelid::text, ' ' ORDER BY x.indexrelid) FROM pg_catalog.pg_index x WHERE x.indrelid = c.oid),
+                (SELECT pg_catalog.string_agg(k.conname, ' ' ORDER BY k.conname) FROM pg_catalog.pg_constraint k
+                    WHERE k.conrelid = c.oid AND k.contype = 'c'),
+                (SELECT pg_catalog.string_agg(g.tgname, ' ' ORDER BY g.tgname) FROM pg_catalog.pg_trigger g WHERE g.tgrelid = c.oid),
+                (SELECT pg_catalog.string_agg(r.rulename, ' ' ORDER BY r.rulename) FROM pg_catalog.pg_rewrite r WHERE r.ev_class = c.oid),
+                (SELECT pg_catalog.string_agg(DISTINCT (pg_catalog.pg_identify_object(d.classid, d.objid, 0)).identity, ' ')
+                    FROM pg_catalog.pg_depend d WHERE d.deptype = 'n' AND (d.refclassid, d.refobjid) IN (
+                        ('pg_catalog.pg_class'::regclass, c.oid), ('pg_catalog.pg_type'::regclass, c.reltype))
+                    AND NOT EXISTS (SELECT FROM pg_catalog.pg_rewrite r JOIN pg_catalog.pg_class v ON v.oid = r.ev_class
+                        WHERE d.classid = 'pg_catalog.pg_rewrite'::regclass AND r.oid = d.objid
+                            AND v.relnamespace = 'bullfrog'::regnamespace))) AS f (form)),
+        (SELECT pg_catalog.string_agg(s, ';' ORDER BY s) FROM bullfrog.suspects(relation) s),
         -- What its rows are made by.
         -- The server's own are as the server is.
         (SELECT pg_catalog.string_agg(f.form, ';' ORDER BY f.form)
@@ -46,26 +64,47 @@ CREATE FUNCTION bullfrog.fingerprint(relation oid) RETURNS text
             WHERE p.oid >= 16384 AND p.oid IN (
                 SELECT d.refobjid FROM bullfrog.target t JOIN pg_catalog.pg_rewrite r ON r.ev_class = ANY (t.views)
                 JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_rewrite'::regclass AND d.objid = r.oid
-                WHERE t.new_table = relation AND d.refclassid = 'pg_catalog.pg_proc'::regclass))))
+                WHERE t.new_table = relation AND d.refclassid = 'pg_catalog.pg_proc'::regclass))));
+END
 $$;
 COMMENT ON FUNCTION bullfrog.fingerprint(oid) IS 'The form of a table as far as a migration relies on it. It names what pg_upgrade gives other '
     'numbers; those of tables, their files, types and roles stay.';
 
-CREATE FUNCTION bullfrog.verify() RETURNS void
+CREATE FUNCTION bullfrog.deviating() RETURNS TABLE (relation regclass, migration int, what text)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY
+    SELECT p.relation, p.migration, p.relation::oid || ':' || f.form
+    FROM (SELECT o.old_table AS relation, o.fingerprint, o.migration FROM bullfrog.old o
+          UNION ALL SELECT t.new_table, t.fingerprint, s.migration FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source) p
+    CROSS JOIN LATERAL bullfrog.fingerprint(p.relation) AS f (form)
+    WHERE p.fingerprint <> f.form;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.deviating() IS 'Tables of migrations under way that do not have the form any more that they had at the switch, and what '
+    'they have.';
+
+CREATE FUNCTION bullfrog.deviations() RETURNS text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT COALESCE(string_agg(d.what, ' '), '') FROM bullfrog.deviating() d);
+END
+$$;
+COMMENT ON FUNCTION bullfrog.deviations() IS 'What bullfrog.verify is told after a statement of which it asks before.';
+
+CREATE FUNCTION bullfrog.verify(before text) RETURNS void
     LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     changed record;
 BEGIN
-    SELECT p.relation, m.name INTO changed
-        FROM (SELECT o.old_table AS relation, o.fingerprint, o.migration FROM bullfrog.old o
-              UNION ALL SELECT t.new_table, t.fingerprint, s.migration FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source) p
-        JOIN bullfrog.migration m ON m.id = p.migration
-        WHERE p.fingerprint <> bullfrog.fingerprint(p.relation) LIMIT 1;
+    -- What was so before is nothing that the statement has done.
+    SELECT d.relation, m.name INTO changed FROM bullfrog.deviating() d JOIN bullfrog.migration m ON m.id = d.migration
+        WHERE d.what <> ALL (string_to_array(before, ' ')) LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'this would change %, which the migration % is moving', changed.relation, quote_ident(changed.name)
             USING ERRCODE = 'object_in_use', HINT = format('SELECT bullfrog.finish(%L) or bullfrog.abort(%1$L) first.', changed.name);
     END IF;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.verify() IS 'Raises an error if a table of a migration under way has changed its form. Runs after each '
-    'statement that may do it.';
+COMMENT ON FUNCTION bullfrog.verify(text) IS 'Raises an error if a statement has changed the form of a table of a migration under way. Runs after each '
+    'that may do it.';

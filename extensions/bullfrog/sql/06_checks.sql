@@ -5,10 +5,10 @@ CREATE FUNCTION bullfrog.put_aside(target bullfrog.target, violates text, query 
 DECLARE
     found_rows bigint;
 BEGIN
-    INSERT INTO bullfrog.quarantined (migration, target, place, new_table, violates, content)
+    INSERT INTO bullfrog.quarantined (migration, target, place, new_table, violates, content, owner)
         SELECT s.migration, target.id, bullfrog.place((e ->> 'bullfrog_tid')::tid), target.new_table::text, put_aside.violates,
-            (SELECT jsonb_object_agg(key, value) FROM jsonb_each(e) WHERE key NOT LIKE 'bullfrog\_%')
-        FROM bullfrog.source s CROSS JOIN bullfrog.evaluate(target.new_table, query) e WHERE s.id = target.source;
+            (SELECT jsonb_object_agg(key, value) FROM jsonb_each(e) WHERE key NOT LIKE 'bullfrog\_%'), c.relowner
+        FROM pg_class c CROSS JOIN bullfrog.source s CROSS JOIN bullfrog.evaluate(target.new_table, query) e WHERE c.oid = target.new_table AND s.id = target.source;
     GET DIAGNOSTICS found_rows = ROW_COUNT;
     RETURN found_rows;
 END
@@ -55,17 +55,34 @@ COMMENT ON FUNCTION bullfrog.judge(bullfrog.target, text, text, text) IS
     'What becomes of rows that violate a constraint: the migration is refused, or they are left out. Tells how many were.';
 
 CREATE FUNCTION bullfrog.proven_keys(target bullfrog.target, definition text, name text, group_keys smallint[]) RETURNS oid[]
-    LANGUAGE sql STABLE AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT ARRAY(SELECT x.indexrelid FROM pg_catalog.pg_index x
         CROSS JOIN LATERAL (SELECT (x.indkey::smallint[])[0:x.indnkeyatts - 1] AS columns) AS key
-        WHERE x.indrelid = target.new_table::oid AND x.indisunique AND x.indexprs IS NULL
-            AND bullfrog.compares_as_columns(x)
-            AND bullfrog.key_is_proven(definition, name, target.granule = 'group', group_keys, key.columns))
+        WHERE x.indrelid = target.new_table::oid AND x.indisunique AND (
+            x.indexprs IS NULL AND bullfrog.compares_as_columns(x)
+                AND bullfrog.key_is_proven(definition, name, target.granule = 'group', group_keys, key.columns)
+            OR bullfrog.index_is_proven(definition, name, x.indexrelid)))
 $$;
 COMMENT ON FUNCTION bullfrog.proven_keys(bullfrog.target, text, text, smallint[]) IS
     'Unique indexes of a new table that no rows can violate, because of keys of the old tables.';
 
-CREATE FUNCTION bullfrog.check_rows(target bullfrog.target, checks text, required boolean[], proven oid[], evaluated text[]) RETURNS void
+CREATE FUNCTION bullfrog.proven_expressions(target bullfrog.target, definition text, name text) RETURNS oid[]
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT ARRAY(SELECT x.indexrelid FROM pg_catalog.pg_index x WHERE x.indrelid = target.new_table::oid
+        AND (x.indexprs IS NOT NULL OR x.indpred IS NOT NULL) AND bullfrog.index_is_proven(definition, name, x.indexrelid))
+$$;
+COMMENT ON FUNCTION bullfrog.proven_expressions(bullfrog.target, text, text) IS
+    'Indexes of a new table whose expressions and conditions have a value for every row, because of what the old table has.';
+
+CREATE FUNCTION bullfrog.proven_checks(target bullfrog.target, definition text, name text) RETURNS oid[]
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT ARRAY(SELECT k.oid FROM pg_catalog.pg_constraint k WHERE k.conrelid = target.new_table::oid AND k.contype = 'c'
+        AND bullfrog.check_is_proven(definition, name, k.conbin::text))
+$$;
+COMMENT ON FUNCTION bullfrog.proven_checks(bullfrog.target, text, text) IS 'Checks of a new table that hold because of those of the old one.';
+
+CREATE FUNCTION bullfrog.check_rows(target bullfrog.target, checks text, required boolean[], proven oid[], proven_expressions oid[],
+    proven_checks oid[], evaluated text[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     relation regclass := target.new_table;
@@ -93,6 +110,7 @@ BEGIN
     FOR item IN SELECT COALESCE(pg_get_expr(x.indexprs, relation), '') AS keys,
         COALESCE('WHERE ' || pg_get_expr(x.indpred, relation), '') AS condition
         FROM pg_index x WHERE x.indrelid = relation AND (x.indexprs IS NOT NULL OR x.indpred IS NOT NULL)
+            AND x.indexrelid <> ALL (proven_expressions)
     LOOP
         PERFORM bullfrog.evaluate(relation, format('SELECT to_jsonb(count(ROW(%s))) FROM %s %s', item.keys, transformed, item.condition));
     END LOOP;
@@ -102,9 +120,11 @@ BEGIN
             format('SELECT to_jsonb(t) FROM %s t WHERE %I IS NULL', transformed, item.attname));
     END LOOP;
     FOR item IN SELECT k.conname, pg_get_expr(k.conbin, k.conrelid) AS condition FROM pg_constraint k WHERE k.conrelid = relation
-        AND k.contype = 'c' LOOP
+        AND k.contype = 'c' AND k.oid <> ALL (proven_checks) LOOP
         PERFORM bullfrog.judge(target, checks, format('the check %I', item.conname),
-            format('SELECT to_jsonb(t) FROM %s t WHERE NOT (%s)', transformed, item.condition));
+            -- For each row it is evaluated as a whole, as when the row moves: not its parts, in an order of the planner's.
+            format('SELECT to_jsonb(t) FROM (SELECT t.*, %s AS bullfrog_satisfied FROM %s t OFFSET 0) t WHERE NOT bullfrog_satisfied',
+                item.condition, transformed));
     END LOOP;
     FOR item IN
         SELECT x.indexrelid::regclass AS index, k.keys, concat_ws(' AND ', k.present, pg_get_expr(x.indpred, relation)) AS present
@@ -120,7 +140,7 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.check_rows(bullfrog.target, text, boolean[], oid[], text[]) IS
+COMMENT ON FUNCTION bullfrog.check_rows(bullfrog.target, text, boolean[], oid[], oid[], oid[], text[]) IS
     'Checks that every row of the old tables can be a row of the new one. Reads the old tables only for what their own constraints do not '
         'prove.';
 

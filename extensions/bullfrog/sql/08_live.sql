@@ -28,7 +28,12 @@ BEGIN
                 HINT = 'Their transactions have the numbers of coming ones. Update these rows, or migrate the table, too.';
         END IF;
     END IF;
-    EXECUTE format('CREATE TABLE bullfrog.kept_%s (LIKE %s INCLUDING INDEXES, bullfrog_tid tid NOT NULL UNIQUE)', number, live);
+    EXECUTE format('CREATE TABLE bullfrog.kept_%s (LIKE %s, bullfrog_tid tid NOT NULL UNIQUE)', number, live);
+    EXECUTE format('ALTER TABLE bullfrog.kept_%s OWNER TO %I', number, owner);
+    -- What is constant in an index is evaluated with the rights of its table's owner.
+    PERFORM bullfrog.copy_index(x.indexrelid, format('bullfrog.kept_%s', number)::regclass, ARRAY(SELECT a.attnum FROM pg_attribute a
+            WHERE a.attrelid = live AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum))
+        FROM pg_index x WHERE x.indrelid = live AND x.indisvalid;
     EXECUTE format('COMMENT ON TABLE bullfrog.kept_%s IS %L', number,
         format('Rows of %s that were changed or deleted since the switch, as they were.', live));
     EXECUTE format('CREATE VIEW %s AS SELECT %s, u.bullfrog_tid FROM (SELECT %s, ctid AS bullfrog_tid, xmin AS bullfrog_xmin FROM ONLY %s '
@@ -41,8 +46,7 @@ BEGIN
         format('INSERT INTO bullfrog.kept_%s (%s, bullfrog_tid) VALUES (%s)', number, columns.names, columns.parameters));
     -- Also for what replication writes.
     EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER bullfrog_keep', live);
-    EXECUTE format('ALTER TABLE bullfrog.kept_%s OWNER TO %I', number, owner);
-    EXECUTE format('ALTER VIEW %s OWNER TO %I', view, owner);
+    EXECUTE format('GRANT SELECT ON %s TO %I', view, owner);
     RETURN view::regclass;
 END
 $$;

@@ -97,13 +97,36 @@ BEGIN
             USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it USAGE on the schema: moves have its rights.';
     END IF;
     EXECUTE format('ALTER TABLE %s OWNER TO %I', target.new_table, owner);
+    -- Who owns a view says what it reads, and clients read through these without being asked for rights.
     FOREACH view IN ARRAY target.views LOOP
-        EXECUTE format('ALTER VIEW %s OWNER TO %I', view, owner);
+        EXECUTE format('GRANT SELECT ON %s TO %I', view, owner);
     END LOOP;
 END
 $$;
 COMMENT ON FUNCTION bullfrog.own(bullfrog.target) IS
-    'Gives a new table and what belongs to it to the owner of the old tables: expressions are evaluated with that owner''s rights.';
+    'Gives a new table to the owner of the old tables, and lets it read the views: expressions are evaluated with that owner''s rights.';
+
+CREATE FUNCTION bullfrog.require_secrecy(target bullfrog.target) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    secured CONSTANT regclass := bullfrog.secured(target.old_tables);
+    holder record;
+BEGIN
+    SELECT COALESCE(quote_ident(r.rolname), 'PUBLIC') AS name INTO holder FROM pg_class c
+        CROSS JOIN LATERAL (SELECT a.grantee FROM aclexplode(c.relacl) a
+            UNION ALL SELECT a.grantee FROM pg_attribute t CROSS JOIN LATERAL aclexplode(t.attacl) a WHERE t.attrelid = c.oid) g
+        LEFT JOIN pg_roles r ON r.oid = g.grantee
+        WHERE c.oid = target.new_table AND g.grantee <> c.relowner LIMIT 1;
+    IF FOUND AND secured IS NOT NULL THEN
+        RAISE EXCEPTION '% would see all rows of %, which has row-level security', holder.name, secured USING ERRCODE = 'insufficient_privilege',
+            DETAIL = format('%s has none until the migration has ended.', target.new_table),
+            HINT = 'Grant rights on a view WITH (security_barrier) over it, which has the conditions; REVOKE in the definition what default privileges '
+                'grant.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.require_secrecy(bullfrog.target) IS 'Refuses that others than its owner may use a new table whose old one shows them some of '
+    'its rows only.';
 
 CREATE FUNCTION bullfrog.advance_identities(target bullfrog.target) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -187,7 +210,7 @@ COMMENT ON FUNCTION bullfrog.close(int, oid[], oid[]) IS
     'Locks old tables, refuses what cannot be migrated, makes them part of a migration, and remembers foreign keys of those that end.';
 
 CREATE FUNCTION bullfrog.release(olds oid[], statements text[]) RETURNS void
-    LANGUAGE plpgsql AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     statement text;
     key record;
@@ -196,7 +219,7 @@ BEGIN
     SELECT pg_catalog.count(*) INTO others FROM pg_catalog.pg_constraint k;
     SELECT others - pg_catalog.count(*) INTO others FROM bullfrog.referring(olds);
     FOREACH statement IN ARRAY statements LOOP
-        EXECUTE statement;
+        PERFORM bullfrog.obey(statement);
     END LOOP;
     IF others <> (SELECT pg_catalog.count(*) FROM pg_catalog.pg_constraint k) - (SELECT pg_catalog.count(*)
         FROM bullfrog.referring(olds)) THEN
@@ -240,7 +263,7 @@ COMMENT ON FUNCTION bullfrog.source_of(int, regclass, text, boolean, boolean)
 
 CREATE FUNCTION bullfrog.list_candidates(target_id int, driving regclass, new_table text, names text, origins smallint[], moved text)
     RETURNS void
-    LANGUAGE plpgsql AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     frozen regclass := pg_catalog.to_regclass(pg_catalog.format('bullfrog.frozen_%s', driving::oid));
     place text := CASE WHEN frozen IS NULL THEN 't.ctid' ELSE 't.bullfrog_tid' END;
@@ -260,7 +283,7 @@ COMMENT ON FUNCTION bullfrog.list_candidates(int, regclass, text, text, smallint
     'Creates the view by which a join''s rows are looked for in the driving table alone, where conditions are about its columns.';
 
 CREATE FUNCTION bullfrog.prepare(target_id int, source bullfrog.source, item record, checks text, compatible boolean) RETURNS void
-    LANGUAGE plpgsql AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     names text := (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(c), ', ') FROM pg_catalog.unnest(item.columns) c);
     places text := 'bullfrog_tid' || (SELECT COALESCE(pg_catalog.string_agg(', bullfrog_key_' || k::text, ''), '')
@@ -276,9 +299,6 @@ BEGIN
         RAISE EXCEPTION 'the tables of a join belong to several owners: %', pg_catalog.array_to_string(item.old_tables::regclass[], ', ')
             USING ERRCODE = 'feature_not_supported', HINT = 'Give them one owner: the new table belongs to it, and moves have its rights.';
     END IF;
-    -- Names are those of the session that migrates, as in the definition.
-    EXECUTE pg_catalog.format('CREATE TABLE %1$s (%2$s) AS SELECT %2$s FROM (%4$s) AS t (%2$s, %3$s) WITH NO DATA', item.new_table, names,
-        places, item.query);
     IF checks <> 'before' THEN
         IF NOT item.single OR item.grouped AND checks = 'warn' THEN
             RAISE EXCEPTION 'rows of % cannot be put into quarantine', item.new_table USING ERRCODE = 'feature_not_supported',
@@ -292,6 +312,15 @@ BEGIN
             '(SELECT FROM bullfrog.quarantined q WHERE q.target = %1$s AND q.place = bullfrog.place(t.bullfrog_tid))', target_id);
     ELSE
         EXECUTE pg_catalog.format('CREATE VIEW bullfrog.transformed_%s (%s, %s) AS %s', target_id, names, places, item.query);
+    END IF;
+    PERFORM bullfrog.obey(pg_catalog.format('CREATE TABLE %s (%s) AS SELECT %2$s FROM bullfrog.transformed_%s WITH NO DATA', item.new_table,
+        names, target_id));
+    -- Who creates a table has it locked. Schemas may have been renamed meanwhile.
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_locks l ON l.locktype = 'relation' AND l.relation = c.oid
+        WHERE c.oid = item.new_table::regclass AND c.relkind = 'r' AND c.relpersistence = 'p' AND c.relowner = bullfrog.asker()
+            AND l.pid = pg_catalog.pg_backend_pid() AND l.mode = 'AccessExclusiveLock') THEN
+        RAISE EXCEPTION '% is not the table that the migration has created', item.new_table USING ERRCODE = 'object_in_use',
+            HINT = 'Nothing was changed. Migrate again.';
     END IF;
     EXECUTE pg_catalog.format('CREATE VIEW bullfrog.unmoved_%1$s AS SELECT t.* FROM bullfrog.transformed_%1$s t WHERE NOT %2$s', target_id,
         moved);
@@ -331,14 +360,15 @@ BEGIN
             ARRAY(SELECT pg_catalog.format('bullfrog.%s_%s', v, target_id)::regclass::oid
                 FROM pg_catalog.unnest(views) v), item.origins, item.complete, copy,
             CASE WHEN source.granule <> 'page' THEN granules END);
+    -- From here on nothing of it has the rights of who migrates.
+    PERFORM bullfrog.own(t) FROM bullfrog.target t WHERE t.id = target_id;
 END
 $$;
 COMMENT ON FUNCTION bullfrog.prepare(int, bullfrog.source, record, text, boolean) IS
     'Creates a new table, empty, the views that have its rows until they are moved, and the statement that moves them.';
 
 CREATE FUNCTION bullfrog.moving_alone(definition text, drivers oid[]) RETURNS oid[]
-    LANGUAGE sql AS $$
-    -- Names in the definition are those of the session that migrates.
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT ARRAY(SELECT p.old_tables[1] FROM bullfrog.parse(definition, driving => drivers) p WHERE p.action = 'create' AND NOT p.grouped
         GROUP BY 1 HAVING pg_catalog.max(pg_catalog.cardinality(p.old_tables)) = 1)
 $$;
@@ -354,11 +384,10 @@ CREATE FUNCTION bullfrog.way_of(granularity text, moves text, checks text, group
 $$;
 COMMENT ON FUNCTION bullfrog.way_of(text, text, text, boolean, boolean) IS 'How rows of an old table move, by what was asked for.';
 
-CREATE FUNCTION bullfrog.migrate(name text, definition text, checks text DEFAULT 'before', compatible boolean DEFAULT false,
-    granularity text DEFAULT 'auto', moves text DEFAULT 'auto', live text[] DEFAULT '{}', driving text[] DEFAULT '{}',
-    like boolean DEFAULT false)
+CREATE FUNCTION bullfrog.perform_migrate(name text, definition text, checks text, compatible boolean, granularity text, moves text, live text[],
+    driving text[], like boolean)
     RETURNS void
-    LANGUAGE plpgsql AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     migration_id int;
     olds oid[];
@@ -374,8 +403,8 @@ DECLARE
     choice record;
 BEGIN
     PERFORM bullfrog.require_quiet_session();
-    IF EXISTS (SELECT FROM bullfrog.migration m WHERE m.name = migrate.name AND m.phase IN ('moving', 'paused')) THEN
-        RAISE EXCEPTION 'a migration named % is under way', pg_catalog.quote_ident(migrate.name) USING ERRCODE = 'duplicate_object';
+    IF EXISTS (SELECT FROM bullfrog.migration m WHERE m.name = perform_migrate.name AND m.phase IN ('moving', 'paused')) THEN
+        RAISE EXCEPTION 'a migration named % is under way', pg_catalog.quote_ident(perform_migrate.name) USING ERRCODE = 'duplicate_object';
     END IF;
     FOR choice IN SELECT * FROM (VALUES ('checks', checks, ARRAY['before', 'warn', 'quarantine']),
         ('granularity', granularity, ARRAY['auto', 'page', 'tuple']), ('moves', moves, ARRAY['auto', 'worker', 'transaction']))
@@ -394,42 +423,54 @@ BEGIN
         RAISE EXCEPTION 'a migration with live tables is the first that its transaction writes' USING ERRCODE = 'active_sql_transaction',
             HINT = 'Rows that the transaction wrote before could not be told from those that it writes later. COMMIT first.';
     END IF;
-    INSERT INTO bullfrog.migration (name, definition) VALUES (migrate.name, migrate.definition) RETURNING id INTO migration_id;
+    INSERT INTO bullfrog.migration (name, definition) VALUES (perform_migrate.name, perform_migrate.definition) RETURNING id INTO migration_id;
 
-    olds := ARRAY(SELECT DISTINCT o FROM bullfrog.parse(migrate.definition) p CROSS JOIN pg_catalog.unnest(p.old_tables) o ORDER BY o);
-    lives := bullfrog.named_tables('live', migrate.live, olds);
-    drivers := bullfrog.driving_tables(migrate.driving, migrate.definition, olds);
+    olds := ARRAY(SELECT DISTINCT o FROM bullfrog.parse(perform_migrate.definition) p CROSS JOIN pg_catalog.unnest(p.old_tables) o ORDER BY o);
+    lives := bullfrog.named_tables('live', perform_migrate.live, olds);
+    drivers := bullfrog.driving_tables(perform_migrate.driving, perform_migrate.definition, olds);
     olds := ARRAY(SELECT o FROM pg_catalog.unnest(olds) o WHERE o <> ALL (lives));
+    PERFORM bullfrog.require_ownership(olds || lives);
+    -- Schemas are not renamed before the end of the transaction: tables are named below.
+    PERFORM FROM pg_catalog.pg_namespace n WHERE n.oid IN (SELECT c.relnamespace FROM pg_catalog.pg_class c WHERE c.oid = ANY (olds || lives))
+        OR n.nspname IN (SELECT (pg_catalog.parse_ident(p.new_table))[1] FROM bullfrog.parse(perform_migrate.definition) p
+            WHERE p.new_table IS NOT NULL) FOR SHARE;
     PERFORM bullfrog.close(migration_id, olds, lives);
-    PERFORM bullfrog.release(olds, ARRAY(SELECT p.statement FROM bullfrog.parse(migrate.definition) p WHERE p.action = 'release'));
-    alone := bullfrog.moving_alone(migrate.definition, drivers);
+    PERFORM bullfrog.release(olds, ARRAY(SELECT p.statement FROM bullfrog.parse(perform_migrate.definition) p WHERE p.action = 'release'));
+    alone := bullfrog.moving_alone(perform_migrate.definition, drivers);
     frozen := ARRAY(SELECT bullfrog.freeze(l) FROM pg_catalog.unnest(lives) WITH ORDINALITY AS t (l, n) ORDER BY n);
     PERFORM bullfrog.reach('switch: tables closed');
-    FOR item IN SELECT * FROM bullfrog.parse(migrate.definition, lives, frozen, drivers) p WHERE p.action <> 'release' LOOP
+    FOR item IN SELECT * FROM bullfrog.parse(perform_migrate.definition, lives, frozen, drivers) p WHERE p.action <> 'release' LOOP
         IF item.action = 'create' THEN
+            IF NOT item.old_tables <@ (olds || lives) THEN
+                RAISE EXCEPTION 'tables were renamed while the migration waited for them' USING ERRCODE = 'object_in_use',
+                    HINT = 'Nothing was changed. Migrate again.';
+            END IF;
             way := bullfrog.way_of(granularity, moves, checks, item.grouped, item.old_tables[1] = ANY (alone));
             source_id := bullfrog.source_of(migration_id, item.old_tables[1]::regclass, way.granule, way.inside, checks = 'warn');
             SELECT * INTO source FROM bullfrog.source s WHERE s.id = source_id;
             PERFORM bullfrog.prepare(pg_catalog.nextval('bullfrog.target_id_seq')::int, source, item, checks, compatible);
         ELSE
-            EXECUTE item.statement;
+            PERFORM bullfrog.obey(item.statement);
         END IF;
     END LOOP;
-    IF migrate.like THEN
+    IF perform_migrate.like THEN
         PERFORM bullfrog.carry_over(p, ARRAY(SELECT pg_catalog.concat_ws(' ', d.kind, NULLIF(pg_catalog.array_to_string(d.columns, ', '), ''))
-                FROM bullfrog.demands(migrate.definition) d WHERE d.new_table = p.new_table),
-            ARRAY(SELECT g.grantee FROM bullfrog.granted(migrate.definition) g WHERE g.new_table = p.new_table),
-            ARRAY(SELECT g.privilege FROM bullfrog.granted(migrate.definition) g WHERE g.new_table = p.new_table))
-            FROM bullfrog.parse(migrate.definition, lives, frozen, drivers) p WHERE p.action = 'create' AND NOT p.grouped;
+                FROM bullfrog.demands(perform_migrate.definition) d WHERE d.new_table = p.new_table),
+            ARRAY(SELECT g.grantee FROM bullfrog.granted(perform_migrate.definition) g WHERE g.new_table = p.new_table),
+            ARRAY(SELECT g.privilege FROM bullfrog.granted(perform_migrate.definition) g WHERE g.new_table = p.new_table))
+            FROM bullfrog.parse(perform_migrate.definition, lives, frozen, drivers) p WHERE p.action = 'create' AND NOT p.grouped;
     END IF;
     PERFORM bullfrog.reach('switch: tables created');
 
-    FOR item IN SELECT * FROM bullfrog.parse(migrate.definition, lives, frozen, drivers) p WHERE p.action = 'create' LOOP
+    FOR item IN SELECT * FROM bullfrog.parse(perform_migrate.definition, lives, frozen, drivers) p WHERE p.action = 'create' LOOP
         SELECT * INTO target FROM bullfrog.target t WHERE t.new_table::oid = item.new_table::regclass::oid;
+        PERFORM bullfrog.require_secrecy(target);
+        PERFORM bullfrog.refuse_suspects(target.new_table);
         PERFORM bullfrog.guard_keys(target);
-        PERFORM bullfrog.own(target);
         PERFORM bullfrog.check_rows(target, checks, item.required,
-            bullfrog.proven_keys(target, migrate.definition, item.new_table, item.keys), item.evaluated);
+            bullfrog.proven_keys(target, perform_migrate.definition, item.new_table, item.keys),
+            bullfrog.proven_expressions(target, perform_migrate.definition, item.new_table),
+            bullfrog.proven_checks(target, perform_migrate.definition, item.new_table), item.evaluated);
         PERFORM bullfrog.advance_identities(target);
         PERFORM bullfrog.seed_estimates(target);
     END LOOP;
@@ -446,16 +487,10 @@ BEGIN
         WHERE s.migration = migration_id;
     PERFORM bullfrog.announce('bullfrog.target');
     PERFORM bullfrog.start_mover();
+    PERFORM bullfrog.log_at_commit(perform_migrate.name, pg_catalog.format('switched from %s to %s',
+        pg_catalog.array_to_string((olds || lives)::regclass[], ', '), (SELECT pg_catalog.string_agg(t.new_table::text, ', ' ORDER BY t.id)
+            FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id)));
     PERFORM bullfrog.reach('switch: announced');
 END
 $$;
-COMMENT ON FUNCTION bullfrog.migrate(text, text, text, boolean, text, text, text[], text[], boolean) IS
-    'Switches to a new schema: from the commit on the new tables answer every query, and the old ones are closed (compatible: to writes; '
-        'live: those stay in use, and new tables have their rows as of the switch). '
-        'Rows move later. '
-    'The text is CREATE TABLE new AS SELECT .. FROM old [JOIN ..] [WHERE ..] [GROUP BY ..], and what constrains the new tables. '
-    'Rows that violate a constraint stop it (checks before), or are left out: at once (quarantine), or when they move (warn). '
-    'Rows move by pages or by tuples (granularity), in transactions of their own (moves worker) or of who needs them (transaction), or as it is '
-        'best for each old table (auto); '
-    'those of joins by the tables that are named as driving, where these can, else by the one that makes moves smallest. '
-    'New tables take over what the old ones declare of their columns, and rights, if told to (like).';
+COMMENT ON FUNCTION bullfrog.perform_migrate(text, text, text, boolean, text, text, text[], text[], boolean) IS 'What bullfrog.migrate does.';

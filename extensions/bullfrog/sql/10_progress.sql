@@ -32,6 +32,11 @@ COMMENT ON VIEW bullfrog.progress IS 'Migrations under way: of each old table, w
         'background could not move a page, until it has come past all: it tries again after a pause, twice as long each time. '
     'About how many rows the old table has, and how many of them are in new tables, is told from what was moved, also after a restart.';
 
+CREATE VIEW bullfrog.quarantine WITH (security_barrier) AS
+    SELECT m.name AS migration, q.new_table, q.violates, q.content
+    FROM bullfrog.quarantined q JOIN bullfrog.migration m ON m.id = q.migration WHERE pg_catalog.pg_has_role(q.owner, 'USAGE');
+COMMENT ON VIEW bullfrog.quarantine IS 'Rows in quarantine, of the tables of who reads it.';
+
 CREATE FUNCTION bullfrog.under_way(name text) RETURNS bullfrog.migration
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -42,28 +47,32 @@ BEGIN
         RAISE EXCEPTION 'no migration named % is under way', pg_catalog.quote_ident(under_way.name)
             USING ERRCODE = 'undefined_object', HINT = 'SELECT name FROM bullfrog.progress lists those that are.';
     END IF;
+    PERFORM bullfrog.require_ownership(ARRAY(SELECT o.old_table::oid FROM bullfrog.old o WHERE o.migration = found.id));
     RETURN found;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.under_way(text) IS 'The migration of this name that is under way; an error if there is none.';
+COMMENT ON FUNCTION bullfrog.under_way(text) IS 'The migration of this name that is under way; an error if there is none, or who asks may not end '
+    'it.';
 
-CREATE FUNCTION bullfrog.pause(name text) RETURNS void
+CREATE FUNCTION bullfrog.perform_pause(name text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    migration_id int := (bullfrog.under_way(pause.name)).id;
+    migration_id int := (bullfrog.under_way(perform_pause.name)).id;
 BEGIN
     UPDATE bullfrog.migration m SET phase = bullfrog.next_phase(m.phase, 'pause') WHERE m.id = migration_id;
+    PERFORM bullfrog.log_at_commit(perform_pause.name, 'paused');
 END
 $$;
-COMMENT ON FUNCTION bullfrog.pause(text) IS 'Stops moving rows in the background. Statements that need a row still move its page.';
+COMMENT ON FUNCTION bullfrog.perform_pause(text) IS 'What bullfrog.pause does.';
 
-CREATE FUNCTION bullfrog.resume(name text) RETURNS void
+CREATE FUNCTION bullfrog.perform_resume(name text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    migration_id int := (bullfrog.under_way(resume.name)).id;
+    migration_id int := (bullfrog.under_way(perform_resume.name)).id;
 BEGIN
     UPDATE bullfrog.migration m SET phase = bullfrog.next_phase(m.phase, 'resume') WHERE m.id = migration_id;
     PERFORM bullfrog.start_mover();
+    PERFORM bullfrog.log_at_commit(perform_resume.name, 'resumed');
 END
 $$;
-COMMENT ON FUNCTION bullfrog.resume(text) IS 'Goes on moving rows in the background.';
+COMMENT ON FUNCTION bullfrog.perform_resume(text) IS 'What bullfrog.resume does.';

@@ -64,7 +64,7 @@ BEGIN
     END IF;
     -- One table at a time, and nobody queues for long: if it is in use, later.
     PERFORM set_config('lock_timeout', '100ms', true);
-    EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', relation);
+    PERFORM bullfrog.lock(relation, 'ACCESS EXCLUSIVE');
     UPDATE bullfrog.target t SET fingerprint = NULL WHERE t.new_table = relation;
     EXECUTE format('DROP TRIGGER bullfrog_insert ON %s', relation);
     EXECUTE format('DROP TRIGGER bullfrog_update ON %s', relation);
@@ -133,7 +133,7 @@ $$;
 COMMENT ON FUNCTION bullfrog.settle() IS 'Lets statements read and write new tables that have all rows without looking for others, once '
     'every snapshot sees that.';
 
-CREATE FUNCTION bullfrog.finish(name text, keep_old boolean DEFAULT false) RETURNS void
+CREATE FUNCTION bullfrog.perform_finish(name text, keep_old boolean) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     migration bullfrog.migration;
@@ -143,10 +143,10 @@ DECLARE
 BEGIN
     PERFORM bullfrog.require_quiet_session();
     -- Nothing is written until the old tables are free: a transaction that writes would make other snapshots look old.
-    migration := bullfrog.under_way(finish.name);
+    migration := bullfrog.under_way(perform_finish.name);
     IF EXISTS (SELECT FROM bullfrog.moved v JOIN bullfrog.source c ON c.id = v.source
         WHERE c.migration = migration.id AND v.moved_by = pg_current_xact_id_if_assigned()) THEN
-        RAISE EXCEPTION 'this transaction has moved rows of % itself', quote_ident(finish.name)
+        RAISE EXCEPTION 'this transaction has moved rows of % itself', quote_ident(perform_finish.name)
             USING ERRCODE = 'active_sql_transaction', HINT = 'Snapshots that others take before it commits see these rows in the old '
                 'tables only. COMMIT first.';
     END IF;
@@ -160,7 +160,7 @@ BEGIN
 
     readers := bullfrog.readers(ARRAY(SELECT c.id FROM bullfrog.source c WHERE c.migration = migration.id));
     IF readers IS NOT NULL THEN
-        RAISE EXCEPTION 'the old tables of % are still needed by %', pg_catalog.quote_ident(finish.name), readers
+        RAISE EXCEPTION 'the old tables of % are still needed by %', pg_catalog.quote_ident(perform_finish.name), readers
             USING ERRCODE = 'object_in_use', HINT = 'All rows are moved. Finish again when transactions that began before the last move '
                 'have ended.';
     END IF;
@@ -182,9 +182,8 @@ BEGIN
     PERFORM bullfrog.reach('finish: tables dropped');
     UPDATE bullfrog.migration m SET phase = bullfrog.next_phase(m.phase, 'finish'), ended = pg_catalog.statement_timestamp()
         WHERE m.id = migration.id;
+    PERFORM bullfrog.log_at_commit(perform_finish.name, pg_catalog.concat_ws(', ', 'finished', CASE WHEN keep_old THEN 'old tables were kept' END));
     PERFORM bullfrog.reach('finish: ended');
 END
 $$;
-COMMENT ON FUNCTION bullfrog.finish(text, boolean) IS
-    'Moves the rows that are left, drops the old tables (or keeps them, with the rows they had at the switch), and leaves the new tables '
-        'as ordinary ones.';
+COMMENT ON FUNCTION bullfrog.perform_finish(text, boolean) IS 'What bullfrog.finish does.';

@@ -69,6 +69,33 @@ CREATE FUNCTION bullfrog.key_names(target bullfrog.target, keys smallint[]) RETU
 $$;
 COMMENT ON FUNCTION bullfrog.key_names(bullfrog.target, smallint[]) IS 'What the columns of a key of the old table are called in a new one.';
 
+CREATE FUNCTION bullfrog.forbids_return(migration_id int) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT h.hindrance FROM (
+        SELECT t.id, CASE
+                WHEN cardinality(t.live_tables) > 0 THEN format('%s is in use beside %s', t.live_tables[1]::regclass, t.new_table)
+                WHEN t.granule = 'group' OR cardinality(t.old_tables) > 1 OR NOT t.complete
+                    THEN format('not every row of %s is one of %s', t.old_tables[1]::regclass, t.new_table)
+                WHEN EXISTS (SELECT FROM bullfrog.quarantined q WHERE q.target = t.id) THEN format('rows of %s are in quarantine', t.new_table)
+                WHEN bullfrog.key_columns(s) IS NULL THEN format('no key of %s is in all new tables', s.old_table) END AS hindrance
+        FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id) h
+    WHERE h.hindrance IS NOT NULL ORDER BY h.id LIMIT 1
+$$;
+COMMENT ON FUNCTION bullfrog.forbids_return(int) IS 'Why what was written to the new tables of a migration cannot be carried back, whatever it is; NULL: '
+    'nothing forbids it.';
+
+CREATE FUNCTION bullfrog.refuse_return(relation regclass, written bigint, hindrance text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION 'rows were written to % since the switch', relation
+        USING ERRCODE = 'object_not_in_prerequisite_state',
+            DETAIL = format('%s rows are in one of the two schemas only, and cannot be carried back: %s.', written, hindrance),
+            HINT = 'The old table does not have these changes. Finish the migration, or give them up: bullfrog.abort(name, '
+                'discard_writes => true).';
+END
+$$;
+COMMENT ON FUNCTION bullfrog.refuse_return(regclass, bigint, text) IS 'Ends an abort that would lose what was written.';
+
 CREATE FUNCTION bullfrog.carry_back(migration_id int, only_noted boolean) RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 DECLARE
@@ -80,34 +107,24 @@ DECLARE
     moved text;
     chosen text;
     lost bigint;
-    role CONSTANT text := current_setting('session_replication_role');
+    forbidden CONSTANT text := bullfrog.forbids_return(migration_id);
+    has_triggers boolean;
 BEGIN
-    FOR target IN SELECT t.* FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id LOOP
-        IF cardinality(target.live_tables) > 0 THEN
-            RETURN format('%s is in use beside %s', target.live_tables[1]::regclass, target.new_table);
-        ELSIF target.granule = 'group' OR cardinality(target.old_tables) > 1 OR NOT target.complete THEN
-            RETURN format('not every row of %s is one of %s', target.old_tables[1]::regclass, target.new_table);
-        ELSIF EXISTS (SELECT FROM bullfrog.quarantined q WHERE q.target = target.id) THEN
-            RETURN format('rows of %s are in quarantine', target.new_table);
-        END IF;
-    END LOOP;
+    IF forbidden IS NOT NULL THEN
+        RETURN forbidden;
+    END IF;
     FOR source IN SELECT * FROM bullfrog.source s WHERE s.migration = migration_id LOOP
         keys := bullfrog.key_columns(source);
-        IF keys IS NULL THEN
-            RETURN format('no key of %s is in all new tables', source.old_table);
-        END IF;
         -- What is deferred to the commit would be evaluated with the rights of who commits: the server does not let it.
         SELECT string_agg(format('%s.%I', k.connamespace::regnamespace, k.conname), ', ') INTO deferred
             FROM pg_constraint k WHERE k.conrelid = source.old_table AND k.condeferred;
         IF deferred IS NOT NULL THEN
-            EXECUTE format('SET CONSTRAINTS %s IMMEDIATE', deferred);
+            PERFORM bullfrog.change(source.old_table, format('SET CONSTRAINTS %s IMMEDIATE', deferred));
         END IF;
         -- What is carried back was written once, and triggers of the new tables were there. The recheck of a deferrable key is a trigger, too.
-        IF EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = source.old_table AND NOT t.tgisinternal) THEN
-            IF EXISTS (SELECT FROM pg_index x WHERE x.indrelid = source.old_table AND NOT x.indimmediate) THEN
-                RETURN format('%s has triggers and a deferrable key', source.old_table);
-            END IF;
-            PERFORM set_config('session_replication_role', 'replica', true);
+        has_triggers := EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = source.old_table AND NOT t.tgisinternal);
+        IF has_triggers AND EXISTS (SELECT FROM pg_index x WHERE x.indrelid = source.old_table AND NOT x.indimmediate) THEN
+            RETURN format('%s has triggers and a deferrable key', source.old_table);
         END IF;
         moved := format('bullfrog.is_%s_moved(%s, o.ctid)', bullfrog.naming(source.granule), source.id);
         chosen := CASE WHEN only_noted THEN bullfrog.is_noted(source, source.old_table, keys, 'o') ELSE 'true' END;
@@ -122,7 +139,7 @@ BEGIN
             RETURN format('%s rows of %s are twice in a new table, or in some of them only', lost, source.old_table);
         END IF;
         PERFORM bullfrog.change(source.old_table, format('DELETE FROM ONLY %s o WHERE %s AND %s AND NOT (%s)', source.old_table, chosen,
-            moved, columns.in_any));
+            moved, columns.in_any), quiet => has_triggers);
         FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
             SELECT string_agg(quote_ident(o.attname), ', ' ORDER BY o.attnum) AS olds,
                 string_agg('t.' || quote_ident(n.attname), ', ' ORDER BY o.attnum) AS news,
@@ -137,10 +154,11 @@ BEGIN
             PERFORM bullfrog.change(source.old_table, format('INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM ONLY %s t '
                 'WHERE %s AND NOT EXISTS (SELECT FROM ONLY %1$s o WHERE %6$s)', source.old_table, columns.olds, columns.news,
                 target.new_table, CASE WHEN only_noted THEN bullfrog.is_noted(source, target.new_table,
-                    bullfrog.new_columns(target, keys), 't') ELSE 'true' END, bullfrog.same_key(target, keys)));
+                    bullfrog.new_columns(target, keys), 't') ELSE 'true' END, bullfrog.same_key(target, keys)), quiet => has_triggers);
             IF columns.assigned IS NOT NULL THEN
                 PERFORM bullfrog.change(source.old_table, format('UPDATE ONLY %s o SET %s FROM ONLY %s t WHERE %s AND %s AND (%s)',
-                    source.old_table, columns.assigned, target.new_table, chosen, bullfrog.same_key(target, keys), columns.differ));
+                    source.old_table, columns.assigned, target.new_table, chosen, bullfrog.same_key(target, keys), columns.differ),
+                    quiet => has_triggers);
             END IF;
         END LOOP;
         -- Whatever was done: the old table must give every row that new tables have.
@@ -156,7 +174,6 @@ BEGIN
                 RETURN format('%s rows of %s are none that the definition gives', lost, target.new_table);
             END IF;
         END LOOP;
-        PERFORM set_config('session_replication_role', role, true);
     END LOOP;
     RETURN NULL;
 EXCEPTION WHEN integrity_constraint_violation THEN
@@ -167,12 +184,13 @@ COMMENT ON FUNCTION bullfrog.carry_back(int, boolean) IS
     'Writes to the old tables what was written to new ones since the switch, where every new row is one old row with its key; of that what was '
         'noted, if only that can be. Gives what stands in the way: then nothing of it counts, and the caller must fail.';
 
-CREATE FUNCTION bullfrog.abort(name text, discard_writes boolean DEFAULT false) RETURNS void
+CREATE FUNCTION bullfrog.perform_abort(name text, discard_writes boolean) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     migration bullfrog.migration;
     news regclass[];
     t record;
+    standstill text;
     ahead boolean := false;
     written bigint;
     hindrance text;
@@ -181,15 +199,20 @@ DECLARE
     definition text;
 BEGIN
     PERFORM bullfrog.require_quiet_session();
-    migration := bullfrog.under_way(abort.name);
+    migration := bullfrog.under_way(perform_abort.name);
     IF NOT discard_writes THEN
-        ahead := bullfrog.compare_ahead(migration.id);
+        standstill := bullfrog.compare_ahead(migration.id);
+        ahead := standstill IS NULL;
+        IF NOT ahead THEN
+            RAISE WARNING 'writers wait while all rows that were moved are compared' USING DETAIL = standstill,
+                HINT = 'Cancel it if that takes too long, and abort again.';
+        END IF;
     END IF;
     -- Meanwhile it may have ended.
-    PERFORM bullfrog.under_way(abort.name);
+    PERFORM bullfrog.under_way(perform_abort.name);
     -- Nobody writes while the rest is compared, and everybody reads.
     PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration.id), mode => 'EXCLUSIVE');
-    PERFORM bullfrog.under_way(abort.name);
+    PERFORM bullfrog.under_way(perform_abort.name);
     PERFORM bullfrog.reach('abort: tables locked');
     FOR t IN SELECT g.* FROM bullfrog.target g JOIN bullfrog.source c ON c.id = g.source WHERE c.migration = migration.id
         AND NOT discard_writes ORDER BY g.id LOOP
@@ -197,12 +220,7 @@ BEGIN
         CONTINUE WHEN written = 0;
         hindrance := bullfrog.carry_back(migration.id, ahead);
         EXIT WHEN hindrance IS NULL;
-        RAISE EXCEPTION 'rows were written to % since the switch', t.new_table
-            USING ERRCODE = 'object_not_in_prerequisite_state',
-                DETAIL = pg_catalog.format('%s rows are in one of the two schemas only, and cannot be carried back: %s.', written,
-                    hindrance),
-                HINT = 'The old table does not have these changes. Finish the migration, or give them up: bullfrog.abort(name, '
-                    'discard_writes => true).';
+        PERFORM bullfrog.refuse_return(t.new_table, written, hindrance);
     END LOOP;
     PERFORM bullfrog.reach('abort: writes carried back');
     PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration.id));
@@ -222,7 +240,8 @@ BEGIN
             IF definition IS NULL THEN
                 RAISE EXCEPTION USING ERRCODE = 'undefined_table', MESSAGE = 'the table that it referred to was dropped';
             END IF;
-            EXECUTE pg_catalog.format('ALTER TABLE %s ADD CONSTRAINT %I %s', key.relation, key.name, definition);
+            -- The server's check may call a cast of the owner's.
+            PERFORM bullfrog.change(key.relation, pg_catalog.format('ALTER TABLE %s ADD CONSTRAINT %I %s', key.relation, key.name, definition));
         EXCEPTION
             WHEN foreign_key_violation THEN
                 RAISE EXCEPTION 'a foreign key of the old schema does not hold any more'
@@ -242,9 +261,9 @@ BEGIN
     PERFORM bullfrog.reach('abort: tables dropped');
     UPDATE bullfrog.migration m SET phase = bullfrog.next_phase(m.phase, 'abort'), ended = pg_catalog.statement_timestamp()
         WHERE m.id = migration.id;
+    PERFORM bullfrog.log_at_commit(perform_abort.name, pg_catalog.concat_ws(', ', 'aborted', CASE WHEN discard_writes THEN
+        'what was written since the switch was given up' END));
     PERFORM bullfrog.reach('abort: ended');
 END
 $$;
-COMMENT ON FUNCTION bullfrog.abort(text, boolean) IS
-    'Brings the old schema back and drops the new tables. What was written to them since the switch is carried back; refused if it cannot '
-        'be, unless it may be given up.';
+COMMENT ON FUNCTION bullfrog.perform_abort(text, boolean) IS 'What bullfrog.abort does.';

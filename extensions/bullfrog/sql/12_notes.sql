@@ -52,6 +52,7 @@ BEGIN
         UPDATE bullfrog.source s SET noted_for = reader WHERE s.id = source.id;
         -- What was noted for an abort that has ended counts for this one, too: it may be more than has to be compared.
         CONTINUE WHEN source.noted_for IS NOT NULL;
+        UPDATE bullfrog.target t SET fingerprint = NULL WHERE t.source = source.id;
         keys := bullfrog.noted_key(source);
         EXECUTE format('CREATE TABLE bullfrog.written_%s AS SELECT %s FROM ONLY %s WITH NO DATA', source.id,
             bullfrog.column_list(source.old_table, keys), source.old_table);
@@ -60,7 +61,6 @@ BEGIN
         EXECUTE (SELECT format('ALTER TABLE bullfrog.written_%s OWNER TO %s', source.id, c.relowner::regrole) FROM pg_class c
             WHERE c.oid = source.old_table);
         FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
-            UPDATE bullfrog.target t SET fingerprint = NULL WHERE t.id = target.id;
             EXECUTE (SELECT format('CREATE TRIGGER bullfrog_note AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW '
                     'EXECUTE FUNCTION bullfrog.note(%L, %L)', target.new_table, COALESCE(string_agg(k.new::text, ' ' ORDER BY k.new), ''),
                     format('INSERT INTO bullfrog.written_%s ', source.id) || COALESCE('(' || bullfrog.column_list(source.old_table,
@@ -70,8 +70,8 @@ BEGIN
                     FROM unnest(keys, bullfrog.new_columns(target, keys)) AS c (old, new)) k);
             -- Also for sessions whose session_replication_role is replica.
             EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER bullfrog_note', target.new_table);
-            UPDATE bullfrog.target t SET fingerprint = bullfrog.fingerprint(t.new_table) WHERE t.id = target.id;
         END LOOP;
+        UPDATE bullfrog.target t SET fingerprint = bullfrog.fingerprint(t.new_table) WHERE t.source = source.id;
     END LOOP;
     PERFORM bullfrog.reach('notes: begun');
 END
@@ -91,7 +91,7 @@ BEGIN
         news := ARRAY(SELECT t.new_table FROM bullfrog.target t WHERE t.source = stale ORDER BY t.id);
         -- Nobody queues for long: if they are in use, later.
         PERFORM set_config('lock_timeout', '100ms', true);
-        EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', array_to_string(news, ', ONLY '));
+        PERFORM bullfrog.lock(r, 'ACCESS EXCLUSIVE') FROM unnest(news) r;
         -- Another abort may have taken the notes over meanwhile.
         UPDATE bullfrog.source s SET noted_for = NULL WHERE s.id = stale AND pg_xact_status(s.noted_for) IS DISTINCT FROM 'in progress';
         CONTINUE WHEN NOT FOUND;
@@ -101,6 +101,7 @@ BEGIN
         END LOOP;
         EXECUTE format('DROP TABLE bullfrog.written_%s', stale);
         UPDATE bullfrog.target t SET fingerprint = bullfrog.fingerprint(t.new_table) WHERE t.source = stale;
+        PERFORM bullfrog.reach('notes: ended');
     END LOOP;
 EXCEPTION WHEN lock_not_available OR deadlock_detected OR serialization_failure THEN
     NULL;
@@ -139,16 +140,19 @@ $$;
 COMMENT ON FUNCTION bullfrog.note_differences(bullfrog.source) IS 'Notes the keys of rows that differ between the old schema and the new one, as far as '
     'they were moved. False: some do, and have no key by which they could be noted.';
 
-CREATE FUNCTION bullfrog.compare_ahead(migration_id int) RETURNS boolean
+CREATE FUNCTION bullfrog.compare_ahead(migration_id int) RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     reader CONSTANT xid8 := pg_current_xact_id();
+    forbidden CONSTANT text := bullfrog.forbids_return(migration_id);
     source bullfrog.source;
+    target bullfrog.target;
+    written bigint;
 BEGIN
     -- The process that begins the notes cannot wait for who waits for it.
     IF EXISTS (SELECT FROM pg_locks l JOIN bullfrog.target t ON t.new_table = l.relation JOIN bullfrog.source s ON s.id = t.source
         WHERE s.migration = migration_id AND l.pid = pg_backend_pid() AND l.mode NOT IN ('AccessShareLock', 'RowShareLock')) THEN
-        RETURN false;
+        RETURN 'This transaction has written or locked new tables itself.';
     END IF;
     FOR source IN SELECT * FROM bullfrog.source s WHERE s.migration = migration_id AND s.noted_for <> reader
         AND pg_xact_status(s.noted_for) = 'in progress' LOOP
@@ -157,23 +161,33 @@ BEGIN
     END LOOP;
     PERFORM bullfrog.have_writes_noted(migration_id, reader::text);
     -- Who ends the notes needs the tables for himself: from here on the triggers stay until this transaction ends.
-    EXECUTE 'LOCK TABLE ONLY ' || (SELECT string_agg(t.new_table::text, ', ONLY ' ORDER BY t.id) FROM bullfrog.target t
-        JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id) || ' IN ACCESS SHARE MODE';
+    PERFORM bullfrog.lock(r, 'ACCESS SHARE') FROM unnest(ARRAY(SELECT t.new_table::oid FROM bullfrog.target t
+        JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id ORDER BY t.id)) r;
     IF EXISTS (SELECT FROM bullfrog.source s WHERE s.migration = migration_id AND s.noted_for IS DISTINCT FROM reader) THEN
-        RETURN false;
+        RETURN 'Writes cannot be noted meanwhile: no background process is free (max_worker_processes), or the new tables could not be locked against '
+            'writers within lock_timeout. The log of the server tells which.';
     END IF;
     PERFORM bullfrog.reach('abort: writes noted');
     FOR source IN SELECT * FROM bullfrog.source s WHERE s.migration = migration_id ORDER BY s.id LOOP
-        IF NOT bullfrog.note_differences(source) THEN
-            RETURN false;
+        IF forbidden IS NOT NULL THEN
+            -- What differs now lets it fail: nobody has to wait for that.
+            FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
+                written := bullfrog.difference(target, 'true');
+                IF written > 0 THEN
+                    PERFORM bullfrog.refuse_return(target.new_table, written, forbidden);
+                END IF;
+            END LOOP;
+        ELSIF NOT bullfrog.note_differences(source) THEN
+            RETURN format('Rows of %s were written, and its new tables do not have one key of it, NOT NULL, by which these could be noted.',
+                source.old_table);
         END IF;
     END LOOP;
     PERFORM bullfrog.reach('abort: rows compared');
-    RETURN true;
+    RETURN NULL;
 END
 $$;
 COMMENT ON FUNCTION bullfrog.compare_ahead(int) IS 'Compares what was moved with the old rows while clients go on: what differs, or is written from '
-    'now on, is noted. False: that was not possible.';
+    'now on, is noted. Else why that was not possible.';
 
 CREATE FUNCTION bullfrog.left_to_carry(target_id int, only_noted boolean) RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -185,7 +199,9 @@ BEGIN
     SELECT * INTO target FROM bullfrog.target t WHERE t.id = target_id;
     SELECT * INTO source FROM bullfrog.source s WHERE s.id = target.source;
     IF only_noted THEN
-        EXECUTE format('SELECT EXISTS (SELECT FROM bullfrog.written_%s)', source.id) INTO any_noted;
+        -- As its owner, who may have made a view of it.
+        SELECT e::boolean INTO any_noted FROM bullfrog.evaluate(source.old_table, format('SELECT to_jsonb(EXISTS (SELECT FROM bullfrog.written_%s))',
+            source.id)) e;
     END IF;
     IF NOT any_noted THEN
         RETURN 0;

@@ -30,15 +30,16 @@ BEGIN
         ELSIF loss.kind = 3 THEN
             PERFORM bullfrog.copy_index(loss.object, new_table, item.origins);
         ELSIF loss.kind = 4 THEN
-            EXECUTE (SELECT format('ALTER TABLE %s ADD CONSTRAINT %I CHECK (%s)', new_table, k.conname,
-                bullfrog.expression_of(k.conbin::text, new_table, item.origins)) FROM pg_constraint k WHERE k.oid = loss.object);
+            -- The server evaluates what is constant.
+            PERFORM bullfrog.change(new_table, (SELECT format('ALTER TABLE %s ADD CONSTRAINT %I CHECK (%s)', new_table, k.conname,
+                bullfrog.expression_of(k.conbin::text, new_table, item.origins)) FROM pg_constraint k WHERE k.oid = loss.object));
         ELSE
-            EXECUTE loss.lost;
+            PERFORM bullfrog.obey(loss.lost);
         END IF;
     END LOOP;
     FOR lost_right IN SELECT * FROM bullfrog.missing_rights(item.new_table, item.old_tables, item.columns, item.origins, grantees, privileges)
     LOOP
-        EXECUTE lost_right;
+        PERFORM bullfrog.obey(lost_right);
     END LOOP;
 END
 $$;

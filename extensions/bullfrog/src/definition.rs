@@ -2,12 +2,15 @@
 //! tables. Everything else is refused by name before anything is done.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::CStr;
 
 use pgrx::pg_sys::{self, AlterTableType, NodeTag, Oid};
 use pgrx::prelude::*;
 
+use crate::asking::as_asker;
 use crate::errors::refuse;
 use crate::nodes;
+use crate::passing::{in_context, remembering, tell_position};
 use crate::rows::{self, Rows};
 use crate::shape::Wishes;
 use crate::versions::{flatten_groups, is_unknown_kind};
@@ -59,8 +62,7 @@ fn parse(
     let text = nodes::c_text(definition);
     // SAFETY: the text lives until its trees were read; nodes are of the kinds that their tags tell.
     unsafe {
-        let parsed = pg_sys::raw_parser(text.as_ptr(), pg_sys::RawParseMode::RAW_PARSE_DEFAULT);
-        let parsed: Vec<*mut pg_sys::RawStmt> = nodes::elements(parsed);
+        let parsed: Vec<*mut pg_sys::RawStmt> = nodes::elements(parsed_text(&text));
         let alone = parsed.iter().filter_map(|raw| only_table(*raw, text.as_ptr())).collect();
         let wishes = Wishes { chosen: driving, alone };
         for raw in parsed {
@@ -114,17 +116,31 @@ fn parse(
 #[pg_extern(sql = false, strict)]
 #[expect(clippy::needless_pass_by_value, reason = "an array of SQL comes by value")]
 fn identifies(definition: &str, new_table: &str, columns: Vec<i16>) -> bool {
+    // SAFETY: an analysed query, which is ours.
+    unsafe { query_of(definition, new_table).is_some_and(|query| rows::identifies(query, &columns)) }
+}
+
+/// The query of a new table, analysed.
+pub(crate) fn query_of(definition: &str, new_table: &str) -> Option<*mut pg_sys::Query> {
     let text = nodes::c_text(definition);
     // SAFETY: the text lives until its trees were read; nodes are of the kinds that their tags tell.
     unsafe {
-        let parsed = pg_sys::raw_parser(text.as_ptr(), pg_sys::RawParseMode::RAW_PARSE_DEFAULT);
-        nodes::elements::<pg_sys::RawStmt>(parsed).into_iter().any(|raw| {
+        nodes::elements::<pg_sys::RawStmt>(parsed_text(&text)).into_iter().find_map(|raw| {
             let create = (*raw).stmt.cast::<pg_sys::CreateTableAsStmt>();
-            nodes::tag(create) == NodeTag::T_CreateTableAsStmt
-                && name((*(*create).into).rel) == new_table
-                && rows::identifies(analysed(raw, (*create).query, text.as_ptr()), &columns)
+            let is_it = nodes::tag(create) == NodeTag::T_CreateTableAsStmt && name((*(*create).into).rel) == new_table;
+            is_it.then(|| analysed(raw, (*create).query, text.as_ptr()))
         })
     }
+}
+
+/// The statements of a definition as the parser gives them.
+///
+/// # Safety
+/// They are not used for longer than the text.
+pub(crate) unsafe fn parsed_text(definition: &CStr) -> *mut pg_sys::List {
+    // SAFETY: a text.
+    let parse = || unsafe { pg_sys::raw_parser(definition.as_ptr(), pg_sys::RawParseMode::RAW_PARSE_DEFAULT) };
+    remembering(|| in_context(tell_position, definition, parse))
 }
 
 /// The text of one statement.
@@ -204,7 +220,10 @@ unsafe fn create(
 }
 
 /// Analyses a SELECT of a statement.
-unsafe fn analysed(
+///
+/// # Safety
+/// Nodes of the parser, of this text, which are the caller's to change.
+pub(crate) unsafe fn analysed(
     raw: *mut pg_sys::RawStmt,
     select: *mut pg_sys::Node,
     text: *const std::ffi::c_char,
@@ -216,7 +235,13 @@ unsafe fn analysed(
         (*statement).stmt = select;
         (*statement).stmt_location = (*raw).stmt_location;
         (*statement).stmt_len = (*raw).stmt_len;
-        let query = pg_sys::parse_analyze_fixedparams(statement, text, std::ptr::null(), 0, std::ptr::null_mut());
+        let query = remembering(|| {
+            in_context(tell_position, CStr::from_ptr(text), || {
+                as_asker(|| {
+                    pg_sys::parse_analyze_fixedparams(statement, text, std::ptr::null(), 0, std::ptr::null_mut())
+                })
+            })
+        });
         flatten_groups(query);
         query
     }
@@ -381,7 +406,14 @@ unsafe fn trigger(trigger: *mut pg_sys::CreateTrigStmt) -> Statement {
 pub(crate) unsafe fn name(relation: *mut pg_sys::RangeVar) -> String {
     // SAFETY: a node of the parser.
     unsafe {
-        let schema = pg_sys::get_namespace_name(pg_sys::RangeVarGetCreationNamespace(relation));
+        let schema = as_asker(|| pg_sys::RangeVarGetCreationNamespace(relation));
+        if pg_sys::isAnyTempNamespace(schema) {
+            refuse(
+                "a migration has nothing to do with temporary tables",
+                "Name an ordinary schema, or SET search_path to one.",
+            );
+        }
+        let schema = pg_sys::get_namespace_name(schema);
         nodes::text(pg_sys::quote_qualified_identifier(schema, (*relation).relname))
     }
 }

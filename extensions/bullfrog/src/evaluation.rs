@@ -21,6 +21,24 @@ pub(crate) unsafe fn may_fail(node: *mut pg_sys::Node) -> bool {
     unsafe { fails(node, std::ptr::null_mut()) }
 }
 
+/// Whether an expression casts to a domain, which may come to refuse what it took before.
+///
+/// # Safety
+/// `node` is null or an analysed expression.
+pub(crate) unsafe fn has_domain(node: *mut pg_sys::Node) -> bool {
+    // SAFETY: the walker needs no context.
+    unsafe { casts_to_domain(node, std::ptr::null_mut()) }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn casts_to_domain(node: *mut pg_sys::Node, context: *mut c_void) -> bool {
+    // SAFETY: the tag tells the kind of a node.
+    !node.is_null()
+        && unsafe {
+            nodes::tag(node) == NodeTag::T_CoerceToDomain || nodes::walk_expression(node, casts_to_domain, context)
+        }
+}
+
 /// Whether an expression of the catalogs, as they keep it, may have another value at another time.
 #[pg_extern(sql = false, strict)]
 fn is_mutable(expression: &str) -> bool {
@@ -48,12 +66,30 @@ unsafe extern "C-unwind" fn fails(node: *mut pg_sys::Node, context: *mut c_void)
             | NodeTag::T_FromExpr
             | NodeTag::T_JoinExpr
             | NodeTag::T_RangeTblRef => true,
+            NodeTag::T_FuncExpr => is_exact_cast(node.cast()),
             NodeTag::T_OpExpr => is_of_order((*node.cast::<pg_sys::OpExpr>()).opno),
             NodeTag::T_Aggref => is_total(node.cast()),
             _ => false,
         };
         !is_plain || nodes::walk_expression(node, fails, context)
     }
+}
+
+/// Whether an expression is a cast of a number to a larger type: it has a value for each, and another one for another number.
+///
+/// # Safety
+/// A node of an analysed expression.
+pub(crate) unsafe fn is_exact_cast(call: *mut pg_sys::FuncExpr) -> bool {
+    const EXACT: [u32; 6] = [
+        pg_sys::F_INT4_INT2,
+        pg_sys::F_INT8_INT2,
+        pg_sys::F_INT8_INT4,
+        pg_sys::F_NUMERIC_INT2,
+        pg_sys::F_NUMERIC_INT4,
+        pg_sys::F_NUMERIC_INT8,
+    ];
+    // SAFETY: as promised.
+    unsafe { EXACT.contains(&(*call).funcid.to_u32()) }
 }
 
 /// Whether an aggregate has one value, whatever it is given and in whatever order.

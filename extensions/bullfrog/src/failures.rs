@@ -62,8 +62,3 @@ pub(crate) fn in_subtransaction<R>(body: impl FnOnce() -> R) -> Result<R, Failur
         outcome
     }
 }
-
-/// Writes what went wrong into the server's log.
-pub(crate) fn warn(what: &str, failure: &Failure) {
-    ereport!(LOG, PgSqlErrorCode::ERRCODE_WARNING, format!("bullfrog: {what}: {}", failure.message()));
-}

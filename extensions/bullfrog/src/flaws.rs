@@ -33,6 +33,9 @@ pub(crate) enum Flaw {
     /// What a statement touches by its joins is looked for once, with a snapshot that it does not run with.
     #[name = c"looks_once"]
     LooksOnce,
+    /// While rows move no triggers fire at all, of whatever table.
+    #[name = c"all_quiet"]
+    AllQuiet,
     /// What was moved is read as of now, not with the snapshot of the statement.
     #[name = c"newest_truth"]
     NewestTruth,

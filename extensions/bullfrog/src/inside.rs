@@ -26,7 +26,6 @@ pub(crate) fn move_here(source: i32, granules: &[i64]) -> bool {
             let Some(moving) = registry::current().source(source) else {
                 return false;
             };
-            let _quiet = Quiet::begin();
             metering::count(source, moving.granule, moving.move_granules(&claims.won, Care::Together));
             wait_for = claims.busy.first().map(|(_, owner)| *owner);
             if wait_for.is_none() {
@@ -34,26 +33,4 @@ pub(crate) fn move_here(source: i32, granules: &[i64]) -> bool {
             }
         }
     })
-}
-
-/// Rows that move are no news to triggers of the new tables.
-struct Quiet(i32);
-
-impl Quiet {
-    fn begin() -> Self {
-        // The setting itself is left alone: to change it would make the server forget all plans of the session.
-        // SAFETY: a variable of this process, put back when this is dropped, also by an error.
-        unsafe {
-            let before = pg_sys::SessionReplicationRole;
-            pg_sys::SessionReplicationRole = pg_sys::SESSION_REPLICATION_ROLE_REPLICA as i32;
-            Self(before)
-        }
-    }
-}
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        // SAFETY: as above.
-        unsafe { pg_sys::SessionReplicationRole = self.0 };
-    }
 }

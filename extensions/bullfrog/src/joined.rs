@@ -40,7 +40,7 @@ pub(crate) unsafe fn query(
             return None;
         }
         read_others(registry, search, number);
-        look_for(registry.query(target, Asked::GranulesBehindBarrier), level, search, number);
+        look_for(registry, registry.query(target, Asked::GranulesBehindBarrier), level, search, number);
         Some(search)
     }
 }
@@ -66,6 +66,7 @@ pub(crate) unsafe fn read_others(registry: &Registry, query: *mut pg_sys::Query,
 /// Lets relation `number` of a query be old rows, as `granules` asks for them behind a barrier, and the query give their granules. `level` has
 /// the same conditions.
 pub(crate) unsafe fn look_for(
+    registry: &Registry,
     granules: *mut pg_sys::Query,
     level: *mut pg_sys::Query,
     search: *mut pg_sys::Query,
@@ -79,7 +80,7 @@ pub(crate) unsafe fn look_for(
         }
         for part in nodes::levels(granules) {
             for rights in all_rights(part) {
-                (*rights).requiredPerms = 0;
+                registry.open_view(rights);
             }
         }
         let rows = old_rows(granules);
@@ -171,7 +172,7 @@ unsafe fn is_settled(query: *mut pg_sys::Query) -> bool {
         }
         // SAFETY: the tag tells the kind of a node.
         unsafe {
-            nodes::tag(node) == NodeTag::T_Aggref && !is_total(node.cast())
+            nodes::tag(node) == NodeTag::T_Aggref && !(is_total(node.cast()) && gives_one_of_equal_bytes(node.cast()))
                 || nodes::walk_expression(node, depends_on_order, context)
         }
     }
@@ -182,7 +183,52 @@ unsafe fn is_settled(query: *mut pg_sys::Query) -> bool {
             && (*query).limitCount.is_null()
             && (*query).limitOffset.is_null()
             && !((*query).hasDistinctOn || (*query).hasWindowFuncs)
+            && told_apart(query).into_iter().all(|expression| is_equal_by_bytes(expression))
             && !nodes::walk_query(query, depends_on_order, std::ptr::null_mut())
+    }
+}
+
+/// Of what a query gives one row for those that are equal.
+unsafe fn told_apart(query: *mut pg_sys::Query) -> Vec<*mut pg_sys::Node> {
+    // SAFETY: a query of the server.
+    unsafe {
+        let columns: Vec<*mut pg_sys::TargetEntry> = nodes::elements((*query).targetList);
+        if !(*query).setOperations.is_null() {
+            return columns.into_iter().map(|column| (*column).expr.cast()).collect();
+        }
+        [(*query).groupClause, (*query).distinctClause]
+            .into_iter()
+            .flat_map(|clauses| nodes::elements::<pg_sys::SortGroupClause>(clauses))
+            .map(|clause| (*pg_sys::get_sortgroupclause_tle(clause, (*query).targetList)).expr.cast())
+            .collect()
+    }
+}
+
+/// Whether an aggregate does not give any one of values that are equal and differ in their bytes.
+unsafe fn gives_one_of_equal_bytes(aggregate: *mut pg_sys::Aggref) -> bool {
+    // SAFETY: a node of the server.
+    unsafe {
+        let name = nodes::text(pg_sys::get_func_name((*aggregate).aggfnoid));
+        !["min", "max"].contains(&name.as_str()) || is_equal_by_bytes(aggregate.cast())
+    }
+}
+
+/// Whether values of an expression are equal only if their bytes are: not so numbers with several scales, or texts of some collations.
+unsafe fn is_equal_by_bytes(expression: *mut pg_sys::Node) -> bool {
+    /// What the server asks before it keeps equal keys of an index once.
+    const EQUAL_IMAGE: i16 = 4;
+    // SAFETY: looks the type up; the function is of its operator class, and takes the class's type.
+    unsafe {
+        let class = pg_sys::GetDefaultOpClass(pg_sys::exprType(expression), pg_sys::BTREE_AM_OID);
+        if class == Oid::INVALID {
+            return false;
+        }
+        let (family, kind) = (pg_sys::get_opclass_family(class), pg_sys::get_opclass_input_type(class));
+        let function = pg_sys::get_opfamily_proc(family, kind, kind, EQUAL_IMAGE);
+        function != Oid::INVALID && {
+            let collation = pg_sys::exprCollation(expression);
+            pg_sys::OidFunctionCall1Coll(function, collation, pg_sys::Datum::from(kind)).value() != 0
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 //!  shape         what of the query decides how rows move
 //!  live          which rows of an old table that stays in use were there at the switch
 //!  evaluation    which of its expressions may fail for a row
+//!  proofs        what the old table's constraints and indexes prove of all rows, and which would
 //!  registry      which tables are on the move, as this backend knows it
 //!  reading       planner: new table -> new UNION ALL what was not moved; old tables are closed
 //!  barrier       what conditions of clients may see of old rows
@@ -38,12 +39,16 @@
 //!  places        where rows lie
 //!  statements    statements of our own
 //!  failures      what fails in our own transactions
+//!  passing       errors of the server pass Rust as they are
+//!  log           what the server's log tells
+//!  asking        what users call runs with all rights, what they say with theirs
 //!  rights        expressions of users run with their owner's rights only
 //!  versions      what differs between versions of the server
 //!  model/        what is decided without a server
 //! ```
 
 mod appended;
+mod asking;
 mod barrier;
 mod claims;
 mod definition;
@@ -59,15 +64,20 @@ mod inside;
 mod joined;
 mod likeness;
 mod live;
+mod locks;
+mod log;
 mod metering;
 mod mover;
 mod moving;
 mod nodes;
 mod notes;
 mod objects;
+mod passing;
 mod phases;
 mod places;
+mod proofs;
 mod queues;
+mod quiet;
 mod reading;
 mod registry;
 mod requests;

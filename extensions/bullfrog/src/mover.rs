@@ -26,7 +26,7 @@ use crate::shared::{database, is_of, now, rest, wake, wake_places, with_board, w
 use crate::source::unknown_source;
 use crate::stops::reach;
 use crate::sweeping::{Sweep, Sweeper};
-use crate::versions::handle_signal;
+use crate::versions::{Wait, handle_signal};
 use crate::{metering, registry, settings};
 
 /// How often a move is tried again that lost against other transactions.
@@ -120,11 +120,11 @@ pub extern "C-unwind" fn bullfrog_launcher_main(_argument: pg_sys::Datum) {
     unsafe { pg_sys::CommitTransactionCommand() };
     for database in databases {
         while !start_in(database, NO_PATIENCE) {
-            rest(ROUND_MILLIS);
+            rest(Wait::Idle, ROUND_MILLIS);
         }
     }
     loop {
-        rest(3_600_000);
+        rest(Wait::Idle, 3_600_000);
     }
 }
 
@@ -176,8 +176,6 @@ pub extern "C-unwind" fn bullfrog_mover_main(database: pg_sys::Datum) {
         pg_sys::BackgroundWorkerInitializeConnectionByOid(database, Oid::INVALID, 0);
         for (name, value) in [
             (c"default_transaction_isolation", isolation),
-            // Rows that move are no news to triggers and rules of the new tables.
-            (c"session_replication_role", c"replica"),
             // A move that a crash undoes is done again; what a client commits on top of it flushes it, too.
             (c"synchronous_commit", c"off"),
             // It has all rights: nothing is taken from the schemas of others.
@@ -228,12 +226,12 @@ impl Mover {
                 if idle_rounds > IDLE_ROUNDS && with_board(|board| board.leave(self.pid)) {
                     return;
                 }
-                rest(ROUND_MILLIS);
+                rest(Wait::Idle, ROUND_MILLIS);
                 continue;
             };
             // Who asks for rows ends a rest, but not that of the background.
             if let Some(left) = sweeper.rests() {
-                rest(left.as_millis() as u64 + 1);
+                rest(Wait::Rest, left.as_millis() as u64 + 1);
                 continue;
             }
             with_board(|board| board.set_busy(self.pid));

@@ -13,11 +13,13 @@ use pgrx::prelude::*;
 use pgrx::spi::SpiClient;
 
 use crate::errors::raise;
-use crate::failures::{in_subtransaction, is_violation, warn};
+use crate::failures::{in_subtransaction, is_violation};
 use crate::flags::while_set;
 use crate::flaws::{self, Flaw};
+use crate::log::warn_of_source;
 use crate::mover;
 use crate::places::{page_start, place, place_of, runs};
+use crate::quiet::quietly;
 use crate::rights::with_rights_of;
 use crate::source::{Copying, Source};
 use crate::statements::{Unplanned, run};
@@ -125,13 +127,13 @@ impl Source {
             }
             Ok(count)
         };
-        let copied = while_set(&COPIES, || with_rights_of(self.owner, || run(statement)));
+        let copied = while_set(&COPIES, || quietly(&copying.text, || with_rights_of(self.owner, || run(statement))));
         groups.sort_unstable();
         // A group is marked by the place of its first row: under another name it would be moved again.
         if self.granule == Granule::Group && groups != won {
             raise(
                 PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
-                format!("a place was named at which no group of source {} begins", self.id),
+                "a place was named at which no group begins",
                 "bullfrog.sweep(source, pages) has the groups of all rows on pages moved.",
             );
         }
@@ -153,13 +155,23 @@ impl Source {
             };
             match in_subtransaction(|| self.copy(copying, &one, &[])) {
                 Ok(count) => copied += count,
-                Err(failure) if is_violation(failure.code) => put_aside(copying.target, row, &failure),
+                Err(failure) if is_violation(failure.code) => self.put_aside(copying.target, row, &failure),
                 Err(failure) => {
                     raise(PgSqlErrorCode::from(failure.code), failure.message(), "The move may be tried again.")
                 }
             }
         }
         copied
+    }
+
+    /// Puts a row into quarantine: it violates a constraint.
+    fn put_aside(&self, target: i32, row: ItemPointerData, failure: &Failure) {
+        run(|client| {
+            let arguments = [target.into(), row.into(), failure.message().into()];
+            client.update("SELECT bullfrog.put_aside($1, $2, $3)", None, &arguments).map(|_| ())
+        });
+        let (page, number) = pgrx::itemptr::item_pointer_get_both(row);
+        warn_of_source(self.id, &format!("the row at ({page},{number}) of {{}} is in quarantine"), failure);
     }
 
     /// The places of the rows in a range, as far as they give rows of the new table.
@@ -184,13 +196,4 @@ thread_local! {
 /// Whether rows are being copied by this process: their keys are those of rows that move now.
 pub(crate) fn copies() -> bool {
     COPIES.get()
-}
-
-/// Puts a row into quarantine: it violates a constraint.
-fn put_aside(target: i32, row: ItemPointerData, failure: &Failure) {
-    run(|client| {
-        let arguments = [target.into(), row.into(), failure.message().into()];
-        client.update("SELECT bullfrog.put_aside($1, $2, $3)", None, &arguments).map(|_| ())
-    });
-    warn(&format!("a row of target {target} is in quarantine"), failure);
 }

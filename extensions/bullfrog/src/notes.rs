@@ -5,7 +5,7 @@ use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder};
 use pgrx::pg_sys::{self, Oid};
 use pgrx::prelude::*;
 
-use crate::failures::warn;
+use crate::log::warn_of_migration;
 use crate::mover::{look, with_snapshot};
 use crate::nodes;
 use crate::settings::set_here;
@@ -56,9 +56,10 @@ pub extern "C-unwind" fn bullfrog_notes_main(database: pg_sys::Datum) {
     }
     let begin = "SELECT bullfrog.begin_notes($1::pg_catalog.int4, $2::pg_catalog.xid8)";
     let begun = look(|| {
-        with_snapshot(|| run(|client| client.update(begin, None, &[migration.into(), reader.into()]).map(|_| ())));
+        let arguments = [migration.as_str().into(), reader.into()];
+        with_snapshot(|| run(|client| client.update(begin, None, &arguments).map(|_| ())));
     });
     if let Err(failure) = begun {
-        warn("writes are not noted", &failure);
+        warn_of_migration(migration.parse().unwrap_or(0), "writes are not noted", &failure);
     }
 }

@@ -13,10 +13,8 @@ use pgrx::prelude::*;
 use crate::joined::{can_be_asked, conditions_of, look_for, read_others};
 use crate::nodes;
 use crate::registry::{Asked, Registry, Target};
+use crate::shape::without_relabel;
 use crate::touching::is_about;
-
-/// How deep a query may lie in its statement.
-const DEPTH: c_int = 8;
 
 /// What is needed to lock the first rows.
 pub(crate) struct Queue {
@@ -55,7 +53,7 @@ pub(crate) unsafe fn of(
         // What moves in another's transaction is as locked as that row.
         let asked =
             if skips && target.is_inside { Asked::FreeGranulesBehindBarrier } else { Asked::GranulesBehindBarrier };
-        look_for(registry.query(target, asked), level, search, number);
+        look_for(registry, registry.query(target, asked), level, search, number);
 
         let probe = nodes::copy(level);
         (*probe).hasTargetSRFs = false;
@@ -110,20 +108,25 @@ unsafe fn is_alone(query: *mut pg_sys::Query) -> bool {
                     let kind = (*node.cast::<pg_sys::Param>()).paramkind;
                     kind != pg_sys::ParamKind::PARAM_EXTERN && kind != pg_sys::ParamKind::PARAM_SUBLINK
                 }
-                NodeTag::T_Query => nodes::walk_query(node.cast(), needs_more, context),
+                NodeTag::T_Var => (*node.cast::<pg_sys::Var>()).varlevelsup > *context.cast::<u32>(),
+                NodeTag::T_Query => {
+                    *context.cast::<u32>() += 1;
+                    let needs = nodes::walk_query(node.cast(), needs_more, context);
+                    *context.cast::<u32>() -= 1;
+                    needs
+                }
                 _ => nodes::walk_expression(node, needs_more, context),
             }
         }
     }
-    // SAFETY: a query of the server; the walker needs no context.
+    // SAFETY: a query of the server; the walker gets how deep it is in it.
     unsafe {
+        let mut depth = 0_u32;
         let reads_cte = nodes::levels(query)
             .into_iter()
             .flat_map(|level| nodes::elements::<pg_sys::RangeTblEntry>((*level).rtable))
             .any(|entry| (*entry).rtekind == pg_sys::RTEKind::RTE_CTE);
-        !reads_cte
-            && !(1..DEPTH).any(|above| pg_sys::contain_vars_of_level(query.cast(), above))
-            && !nodes::walk_query(query, needs_more, std::ptr::null_mut())
+        !reads_cte && !nodes::walk_query(query, needs_more, (&raw mut depth).cast())
     }
 }
 
@@ -202,7 +205,11 @@ unsafe fn compared(
         let is_link = |side: *mut pg_sys::Node, kind| {
             nodes::tag(side) != NodeTag::T_SubLink || (*side.cast::<pg_sys::SubLink>()).subLinkType == kind
         };
-        let sides_of = |arguments| -> Option<[*mut pg_sys::Node; 2]> { nodes::elements(arguments).try_into().ok() };
+        // Types with the same bytes (varchar as text) and domains are compared as others.
+        let sides_of = |arguments| -> Option<[*mut pg_sys::Node; 2]> {
+            let sides = nodes::elements(arguments).into_iter().map(|side| without_relabel(side));
+            sides.collect::<Vec<_>>().try_into().ok()
+        };
         match nodes::tag(condition) {
             NodeTag::T_SubLink => {
                 let link = condition.cast::<pg_sys::SubLink>();
@@ -272,7 +279,7 @@ unsafe fn gives_locked(
             .into_iter()
             .find(|column| (**column).resno == taken && !(**column).resjunk);
         column.is_some_and(|column| {
-            let var = (*column).expr.cast::<pg_sys::Var>();
+            let var = without_relabel((*column).expr.cast()).cast::<pg_sys::Var>();
             nodes::tag(var) == NodeTag::T_Var
                 && (*var).varno == number
                 && (*var).varlevelsup == 0

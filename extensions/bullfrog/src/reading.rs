@@ -17,6 +17,7 @@ use crate::barrier::put_behind_barrier;
 use crate::errors::{raise, refuse};
 use crate::flags::while_set;
 use crate::nodes;
+use crate::passing::{as_they_are, remembering};
 use crate::registry::{self, Asked, Registry, Target};
 use crate::snapshots;
 use crate::touching::{self, Touch};
@@ -40,7 +41,7 @@ pub(crate) fn hook() {
     // SAFETY: hooks are set while the server loads libraries, one after the other.
     unsafe {
         NEXT_PLANNER = pg_sys::planner_hook;
-        pg_sys::planner_hook = Some(planner);
+        pg_sys::planner_hook = Some(plan_for_server);
         NEXT_CALLED = pg_sys::needs_fmgr_hook;
         pg_sys::needs_fmgr_hook = Some(must_be_called);
     }
@@ -55,6 +56,16 @@ unsafe extern "C-unwind" fn must_be_called(function: Oid) -> bool {
         NEXT_CALLED.is_some_and(|next| pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| next(function)))
             || snapshots::is_planning() && pg_sys::get_func_retset(function)
     }
+}
+
+unsafe extern "C-unwind" fn plan_for_server(
+    query: *mut pg_sys::Query,
+    text: *const c_char,
+    options: c_int,
+    parameters: pg_sys::ParamListInfo,
+) -> *mut pg_sys::PlannedStmt {
+    // SAFETY: the arguments are the server's; nothing here is to be dropped.
+    unsafe { as_they_are(|| planner(query, text, options, parameters)) }
 }
 
 #[pg_guard]
@@ -97,10 +108,10 @@ unsafe fn plan(
 ) -> *mut pg_sys::PlannedStmt {
     // SAFETY: the arguments are the server's; a hook may end in an error of the server, which passes the boundary.
     unsafe {
-        match NEXT_PLANNER {
+        remembering(|| match NEXT_PLANNER {
             Some(next) => pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| next(query, text, options, parameters)),
             None => pg_sys::standard_planner(query, text, options, parameters),
-        }
+        })
     }
 }
 
@@ -246,7 +257,7 @@ unsafe extern "C-unwind" fn names_system_column(node: *mut pg_sys::Node, context
 }
 
 /// Turns a relation of a query into the subquery over both parts. The reader's rights on the new table are checked as
-/// ever; on the old one nobody needs any.
+/// ever; the views over the old ones are open, and read these with the rights of their owner.
 ///
 /// # Safety
 /// `entry` is relation `number` of `level`, which is a level of `statement` that nobody else has, and the target's new table.
@@ -271,9 +282,9 @@ pub(crate) unsafe fn read_both_parts(
         }
         for level in nodes::levels(subquery) {
             for rights in all_rights(level) {
-                let is_new = (*rights).relid == target.new;
-                (*rights).requiredPerms = if is_new { (*needed).requiredPerms } else { 0 };
-                if is_new {
+                registry.open_view(rights);
+                if (*rights).relid == target.new {
+                    (*rights).requiredPerms = (*needed).requiredPerms;
                     (*rights).checkAsUser = (*needed).checkAsUser;
                     (*rights).selectedCols = (*needed).selectedCols;
                 }

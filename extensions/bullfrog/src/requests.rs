@@ -11,6 +11,7 @@ use crate::errors::raise;
 use crate::failures::for_client;
 use crate::flaws::{self, Flaw};
 use crate::shared::{database, is_own, milliseconds, own_place, rest, wait_for_transaction, wake, with_board};
+use crate::versions::Wait;
 use crate::{mover, registry, settings, snapshots};
 
 /// Has granules of a source moved, and waits until they are, in transactions of their own.
@@ -23,7 +24,7 @@ fn move_granules(source: i32, mut granules: Vec<i64>) {
     {
         raise(
             PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
-            format!("at place {place} of source {source} is no row that moves"),
+            format!("at place {place} is no row that moves"),
             "bullfrog.sweep(source, pages) has all rows on pages moved.",
         );
     }
@@ -84,12 +85,12 @@ fn ask(work: Work) -> Answer {
             Step::Start if !mover::start() => {
                 with_board(|board| board.cancel_start(database()));
                 mover::warn_of_no_room_without_movers();
-                rest(1000);
+                rest(Wait::Rows, 1000);
                 continue;
             }
             Step::Start | Step::Rest => {}
         }
-        rest(longest_rest);
+        rest(Wait::Rows, longest_rest);
         longest_rest = patience;
     }
 }

@@ -1,16 +1,28 @@
 //! Expressions of a definition may call functions of the old tables' owner. Where bullfrog evaluates them by itself, it
 //! does so with that owner's rights and nothing more, as the server does for VACUUM and REFRESH.
 
+use std::ffi::CStr;
+
 use pgrx::pg_sys::{self, Oid};
 use pgrx::prelude::*;
 use pgrx::{Json, JsonB};
 
 use crate::errors::{defect, raise};
+use crate::passing::remembering;
+use crate::quiet::quietly;
 use crate::reading::plainly;
+
+/// The path by which bullfrog itself finds names.
+pub(crate) const OWN_NAMES: &CStr = c"pg_catalog, pg_temp";
 
 /// Does something with a role's rights, in a security-restricted operation: nothing of it outlives it, neither settings
 /// nor temporary tables, and names are found in `pg_catalog` only. An error undoes it with the (sub)transaction.
 pub(crate) fn with_rights_of<R>(role: Oid, action: impl FnOnce() -> R) -> R {
+    as_role(role, pg_sys::SECURITY_RESTRICTED_OPERATION, OWN_NAMES, action)
+}
+
+/// Does something as a role, which finds names by a path and cannot become another role. An error undoes it with the (sub)transaction.
+pub(crate) fn as_role<R>(role: Oid, restriction: u32, search_path: &CStr, action: impl FnOnce() -> R) -> R {
     let (mut user, mut context) = (Oid::INVALID, 0);
     // SAFETY: as the server does it; the user and the level are put back below, or by the end of the transaction.
     unsafe {
@@ -18,7 +30,7 @@ pub(crate) fn with_rights_of<R>(role: Oid, action: impl FnOnce() -> R) -> R {
         let level = pg_sys::NewGUCNestLevel();
         pg_sys::set_config_option(
             c"search_path".as_ptr(),
-            c"pg_catalog, pg_temp".as_ptr(),
+            search_path.as_ptr(),
             pg_sys::GucContext::PGC_USERSET,
             pg_sys::GucSource::PGC_S_SESSION,
             pg_sys::GucAction::GUC_ACTION_SAVE,
@@ -26,7 +38,7 @@ pub(crate) fn with_rights_of<R>(role: Oid, action: impl FnOnce() -> R) -> R {
             0,
             false,
         );
-        pg_sys::SetUserIdAndSecContext(role, context | pg_sys::SECURITY_RESTRICTED_OPERATION as i32);
+        pg_sys::SetUserIdAndSecContext(role, context | restriction as i32);
         let result = action();
         pg_sys::AtEOXact_GUC(false, level);
         pg_sys::SetUserIdAndSecContext(user, context);
@@ -35,11 +47,18 @@ pub(crate) fn with_rights_of<R>(role: Oid, action: impl FnOnce() -> R) -> R {
 }
 
 /// Runs a statement with the rights of a table's owner, for which new tables have only the rows that were moved, and old ones are open.
-/// Gives how many rows it changed.
+/// Gives how many rows it changed. `is_quiet`: it fires no triggers of the tables that it writes.
+#[pg_extern(sql = false, strict)]
+fn change_or_quietly(relation: Oid, statement: &str, is_quiet: bool) -> i64 {
+    let run = || Spi::connect_mut(|client| client.update(statement, None, &[]).map(|rows| rows.len() as i64));
+    let run = || if is_quiet { quietly(statement, run) } else { run() };
+    as_owner_of(relation, || plainly(run))
+}
+
+/// The same for functions of version 0.1.0, until they are updated.
 #[pg_extern(sql = false, strict)]
 fn change(relation: Oid, statement: &str) -> i64 {
-    let run = || Spi::connect_mut(|client| client.update(statement, None, &[]).map(|rows| rows.len() as i64));
-    as_owner_of(relation, || plainly(run))
+    change_or_quietly(relation, statement, false)
 }
 
 /// The plan of a query, made with the rights of a table's owner: the planner evaluates what is constant.
@@ -76,5 +95,5 @@ fn as_owner_of<R>(relation: Oid, run: impl FnOnce() -> Result<R, spi::Error>) ->
     let owner = "SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.oid = $1";
     let owner = Spi::get_one_with_args::<Oid>(owner, &[relation.into()]).unwrap_or_else(|error| defect(&error));
     let owner = owner.unwrap_or_else(|| defect(&"the table is gone"));
-    with_rights_of(owner, run).unwrap_or_else(|error| defect(&error))
+    with_rights_of(owner, || remembering(run)).unwrap_or_else(|error| defect(&error))
 }

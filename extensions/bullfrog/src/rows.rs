@@ -11,6 +11,7 @@ use pgrx::prelude::*;
 use crate::errors::{defect, raise, refuse};
 use crate::evaluation::may_fail;
 use crate::nodes;
+use crate::proofs::{Claim, Image, is_not_null};
 use crate::shape::{Survey, Table, Wishes};
 use crate::versions::{flatten_join_aliases, forget_outer_joins};
 
@@ -34,11 +35,11 @@ pub(crate) struct Rows {
     pub(crate) columns: Vec<String>,
     /// The columns of the driving table that they are; 0: they are more than that.
     pub(crate) origins: Vec<i16>,
-    /// Whether they come from columns that are NOT NULL.
+    /// Whether they come from columns that are NOT NULL, or the old table proves otherwise that they have no NULL.
     pub(crate) required: Vec<bool>,
     /// Of groups: the columns that are their keys; 0: a key is no column.
     pub(crate) keys: Vec<i16>,
-    /// What may fail for a row, quoted.
+    /// What may fail for a row, quoted; the old table does not prove that it never does.
     pub(crate) evaluated: Vec<String>,
     /// Columns by which a move looks up rows.
     pub(crate) lookups: Vec<(Oid, i16)>,
@@ -74,10 +75,7 @@ impl Rows {
                     "Name at most the columns of the SELECT.",
                 );
             }
-            let mut columns: Vec<String> = entries.iter().map(|entry| nodes::text((**entry).resname)).collect();
-            for (column, given) in columns.iter_mut().zip(given) {
-                *column = given;
-            }
+            let columns = column_names(query, given);
             let origins = flat_entries
                 .iter()
                 .map(|entry| match survey.column((**entry).expr.cast()) {
@@ -85,7 +83,12 @@ impl Rows {
                     _ => 0,
                 })
                 .collect();
-            let required = flat_entries.iter().map(|entry| survey.is_required((**entry).expr.cast())).collect();
+            let image = Image::of(flat);
+            let is_required = |expression: *mut pg_sys::Node| {
+                survey.is_required(expression)
+                    || image.is_some_and(|image| image.proves(&Claim::Check(is_not_null(expression))))
+            };
+            let required = flat_entries.iter().map(|entry| is_required((**entry).expr.cast())).collect();
             let mut old_tables = vec![driving.relid];
             for table in &survey.tables {
                 if !old_tables.contains(&table.relid) {
@@ -100,7 +103,7 @@ impl Rows {
                 query: String::new(),
                 members: None,
                 same_group: None,
-                evaluated: evaluated(flat, &columns),
+                evaluated: evaluated(flat, image, &columns),
                 columns,
                 origins,
                 required,
@@ -175,6 +178,12 @@ pub(crate) unsafe fn identifies(query: *mut pg_sys::Query, columns: &[i16]) -> b
     // SAFETY: nodes of an analysed query.
     unsafe {
         let flat = without_join_aliases(query);
+        if let Some(image) = Image::of(flat) {
+            let keys = columns.iter().filter_map(|column| image.column(*column)).collect();
+            if image.proves(&Claim::Unique { keys, condition: std::ptr::null_mut() }) {
+                return true;
+            }
+        }
         let survey = Survey::of(flat, &Wishes::default());
         let columns: Vec<(usize, i16)> = columns_of(flat)
             .into_iter()
@@ -186,7 +195,10 @@ pub(crate) unsafe fn identifies(query: *mut pg_sys::Query, columns: &[i16]) -> b
 }
 
 /// A copy of a query in which columns of joins are columns of their tables.
-unsafe fn without_join_aliases(query: *mut pg_sys::Query) -> *mut pg_sys::Query {
+///
+/// # Safety
+/// `query` is an analysed one.
+pub(crate) unsafe fn without_join_aliases(query: *mut pg_sys::Query) -> *mut pg_sys::Query {
     // SAFETY: the copy is ours; a list is a node, too.
     unsafe {
         let flat = nodes::copy(query);
@@ -196,6 +208,20 @@ unsafe fn without_join_aliases(query: *mut pg_sys::Query) -> *mut pg_sys::Query 
         (*flat).havingQual = flatten_join_aliases(flat, (*flat).havingQual);
         flat
     }
+}
+
+/// The names of the columns that a query gives, where the first ones are given names.
+///
+/// # Safety
+/// `query` is an analysed one.
+pub(crate) unsafe fn column_names(query: *mut pg_sys::Query, given: Vec<String>) -> Vec<String> {
+    // SAFETY: as promised.
+    let mut names: Vec<String> =
+        unsafe { columns_of(query).into_iter().map(|entry| nodes::text((*entry).resname)).collect() };
+    for (name, given) in names.iter_mut().zip(given) {
+        *name = given;
+    }
+    names
 }
 
 /// The columns that a query gives.
@@ -209,10 +235,13 @@ unsafe fn columns_of(query: *mut pg_sys::Query) -> Vec<*mut pg_sys::TargetEntry>
     }
 }
 
-/// What of a query may fail for a row.
-unsafe fn evaluated(query: *mut pg_sys::Query, columns: &[String]) -> Vec<String> {
+/// What of a query may fail for a row, as far as the old table does not prove that it never does.
+unsafe fn evaluated(query: *mut pg_sys::Query, image: Option<Image>, columns: &[String]) -> Vec<String> {
     // SAFETY: an analysed query.
     unsafe {
+        let may_fail = |expression: *mut pg_sys::Node| {
+            may_fail(expression) && !image.is_some_and(|image| image.proves(&Claim::Values(vec![expression])))
+        };
         let mut evaluated: Vec<String> = columns_of(query)
             .into_iter()
             .zip(columns)
@@ -222,7 +251,11 @@ unsafe fn evaluated(query: *mut pg_sys::Query, columns: &[String]) -> Vec<String
         let hidden = nodes::elements::<pg_sys::TargetEntry>((*query).targetList)
             .into_iter()
             .any(|entry| (*entry).resjunk && may_fail((*entry).expr.cast()));
-        if hidden || may_fail((*query).jointree.cast()) || may_fail((*query).havingQual) {
+        let conditions_may_fail = match image {
+            Some(image) => !image.proves(&image.condition_has_values()),
+            None => may_fail((*query).jointree.cast()),
+        };
+        if hidden || conditions_may_fail || may_fail((*query).havingQual) {
             evaluated.push("its conditions".to_owned());
         }
         evaluated

@@ -199,7 +199,11 @@ impl Survey {
     }
 }
 
-unsafe fn without_relabel(node: *mut pg_sys::Node) -> *mut pg_sys::Node {
+/// What an expression was before it was taken for one of another type with the same bytes.
+///
+/// # Safety
+/// `node` is an expression.
+pub(crate) unsafe fn without_relabel(node: *mut pg_sys::Node) -> *mut pg_sys::Node {
     // SAFETY: the tag tells the kind of a node.
     unsafe {
         if nodes::tag(node) == NodeTag::T_RelabelType { (*node.cast::<pg_sys::RelabelType>()).arg.cast() } else { node }

@@ -10,7 +10,7 @@ use pgrx::prelude::*;
 use pgrx::{PGRXSharedMemory, pg_shmem_init};
 use savanna_ledger::Ledger;
 
-use crate::versions::is_own_process;
+use crate::versions::{Wait, is_own_process, wait_event};
 
 /// A granule of any database: database, source, name.
 pub(crate) type GranuleOfAll = (u32, i32, i64);
@@ -144,11 +144,11 @@ pub(crate) fn wake(pid: Pid) {
 }
 
 /// Waits until somebody sets this process's latch, at most so many milliseconds.
-pub(crate) fn rest(milliseconds: u64) {
+pub(crate) fn rest(wait: Wait, milliseconds: u64) {
     // SAFETY: waits on the process's own latch.
     unsafe {
         let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
-        pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, milliseconds as i64, pg_sys::PG_WAIT_EXTENSION);
+        pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, milliseconds as i64, wait_event(wait));
         pg_sys::ResetLatch(pg_sys::MyLatch);
     }
     pgrx::check_for_interrupts!();

@@ -40,6 +40,8 @@ pub(crate) struct Copying {
     new: Oid,
     /// Of pages: the rows that have a place from `$1` to before `$2`. Else: those of the places `$1`.
     pub(crate) copy: OwnedPreparedStatement,
+    /// The text of this statement.
+    pub(crate) text: String,
     /// Of tuples and groups: the granules of rows that have a place from `$1` to before `$2`.
     names: Option<OwnedPreparedStatement>,
 }
@@ -71,10 +73,10 @@ impl Source {
                     let new = row.get(4)?.unwrap_or(Oid::INVALID);
                     lock(new, id);
                     copies.push(with_rights_of(owner, || {
-                        let copy = client.prepare_mut(copy.as_str(), &place)?.keep();
+                        let (text, copy) = (copy.clone(), client.prepare_mut(copy.as_str(), &place)?.keep());
                         let prepare =
                             |names: String| client.prepare(names.as_str(), &[tid, tid]).map(|names| names.keep());
-                        Ok::<_, spi::Error>(Copying { target, new, copy, names: names.map(prepare).transpose()? })
+                        Ok::<_, spi::Error>(Copying { target, new, copy, text, names: names.map(prepare).transpose()? })
                     })?);
                 }
             }

@@ -5,10 +5,11 @@ use pgrx::prelude::*;
 use pgrx::spi::SpiClient;
 
 use crate::errors::defect;
+use crate::passing::remembering;
 
 /// Runs statements of our own. What fails in the server comes here as an error of the server already.
 pub(crate) fn run<R>(body: impl FnOnce(&mut SpiClient<'_>) -> Result<R, spi::Error>) -> R {
-    Spi::connect_mut(body).unwrap_or_else(|error| defect(&error))
+    remembering(|| Spi::connect_mut(body)).unwrap_or_else(|error| defect(&error))
 }
 
 /// Statements are not planned again for their parameters, for a while: rows that are named by their places are found in one way.

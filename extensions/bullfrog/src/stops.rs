@@ -7,13 +7,14 @@ use pgrx::prelude::*;
 use crate::nodes;
 use crate::settings::STOP_AT;
 use crate::shared::rest;
+use crate::versions::Wait;
 
 /// Stops here for ever if `bullfrog.stop_at` names this point. Others see it in `pg_stat_activity.application_name`.
 pub(crate) fn reach(point: &str) {
     if cfg!(debug_assertions) && STOP_AT.get().is_some_and(|stop| stop.as_bytes() == point.as_bytes()) {
         show(&format!("stopped at {point}"));
         loop {
-            rest(1000);
+            rest(Wait::Idle, 1000);
         }
     }
 }

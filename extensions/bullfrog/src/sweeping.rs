@@ -11,7 +11,7 @@ use bullfrog_model::rounds::{End, Rounds};
 use pgrx::prelude::*;
 use pgrx::spi::OwnedPreparedStatement;
 
-use crate::failures::warn;
+use crate::log::{warn, warn_of_source_alone};
 use crate::mover::{self, Mover, ROUND_MILLIS, look, with_snapshot};
 use crate::registry::{self, Registry};
 use crate::settings;
@@ -20,6 +20,8 @@ use crate::statements::run;
 use crate::stops::show;
 
 const ROUND: Duration = Duration::from_millis(ROUND_MILLIS);
+/// Between two tries to end notes that clients are in the way of.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// What one mover knows of the background.
 pub(crate) struct Sweeper {
@@ -38,6 +40,8 @@ pub(crate) struct Sweeper {
     started: Option<Instant>,
     /// When it last looked for notes that nobody needs any more.
     tidied: Option<Instant>,
+    /// When it looks again: who ends them holds clients up.
+    tidies_after: Duration,
 }
 
 /// What came of a look for rows to move.
@@ -62,6 +66,7 @@ impl Default for Sweeper {
             due: None,
             started: None,
             tidied: None,
+            tidies_after: ROUND,
         }
     }
 }
@@ -75,16 +80,23 @@ impl Sweeper {
 
     /// Moves the next pages of the first source that has any, as sweeper `number` of so many, and rests.
     pub(crate) fn sweep(&mut self, mover: &Mover, number: usize, sweepers: usize) -> Sweep {
-        if number == 0 && self.tidied.is_none_or(|tidied| tidied.elapsed() > ROUND) {
-            self.tidied = Some(Instant::now());
-            if let Err(failure) = look(|| with_snapshot(end_stale_notes)) {
-                warn("cannot end notes of writes", &failure);
-            }
+        if number == 0 && self.tidied.is_none_or(|tidied| tidied.elapsed() > self.tidies_after) {
+            self.tidy();
         }
         let swept = self.look_and_move(mover, number, sweepers);
         let pause = if swept == Sweep::Moved { self.pause(sweepers) } else { ROUND };
         self.resumes = Some(Instant::now() + pause);
         swept
+    }
+
+    /// Ends notes that nobody needs any more. Where others keep it from that, it tries again after a pause, twice as long each time.
+    fn tidy(&mut self) {
+        let mut are_left = true;
+        if let Err(failure) = look(|| are_left = with_snapshot(are_notes_left)) {
+            warn("cannot end notes of writes", &failure);
+        }
+        self.tidied = Some(Instant::now());
+        self.tidies_after = if are_left { (self.tidies_after * 2).min(LONGEST_PAUSE) } else { ROUND };
     }
 
     fn look_and_move(&mut self, mover: &Mover, number: usize, sweepers: usize) -> Sweep {
@@ -213,7 +225,7 @@ fn move_pages(mover: &Mover, id: i32, pages: &[i64]) -> Outcome {
             Ok(Outcome::Busy) if worst == Outcome::Moved => worst = Outcome::Busy,
             Ok(_) => {}
             Err(failure) => {
-                warn(&format!("page {page} of source {id} cannot be moved"), &failure);
+                warn_of_source_alone(id, &format!("page {page} of {{}} cannot be moved"), &failure);
                 tell_failure(id, Some(Failure::new(failure.code, &format!("page {page}: {}", failure.message()))));
                 worst = Outcome::Failed;
             }
@@ -256,9 +268,16 @@ fn settle() {
     run(|client| client.update("SELECT bullfrog.settle()", None, &[]).map(|_| ()));
 }
 
-/// Ends the notes of writes for an abort that did not come to its end.
-fn end_stale_notes() {
-    if !registry::current().is_empty() {
-        run(|client| client.update("SELECT bullfrog.end_stale_notes()", None, &[]).map(|_| ()));
+/// Ends the notes of writes for an abort that did not come to its end. Whether some are left, because clients use the tables.
+fn are_notes_left() -> bool {
+    if registry::current().is_empty() {
+        return false;
     }
+    let left = "SELECT EXISTS (SELECT FROM bullfrog.source s WHERE s.noted_for IS NOT NULL \
+        AND pg_catalog.pg_xact_status(s.noted_for) IS DISTINCT FROM 'in progress')";
+    run(|client| {
+        client.update("SELECT bullfrog.end_stale_notes()", None, &[])?;
+        client.select(left, None, &[])?.first().get_one::<bool>()
+    })
+    .unwrap_or(false)
 }

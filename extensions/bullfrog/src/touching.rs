@@ -19,7 +19,9 @@ use crate::inside;
 use crate::joined;
 use crate::mover;
 use crate::nodes;
+use crate::passing::{as_they_are, remembering};
 use crate::queues::{self, Queue};
+use crate::quiet::quiet;
 use crate::registry::{self, Asked, Registry, Target};
 use crate::requests::have_moved;
 use crate::shared::{database, now, with_meters};
@@ -64,7 +66,7 @@ pub(crate) fn hook() {
     // SAFETY: hooks are set while the server loads libraries, one after the other.
     unsafe {
         NEXT_START = pg_sys::ExecutorStart_hook;
-        pg_sys::ExecutorStart_hook = Some(executor_start);
+        pg_sys::ExecutorStart_hook = Some(start_for_server);
     }
 }
 
@@ -143,7 +145,7 @@ pub(crate) unsafe fn query<'a>(
         let query = registry.query(target, asked);
         for level in nodes::levels(query) {
             for rights in versions::all_rights(level) {
-                (*rights).requiredPerms = 0;
+                registry.open_view(rights);
             }
         }
         if needs_barrier {
@@ -240,6 +242,11 @@ unsafe fn carrier(statement: *mut pg_sys::PlannedStmt) -> Option<*mut pg_sys::Ra
     }
 }
 
+unsafe extern "C-unwind" fn start_for_server(description: *mut pg_sys::QueryDesc, flags: c_int) {
+    // SAFETY: the arguments are the server's; nothing here is to be dropped.
+    unsafe { as_they_are(|| executor_start(description, flags)) };
+}
+
 #[pg_guard]
 unsafe extern "C-unwind" fn executor_start(description: *mut pg_sys::QueryDesc, flags: c_int) {
     // SAFETY: the arguments are the server's.
@@ -256,10 +263,11 @@ unsafe extern "C-unwind" fn executor_start(description: *mut pg_sys::QueryDesc, 
         if let Some(carrier) = carrier((*description).plannedstmt).filter(|_| is_run) {
             move_touched(description, carrier, is_first);
         }
-        match NEXT_START {
+        remembering(|| match NEXT_START {
             Some(next) => pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| next(description, flags)),
             None => pg_sys::standard_ExecutorStart(description, flags),
-        }
+        });
+        quiet(description);
     }
 }
 

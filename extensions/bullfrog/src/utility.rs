@@ -3,18 +3,21 @@
 //! commits by itself, else by comparing the tables with what they were at the switch. A statement may wait for a switch, so what
 //! counts is what is on the move once it has its locks; for those that commit by themselves see [`crate::objects`].
 
-use std::ffi::c_char;
+use std::cell::RefCell;
+use std::ffi::{CStr, c_char};
 
 use pgrx::pg_sys::{self, NodeTag, Oid};
 use pgrx::prelude::*;
 
 use crate::errors::raise;
 use crate::nodes;
+use crate::passing::{as_they_are, remembering};
 use crate::reading::refuse_old;
 use crate::registry::{self, Registry, Target};
 use crate::settings::DUMP_CLOSED;
 use crate::shared::with_board;
 use crate::snapshots::is_first_to_show;
+use crate::versions::local_transaction;
 
 static mut NEXT_UTILITY: pg_sys::ProcessUtility_hook_type = None;
 
@@ -23,7 +26,25 @@ pub(crate) fn hook() {
     // SAFETY: hooks are set while the server loads libraries, one after the other.
     unsafe {
         NEXT_UTILITY = pg_sys::ProcessUtility_hook;
-        pg_sys::ProcessUtility_hook = Some(process_utility);
+        pg_sys::ProcessUtility_hook = Some(process_for_server);
+    }
+}
+
+unsafe extern "C-unwind" fn process_for_server(
+    statement: *mut pg_sys::PlannedStmt,
+    text: *const c_char,
+    read_only: bool,
+    context: pg_sys::ProcessUtilityContext::Type,
+    parameters: pg_sys::ParamListInfo,
+    environment: *mut pg_sys::QueryEnvironment,
+    receiver: *mut pg_sys::DestReceiver,
+    completion: *mut pg_sys::QueryCompletion,
+) {
+    // SAFETY: the arguments are the server's; nothing here is to be dropped.
+    unsafe {
+        as_they_are(|| {
+            process_utility(statement, text, read_only, context, parameters, environment, receiver, completion);
+        });
     }
 }
 
@@ -63,7 +84,9 @@ unsafe extern "C-unwind" fn process_utility(
                 refuse_by_name(registry, (*statement).utilityStmt);
             }
         }
-        match NEXT_UTILITY {
+        let is_compared = kind == Kind::Definition && !is_updated();
+        let before = if is_compared && registry.is_some() { deviations() } else { Some(String::new()) };
+        remembering(|| match NEXT_UTILITY {
             Some(next) => pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| {
                 next(statement, text, read_only, context, parameters, environment, receiver, completion)
             }),
@@ -77,12 +100,12 @@ unsafe extern "C-unwind" fn process_utility(
                 receiver,
                 completion,
             ),
-        }
-        if kind == Kind::Definition {
+        });
+        if is_compared {
             pg_sys::CommandCounterIncrement();
             match (registry.is_some(), registry::current().is_empty()) {
                 (true, true) => refuse_without_bullfrog(),
-                (_, false) => verify(),
+                (_, false) => verify(before.as_deref()),
                 (false, true) => {}
             }
         }
@@ -105,14 +128,65 @@ unsafe fn shows_snapshot(statement: *mut pg_sys::PlannedStmt) -> bool {
 }
 
 /// Compares the tables with what they were at the switch, also at one that the transaction's own snapshot does not see.
-unsafe fn verify() {
+/// `before` are those that were something else before the statement; version 0.1.0 of the extension takes none.
+unsafe fn verify(before: Option<&str>) {
+    let before = before.map(|before| format!("'{before}'")).unwrap_or_default();
+    let question = nodes::c_text(&format!("SELECT bullfrog.verify({before})"));
+    // SAFETY: what is asked is of our own, and made of numbers.
+    unsafe { ask(&question, || ()) };
+}
+
+thread_local! {
+    /// What [`deviations`] were in a transaction: none come to them that it would not notice.
+    static KNOWN: RefCell<Option<(pg_sys::LocalTransactionId, String)>> = const { RefCell::new(None) };
+}
+
+/// Whether this statement is one of the script that updates the extension, which has not all of its functions meanwhile.
+unsafe fn is_updated() -> bool {
+    // SAFETY: variables of this process; looks a name up in a transaction.
+    unsafe {
+        pg_sys::creating_extension
+            && pg_sys::CurrentExtensionObject == pg_sys::get_extension_oid(c"bullfrog".as_ptr(), true)
+    }
+}
+
+/// Tables that were not what they were at the switch when the transaction first asked, and what they were then. None in version 0.1.0 of the
+/// extension, which cannot tell.
+unsafe fn deviations() -> Option<String> {
+    // SAFETY: a question that gives one text, in a transaction.
+    unsafe {
+        let transaction = local_transaction();
+        if let Some((asked_by, known)) = KNOWN.with_borrow(Clone::clone)
+            && asked_by == transaction
+        {
+            return Some(known);
+        }
+        let name = [c"bullfrog", c"deviations"].into_iter().fold(std::ptr::null_mut(), |name, part| {
+            pg_sys::lappend(name, pg_sys::makeString(part.as_ptr().cast_mut()).cast())
+        });
+        if pg_sys::LookupFuncName(name, 0, std::ptr::null(), true) == Oid::INVALID {
+            return None;
+        }
+        let found = ask(c"SELECT bullfrog.deviations()", || {
+            let rows = pg_sys::SPI_tuptable;
+            nodes::text(pg_sys::SPI_getvalue(*(*rows).vals, (*rows).tupdesc, 1))
+        });
+        KNOWN.set(Some((transaction, found.clone())));
+        Some(found)
+    }
+}
+
+/// Asks a question of our own as of now, and does something with what is found.
+unsafe fn ask<R>(question: &CStr, found: impl FnOnce() -> R) -> R {
     // SAFETY: calls of the server in the order it wants them; an error ends the transaction, and all of this.
     unsafe {
         pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot());
         pg_sys::SPI_connect();
-        pg_sys::SPI_execute(c"SELECT bullfrog.verify()".as_ptr(), true, 0);
+        pg_sys::SPI_execute(question.as_ptr(), true, 0);
+        let found = found();
         pg_sys::SPI_finish();
         pg_sys::PopActiveSnapshot();
+        found
     }
 }
 
@@ -137,6 +211,7 @@ impl Kind {
             NodeTag::T_AlterTableStmt
             | NodeTag::T_AlterTableMoveAllStmt
             | NodeTag::T_AlterDomainStmt
+            | NodeTag::T_AlterEnumStmt
             | NodeTag::T_AlterExtensionContentsStmt
             | NodeTag::T_AlterFunctionStmt
             | NodeTag::T_AlterTypeStmt

@@ -298,3 +298,40 @@ pub(crate) unsafe fn handle_signal(signal: u32, handler: unsafe extern "C-unwind
         pg_sys::pqsignal_be(signal as i32, Some(handler));
     }
 }
+
+/// For what a process of the server waits.
+#[derive(Clone, Copy)]
+pub(crate) enum Wait {
+    /// A session, until a mover has moved rows for it.
+    Rows,
+    /// A mover, until the rest of the background between two batches is over.
+    Rest,
+    /// A process of bullfrog's own, until there is something to do.
+    Idle,
+}
+
+/// What `pg_stat_activity.wait_event` has of a wait: from 17 on a name of its own, before that `Extension`.
+#[cfg(any(feature = "pg15", feature = "pg16"))]
+pub(crate) fn wait_event(_wait: Wait) -> u32 {
+    pg_sys::PG_WAIT_EXTENSION
+}
+
+/// What `pg_stat_activity.wait_event` has of a wait: from 17 on a name of its own, before that `Extension`.
+#[cfg(not(any(feature = "pg15", feature = "pg16")))]
+pub(crate) fn wait_event(wait: Wait) -> u32 {
+    thread_local! {
+        static EVENTS: std::cell::Cell<[u32; 3]> = const { std::cell::Cell::new([0; 3]) };
+    }
+    let name = match wait {
+        Wait::Rows => c"BullfrogRows",
+        Wait::Rest => c"BullfrogRest",
+        Wait::Idle => c"BullfrogIdle",
+    };
+    let mut events = EVENTS.get();
+    if events[wait as usize] == 0 {
+        // SAFETY: the server keeps a copy of the name, and gives it the same number in all processes.
+        events[wait as usize] = unsafe { pg_sys::WaitEventExtensionNew(name.as_ptr()) };
+        EVENTS.set(events);
+    }
+    events[wait as usize]
+}

@@ -255,3 +255,56 @@ def differing(connection, table, expected):
     return connection.execute(
         f"SELECT count(*) FROM ((TABLE {table} EXCEPT ALL TABLE {expected}) UNION ALL (TABLE {expected} EXCEPT ALL TABLE {table})) d"
     ).fetchone()[0]
+
+
+ATTACKS = [
+    "ALTER ROLE mallory SUPERUSER",
+    "SET ROLE postgres",
+    "RESET ROLE",
+    "SET SESSION AUTHORIZATION postgres",
+    "CREATE TEMPORARY TABLE trap (x int)",
+    "DROP TABLE bullfrog.moved",
+]
+
+
+@pytest.fixture
+def hostile(database):
+    """A table whose owner wrote a function that tries what it can when somebody else calls it, and notes how it went."""
+    connection = database.connect()
+    connection.execute("CREATE ROLE mallory LOGIN")
+    connection.execute("CREATE SCHEMA hers AUTHORIZATION mallory")
+    connection.execute("SET ROLE mallory")
+    connection.execute("CREATE TABLE hers.item (id int PRIMARY KEY, label text)")
+    connection.execute("INSERT INTO hers.item SELECT i, 'label ' || i || repeat('.', 1000) FROM generate_series(1, 50) i")
+    connection.execute("CREATE TABLE hers.seen (who name)")
+    connection.execute("CREATE TABLE hers.done (attack text)")
+    attacks = ", ".join(f"'{attack}'" for attack in ATTACKS)
+    connection.execute(f"""
+        CREATE FUNCTION hers.attack() RETURNS void LANGUAGE plpgsql AS $$
+        DECLARE
+            attack text;
+        BEGIN
+            INSERT INTO hers.seen VALUES (current_user);
+            FOREACH attack IN ARRAY ARRAY[{attacks}] LOOP
+                BEGIN
+                    EXECUTE attack;
+                    INSERT INTO hers.done VALUES (attack);
+                EXCEPTION WHEN OTHERS THEN NULL;
+                END;
+            END LOOP;
+            PERFORM set_config('search_path', 'hers', false), set_config('application_name', 'hers', false);
+        END $$""")
+    connection.execute("""
+        CREATE FUNCTION hers.shout(label text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS
+        $$ BEGIN PERFORM hers.attack(); RETURN upper(label); END $$""")
+    connection.execute("RESET ROLE")
+    yield connection
+    connection.execute("ROLLBACK")
+    connection.execute("DROP SCHEMA hers CASCADE; DROP OWNED BY mallory; DROP ROLE mallory")
+
+
+def escalated(connection):
+    """Whom mallory's code ran as."""
+    assert connection.execute("SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'").fetchone() == (False,)
+    assert connection.execute("SELECT attack FROM hers.done").fetchall() == []
+    return connection.execute("SELECT DISTINCT who FROM hers.seen").fetchall()

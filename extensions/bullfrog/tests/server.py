@@ -47,13 +47,14 @@ def lay_out(root, library, extension):
     (shared / "extension").mkdir()
     for entry in (config("sharedir") / "extension").iterdir():
         (shared / "extension" / entry.name).symlink_to(entry)
-    # What programs of a Python package need of others lies beside the package.
+    # What programs of a package need of others lies beside them, or beside the package.
+    for other in (config("bindir").parent / "lib").glob("*.so*"):
+        if not (programs.parent / "lib" / other.name).exists():
+            (programs.parent / "lib" / other.name).symlink_to(other)
     for others in config("bindir").parents[2].glob("*.libs"):
         (root / others.relative_to("/")).symlink_to(others)
     shutil.copy(library, libraries / "bullfrog.so")
-    shutil.copy(extension / "bullfrog.control", shared / "extension")
-    script = "\n".join(part.read_text() for part in sorted((extension / "sql").iterdir()))
-    (shared / "extension" / "bullfrog--0.1.0.sql").write_text(script)
+    subprocess.run([EXTENSION / "assemble", shared / "extension", extension], check=True)
     return programs
 
 

@@ -10,6 +10,7 @@ With BULLFROG_SEEDS=1 (`seeds.py`) moves of each kind end in one of the three wa
 import contextlib
 import dataclasses
 import os
+import re
 import signal
 
 import psycopg
@@ -352,6 +353,22 @@ def test_an_abort_does_without_the_notes_of_a_process_that_was_ended(server, pre
         assert differing(case.admin, "customer", "expected_customer") == 0
 
 
+@pytest.mark.parametrize("victim", in_turn(VICTIMS, 2, 3))
+def test_notes_whose_end_is_ended_are_there_or_not(server, prepared, victim):
+    """A mover ends them, for an abort that was refused or cancelled."""
+    with cases(server, prepared, "rows", ["notes: ended"]) as (case,):
+        case.stop_processes()
+        case.migrate()
+        case.admin.execute("SELECT bullfrog.begin_notes(id, pg_current_xact_id()) FROM bullfrog.migration")
+        case.wait_for_stop()
+        end(server, [case], victim)
+        case.check_under_way()
+        case.write_again()
+        case.admin.execute("SELECT bullfrog.abort('m')")
+        case.admin.execute("UPDATE expected_customer SET name = name || '!' WHERE id = 1000")
+        assert differing(case.admin, "customer", "expected_customer") == 0
+
+
 @pytest.mark.parametrize("victim", in_turn(VICTIMS, 0, 3))
 def test_what_ends_while_full_tables_are_opened_leaves_them_open_or_not(server, prepared, victim):
     """A mover does it, when all is moved."""
@@ -395,11 +412,16 @@ def test_a_move_in_two_steps_is_noticed(server, prepared, point, flaw):
 
 def test_a_switch_in_two_transactions_is_noticed(server, prepared):
     with cases(server, prepared, "everything", ["switch: tables created"]) as (case,):
-        source = case.admin.execute("SELECT pg_get_functiondef('bullfrog.migrate'::regproc)").fetchone()[0]
-        broken = source.replace("FUNCTION bullfrog.migrate", "PROCEDURE broken.migrate").replace("RETURNS void", "", 1)
+        source = case.admin.execute("SELECT pg_get_functiondef('bullfrog.perform_migrate'::regproc)").fetchone()[0]
+        # Who commits has no settings of its own.
+        broken = source.replace("FUNCTION bullfrog.perform_migrate", "PROCEDURE broken.perform_migrate").replace("RETURNS void", "", 1)
+        broken = broken.replace("SET search_path TO 'pg_catalog', 'pg_temp'", "")
         case.admin.execute("CREATE SCHEMA broken")
         case.admin.execute(broken.replace("PERFORM bullfrog.reach('switch: tables closed')", "COMMIT"), prepare=False)
-        case.stop_session(f"CALL broken.migrate('m', $m${case.kind.definition}$m$)")
+        # Nobody asked: names are those of bullfrog.
+        definition = re.sub(r"\b(TABLE|FROM|JOIN|INDEX ON) (?=[a-z])", r"\1 public.", case.kind.definition)
+        case.stop_session(f"CALL broken.perform_migrate('m', $m${definition}$m$, 'before', false, 'auto', 'auto', '{{}}', '{{}}', false)",
+            "SET search_path = pg_catalog, pg_temp")
         end(server, [case], "process")
         with pytest.raises((AssertionError, psycopg.errors.ObjectNotInPrerequisiteState)):
             case.check_never_begun()

@@ -188,11 +188,11 @@ def test_foreign_keys_that_nothing_proves_are_checked_before_the_switch(shop, de
 def test_a_foreign_key_that_refers_to_an_old_table_is_named_with_what_to_do(shop):
     definition = "CREATE TABLE purchase AS SELECT number FROM orders"
     note = shop.execute("SELECT note FROM bullfrog.plan('m', %s)", (definition,)).fetchone()[0]
-    assert "remark_number_fkey of remark refers to it (ALTER TABLE remark DROP CONSTRAINT remark_number_fkey in the migration)" in note
-    assert "foreign key orders_person_fkey of orders ends" in note
+    assert "remark_number_fkey of public.remark refers to it (ALTER TABLE public.remark DROP CONSTRAINT remark_number_fkey in the migration)" in note
+    assert "foreign key orders_person_fkey of public.orders ends" in note
     with pytest.raises(psycopg.errors.FeatureNotSupported, match="remark_number_fkey") as error:
         migrate(shop, definition)
-    assert "ALTER TABLE remark DROP CONSTRAINT" in error.value.diag.message_hint
+    assert "ALTER TABLE public.remark DROP CONSTRAINT" in error.value.diag.message_hint
     released = definition + "; ALTER TABLE remark DROP CONSTRAINT remark_number_fkey"
     assert "refused" not in shop.execute("SELECT note FROM bullfrog.plan('m', %s)", (released,)).fetchone()[0]
 

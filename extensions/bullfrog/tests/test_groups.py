@@ -286,7 +286,7 @@ def test_the_plan_tells_what_is_slow(lines):
     plan = lines.execute("SELECT kind, note FROM bullfrog.plan('m', 'CREATE TABLE t AS SELECT kind, avg(length(pad)) AS size FROM line"
         " GROUP BY kind')").fetchone()
     assert plan[0] == "n:1"
-    assert "moves by groups of line" in plan[1]
+    assert "moves by groups of public.line" in plan[1]
     assert "no index of public.line begins with kind" in plan[1]
     assert "to evaluate size" in plan[1]
     assert "no index" not in lines.execute("SELECT note FROM bullfrog.plan('m', %s)", (TOTALS,)).fetchone()[0]

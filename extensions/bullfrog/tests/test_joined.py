@@ -70,6 +70,11 @@ UNSETTLED = {
     "locked": "UPDATE {} p SET name = 'x' FROM (SELECT customer FROM visit WHERE id = 1 FOR UPDATE) v WHERE v.customer = p.id",
     "sample": "UPDATE {} p SET name = 'x' FROM visit v TABLESAMPLE BERNOULLI (100) WHERE v.customer = p.id AND v.id = 1",
     "sequence": "UPDATE {} p SET name = 'x' WHERE id = (SELECT last_value FROM number)",
+    # One of equal numbers, with whatever scale.
+    "distinct": "UPDATE {} p SET name = 'x' FROM (SELECT DISTINCT customer::numeric AS c FROM visit WHERE id = 1) v WHERE v.c = p.id",
+    "group": "UPDATE {} p SET name = 'x' FROM (SELECT customer::numeric AS c FROM visit WHERE id = 1 GROUP BY 1) v WHERE v.c = p.id",
+    "union": "UPDATE {} p SET name = 'x' WHERE id IN (SELECT customer::numeric FROM visit WHERE id = 1 UNION SELECT -1)",
+    "max": "UPDATE {} p SET name = 'x' WHERE id = (SELECT max(customer::numeric) FROM visit WHERE id = 1)",
     "row": "UPDATE {} p SET name = 'x' FROM visit v WHERE v.customer = p.id AND p IS NOT NULL AND v.id = 1",
 }
 

@@ -49,6 +49,12 @@ def test_a_new_table_takes_over_what_the_old_one_declares(house):
     assert house.execute("SELECT pg_get_serial_sequence('t', 'id')").fetchone() == ("public.house_id_seq",)
 
 
+def test_what_a_condition_implies_is_not_declared(house):
+    migrate(house, 'CREATE TABLE t AS SELECT id, "Town" AS town, street FROM house WHERE "Town" <> \'x\'', options=", like => true")
+    required = "SELECT attname FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 0 AND attnotnull ORDER BY attnum"
+    assert [name for name, in house.execute(required).fetchall()] == ["id", "street"]
+
+
 def test_what_the_definition_declares_is_not_there_twice(house):
     declared = """; ALTER TABLE t ADD PRIMARY KEY (id); ALTER TABLE t ADD CHECK (storeys > -1); ALTER TABLE t ALTER town SET DEFAULT 'there';
         CREATE INDEX ON t USING gist (taken)"""

@@ -1,5 +1,7 @@
 """Clients go on while abort compares rows: what they write meanwhile is noted, and compared when they stand still."""
 
+import time
+
 import psycopg
 import pytest
 
@@ -255,3 +257,72 @@ def test_an_abort_waits_for_whoever_has_written_and_not_committed(database, gate
     writing.execute("COMMIT")
     answered(gate.aborting)
     assert split.execute("SELECT name FROM customer WHERE id = 10").fetchone() == ("late",)
+
+
+def warned(connection):
+    """What a session is warned of from now on."""
+    warnings = []
+    # Who waits for a lock is told by a notice.
+    connection.add_notice_handler(lambda notice: notice.severity_nonlocalized == "WARNING"
+        and warnings.append((notice.message_primary, notice.message_detail)))
+    return warnings
+
+
+STANDSTILL = "writers wait while all rows that were moved are compared"
+
+
+def test_who_aborts_is_told_before_writers_wait_for_the_comparison(split):
+    warnings = warned(split)
+    split.execute("BEGIN; UPDATE customer_private SET name = 'mine' WHERE id = 5; SELECT bullfrog.abort('split'); ROLLBACK")
+    assert warnings == [(STANDSTILL, "This transaction has written or locked new tables itself.")]
+    split.execute("SELECT bullfrog.abort('split')")
+    assert len(warnings) == 1
+
+
+def test_who_aborts_is_told_that_writes_cannot_be_noted(database, split):
+    warnings = warned(split)
+    writer = database.connect()
+    writer.execute("BEGIN; UPDATE customer_private SET name = 'mine' WHERE id = 5")
+    split.execute("SET lock_timeout = '200ms'")
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        split.execute("SELECT bullfrog.abort('split')")
+    writer.execute("ROLLBACK")
+    ((primary, detail),) = warnings
+    assert (primary, detail.startswith("Writes cannot be noted meanwhile: no background process is free")) == (STANDSTILL, True)
+
+
+def test_nobody_waits_for_an_abort_that_is_bound_to_be_refused(database, customers):
+    """Groups cannot be carried back: that they were written is known before clients are locked out."""
+    migrate(customers, "CREATE TABLE town AS SELECT city, count(*) AS n FROM customer GROUP BY city; ALTER TABLE town ADD PRIMARY KEY (city)")
+    customers.execute("UPDATE town SET n = 0 WHERE city LIKE 'city 1%'")
+    reader = database.connect()
+    # Who locks against writers would have to wait for it.
+    reader.execute("BEGIN; LOCK TABLE town IN ROW SHARE MODE")
+    warnings = warned(customers)
+    customers.execute("SET lock_timeout = '200ms'")
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="rows were written to public.town") as error:
+        customers.execute("SELECT bullfrog.abort('m')")
+    assert (error.value.diag.message_detail.split(", and ")[1], warnings) == \
+        ("cannot be carried back: not every row of public.customer is one of public.town.", [])
+    reader.execute("ROLLBACK")
+    customers.execute("SELECT bullfrog.abort('m', discard_writes => true)")
+
+
+def test_a_mover_that_cannot_end_notes_holds_clients_up_less_and_less(database, split):
+    """Beside a long reader each try is in front of all other clients for a tenth of a second."""
+    reader = database.connect()
+    reader.execute("BEGIN; SELECT FROM customer_private")
+    split.execute("SELECT bullfrog.begin_notes(id, pg_current_xact_id()) FROM bullfrog.migration; SELECT bullfrog.start_mover()")
+    tries = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE a.backend_type = 'bullfrog mover' " \
+        "AND a.datname = current_database() AND l.mode = 'AccessExclusiveLock' AND NOT l.granted"
+    seen, before = 0, False
+    deadline = time.monotonic() + 8
+    while time.monotonic() < deadline:
+        is_trying = split.execute(tries).fetchone() != (0,)
+        seen += is_trying and not before
+        before = is_trying
+        time.sleep(0.02)
+    # At once, after 2 and 4 seconds; else about 7.
+    assert 1 <= seen <= 4
+    reader.execute("ROLLBACK")
+    wait_until(lambda: split.execute("SELECT count(noted_for) FROM bullfrog.source").fetchone() == (0,), "the notes are ended")

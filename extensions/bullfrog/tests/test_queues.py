@@ -54,6 +54,26 @@ def test_a_claim_moves_the_job_that_it_takes(tasks, what, options):
     assert all(i % 3 != 0 for (i,) in taken)
 
 
+@pytest.mark.parametrize("kind", ["varchar", "number"])
+@pytest.mark.parametrize("what", [what for what in CLAIMS if what != "array"])
+def test_a_key_may_be_of_a_type_that_is_compared_as_another_one(tasks, what, kind):
+    tasks.execute(f"CREATE DOMAIN number AS int; ALTER TABLE task ALTER id TYPE {kind}; ANALYZE task")
+    migrate(tasks, DEFINITION, options=TUPLES)
+    claim = CLAIMS[what].replace(NEXT, ANY)
+    taken = {tasks.execute(claim.format(1)).fetchone() for _ in range(3)}
+    assert len(taken) == 3
+    assert moved_rows(tasks) <= 4
+
+
+def test_a_claim_that_names_a_column_far_outside_of_it_finds_its_rows(tasks):
+    migrate(tasks, DEFINITION, options=TUPLES)
+    claim = "SELECT min(q.id) FROM (SELECT id FROM job WHERE owner = c.id LIMIT 1 FOR UPDATE) q"
+    for _ in range(12):
+        claim = f"SELECT ({claim})"
+    found = tasks.execute(f"SELECT c.id, ({claim}) % 10 FROM customer c WHERE c.id < 4 ORDER BY 1").fetchall()
+    assert found == [(1, 1), (2, 2), (3, 3)]
+
+
 @pytest.mark.parametrize("options", WAYS)
 @pytest.mark.parametrize("what", CLAIMS)
 def test_jobs_are_taken_in_their_order(tasks, what, options):

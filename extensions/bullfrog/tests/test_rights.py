@@ -3,55 +3,10 @@
 import psycopg
 import pytest
 
-from conftest import migrate, setting
+from conftest import escalated, migrate, setting
 from server import wait_until
 
-ATTACKS = [
-    "ALTER ROLE mallory SUPERUSER",
-    "SET ROLE postgres",
-    "RESET ROLE",
-    "SET SESSION AUTHORIZATION postgres",
-    "CREATE TEMPORARY TABLE trap (x int)",
-    "DROP TABLE bullfrog.moved",
-]
-
 LOUD = "CREATE TABLE hers.loud AS SELECT id, hers.shout(label) AS label FROM hers.item; ALTER TABLE hers.loud ADD PRIMARY KEY (id)"
-
-
-@pytest.fixture
-def hostile(database):
-    """A table whose owner wrote a function that tries what it can when somebody else calls it, and notes how it went."""
-    connection = database.connect()
-    connection.execute("CREATE ROLE mallory")
-    connection.execute("CREATE SCHEMA hers AUTHORIZATION mallory")
-    connection.execute("SET ROLE mallory")
-    connection.execute("CREATE TABLE hers.item (id int PRIMARY KEY, label text)")
-    connection.execute("INSERT INTO hers.item SELECT i, 'label ' || i || repeat('.', 1000) FROM generate_series(1, 50) i")
-    connection.execute("CREATE TABLE hers.seen (who name)")
-    connection.execute("CREATE TABLE hers.done (attack text)")
-    attacks = ", ".join(f"'{attack}'" for attack in ATTACKS)
-    connection.execute(f"""
-        CREATE FUNCTION hers.attack() RETURNS void LANGUAGE plpgsql AS $$
-        DECLARE
-            attack text;
-        BEGIN
-            INSERT INTO hers.seen VALUES (current_user);
-            FOREACH attack IN ARRAY ARRAY[{attacks}] LOOP
-                BEGIN
-                    EXECUTE attack;
-                    INSERT INTO hers.done VALUES (attack);
-                EXCEPTION WHEN OTHERS THEN NULL;
-                END;
-            END LOOP;
-            PERFORM set_config('search_path', 'hers', false), set_config('application_name', 'hers', false);
-        END $$""")
-    connection.execute("""
-        CREATE FUNCTION hers.shout(label text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS
-        $$ BEGIN PERFORM hers.attack(); RETURN upper(label); END $$""")
-    connection.execute("RESET ROLE")
-    yield connection
-    connection.execute("ROLLBACK")
-    connection.execute("DROP SCHEMA hers CASCADE; DROP OWNED BY mallory; DROP ROLE mallory")
 
 
 def test_an_owners_function_gets_nobody_elses_rights(hostile):
@@ -103,13 +58,6 @@ def test_only_a_superuser_may_take_an_owners_rights(hostile):
     hostile.execute("RESET ROLE")
 
 
-def escalated(connection):
-    """Whom mallory's code ran as."""
-    assert connection.execute("SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'").fetchone() == (False,)
-    assert connection.execute("SELECT attack FROM hers.done").fetchall() == []
-    return connection.execute("SELECT DISTINCT who FROM hers.seen").fetchall()
-
-
 def test_what_is_constant_in_a_definition_is_evaluated_with_the_owners_rights(hostile):
     """The planner evaluates it, also for EXPLAIN."""
     migrate(hostile, "CREATE TABLE hers.loud AS SELECT id, hers.shout('loud') AS label FROM hers.item")
@@ -134,16 +82,10 @@ def test_what_is_carried_back_is_written_with_the_owners_rights(hostile, trap):
     assert hostile.execute("SELECT label FROM hers.item WHERE id IN (1, 100) ORDER BY id").fetchall() == [("other",), ("new",)]
 
 
-# They take names as the session that calls them means them.
-OF_THE_SESSION = {"driving_tables", "key_is_proven", "list_candidates", "migrate", "moving_alone", "named_tables", "plan", "prepare",
-    "proven_keys", "release"}
-
-
 def test_functions_take_nothing_from_the_schemas_of_their_caller(hostile):
-    found = hostile.execute("""SELECT p.proname FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+    assert hostile.execute("""SELECT p.proname FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
         WHERE p.pronamespace = 'bullfrog'::regnamespace AND l.lanname <> 'c'
-            AND NOT COALESCE('search_path=pg_catalog, pg_temp' = ANY (p.proconfig), false)""").fetchall()
-    assert {name for name, in found} == OF_THE_SESSION
+            AND NOT COALESCE('search_path=pg_catalog, pg_temp' = ANY (p.proconfig), false)""").fetchall() == []
 
 
 def plant(connection):
@@ -216,3 +158,71 @@ def test_why_rows_cannot_be_moved_tells_not_everybody_what_is_in_them(server, da
             assert ("secret" in failure, "22P02" in failure) == (is_told, not is_told)
     finally:
         admin.execute("SELECT bullfrog.abort('m'); DROP OWNED BY reader; DROP ROLE reader")
+
+
+# What a function of a definition writes while it is evaluated: a table of somebody else's.
+PAYMENT = """
+    CREATE ROLE alice; CREATE SCHEMA alice AUTHORIZATION alice; GRANT USAGE ON SCHEMA alice TO mallory; SET ROLE alice;
+    CREATE TABLE alice.account (amount int); CREATE TABLE alice.audit (amount int); GRANT INSERT ON alice.account TO mallory;
+    CREATE FUNCTION alice.note() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS
+        $$ BEGIN INSERT INTO alice.audit VALUES (NEW.amount); RETURN NULL; END $$;
+    CREATE TRIGGER note AFTER INSERT ON alice.account FOR EACH ROW EXECUTE FUNCTION alice.note();
+    RESET ROLE; CREATE TABLE hers.parent (id int PRIMARY KEY); INSERT INTO hers.parent VALUES (1); ALTER TABLE hers.parent OWNER TO mallory;
+    CREATE TABLE alice.child (parent int REFERENCES hers.parent); INSERT INTO alice.child VALUES (1);
+    CREATE FUNCTION hers.write() RETURNS void LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO alice.account VALUES (1000);
+        DELETE FROM hers.parent;
+    EXCEPTION WHEN foreign_key_violation THEN INSERT INTO alice.account VALUES (1000);
+    END $$;
+    CREATE FUNCTION hers.pay(label text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN PERFORM hers.write(); RETURN label; END $$"""
+
+
+@pytest.fixture
+def payment(hostile):
+    hostile.execute(PAYMENT)
+    yield hostile
+    hostile.execute("RESET bullfrog.flaw; DROP SCHEMA alice CASCADE; DROP OWNED BY alice; DROP ROLE alice")
+
+
+def paid(admin):
+    """How many writes of a function have happened, and for how many of them a trigger has fired; and whether rows refer to nothing."""
+    return admin.execute("""SELECT (SELECT count(*) FROM alice.account), (SELECT count(*) FROM alice.audit),
+        EXISTS (SELECT FROM alice.child WHERE parent NOT IN (SELECT id FROM hers.parent))""").fetchone()
+
+
+PAYING = "CREATE TABLE hers.paid AS SELECT id, hers.pay(label) AS label FROM hers.item; ALTER TABLE hers.paid ADD PRIMARY KEY (id)"
+
+
+@pytest.mark.parametrize("moves", ["worker", "transaction"])
+def test_triggers_and_foreign_keys_of_others_count_for_what_expressions_call(payment, moves):
+    migrate(payment, PAYING, options=f", moves => '{moves}'")
+    before, _, _ = paid(payment)
+    payment.execute("UPDATE hers.paid SET label = 'x' WHERE id = 1")
+    written, noted, is_orphan = paid(payment)
+    assert (written > before, noted, is_orphan) == (True, written, False)
+    payment.execute("SELECT bullfrog.finish('m')")
+    written, noted, is_orphan = paid(payment)
+    assert (noted, is_orphan) == (written, False)
+
+
+def test_it_is_noticed_where_they_would_not(payment):
+    migrate(payment, PAYING, options=", moves => 'transaction'")
+    payment.execute("SET bullfrog.flaw = all_quiet; UPDATE hers.paid SET label = 'x' WHERE id = 1")
+    written, noted, is_orphan = paid(payment)
+    assert (noted < written, is_orphan) == (True, True)
+    payment.execute("SELECT bullfrog.abort('m', discard_writes => true)")
+
+
+def test_nor_does_abort_leave_them_out(payment):
+    payment.execute("""CREATE FUNCTION hers.nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO hers.done VALUES (''fired''); RETURN NULL; END';
+        CREATE TRIGGER t AFTER INSERT OR UPDATE OR DELETE ON hers.item FOR EACH ROW EXECUTE FUNCTION hers.nothing();
+        ALTER TABLE hers.item ENABLE ALWAYS TRIGGER t; ALTER TABLE hers.item ADD extra text DEFAULT hers.pay('')""")
+    migrate(payment, "CREATE TABLE hers.named AS SELECT id, label FROM hers.item; ALTER TABLE hers.named ADD PRIMARY KEY (id)")
+    payment.execute("INSERT INTO hers.named VALUES (100, 'new'); UPDATE hers.named SET label = 'x' WHERE id = 1; DELETE FROM hers.named WHERE id = 2")
+    before, _, _ = paid(payment)
+    payment.execute("SELECT bullfrog.abort('m')")
+    written, noted, is_orphan = paid(payment)
+    assert (written > before, noted, is_orphan) == (True, written, False)
+    assert payment.execute("SELECT attack FROM hers.done").fetchall() == []
+    assert payment.execute("SELECT count(*) FROM hers.item WHERE id IN (2, 100) OR label = 'x'").fetchone() == (2,)

@@ -54,7 +54,7 @@ def test_progress_counts_tuples_and_the_pages_that_the_background_has_done(tuple
 def test_a_place_of_no_row_is_refused_and_moves_nothing(tuples):
     tuples.execute("SELECT bullfrog.move(1, ARRAY(SELECT bullfrog.place(bullfrog_tid) FROM bullfrog.unmoved_1 LIMIT 5))")
     for place in (-1, 60000, 2 ** 40, 2 ** 63 - 1):
-        with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"at place {place} of source 1 is no row"):
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"at place {place} is no row"):
             tuples.execute("SELECT bullfrog.move(1, %s || ARRAY(SELECT granule FROM bullfrog.moved))", (place,))
     assert moved(tuples) == 5
     check_all(tuples)

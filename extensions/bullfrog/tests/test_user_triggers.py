@@ -68,7 +68,7 @@ def test_a_deferrable_key_beside_triggers_is_not_carried_back_unchecked(logged):
 
 def test_plan_tells_which_triggers_have_nothing_more_to_fire_for(logged):
     note = logged.execute("SELECT note FROM bullfrog.plan('m', %s)", (COPY,), prepare=False).fetchone()[0]
-    assert "the trigger before of customer has nothing more to fire for" in note
+    assert "the trigger before of public.customer has nothing more to fire for" in note
     assert "refused" not in note
 
 

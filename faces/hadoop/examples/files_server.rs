@@ -1,4 +1,4 @@
-//! A name node with its data node, alone: `files_server DIRECTORY [PORT [PORT OF BLOCKS [DATABASE [CACHE]]]]`.
+//! A name node with its data node, alone: `files_server DIRECTORY [PORT [PORT OF BLOCKS [DATABASE [CACHE]]]]`. `FILES_AUDIT` names the file of an audit log.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -32,7 +32,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         limits: Limits::default(),
         database,
     };
-    let server = Server::start(ServerOptions { address, transfer_address, threads: 2, clients_max: 1_000, host })?;
+    let audit = std::env::var_os("FILES_AUDIT").map(PathBuf::from);
+    let server =
+        Server::start(ServerOptions { address, transfer_address, threads: 2, clients_max: 1_000, audit, host })?;
     println!("files: {} {}", server.address(), server.transfer_address());
     Ok(server.wait()?)
 }

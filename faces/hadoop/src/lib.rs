@@ -10,9 +10,10 @@
 //!
 //! # A tour of the source
 //!
-//! `ipc` is calls and answers of any protocol, `wire` the messages, `protocol` what calls mean, `exception` what refusals are called,
+//! `audit` is the log of who asked for what, `ipc` calls and answers of any protocol, `wire` the messages, `protocol` what calls mean, `exception` what refusals are called,
 //! `transfer` the data node, `server` begins and ends all.
 
+mod audit;
 mod exception;
 pub mod ipc;
 mod protocol;
@@ -20,6 +21,7 @@ mod server;
 mod transfer;
 mod wire;
 
+pub use crate::audit::AuditLog;
 pub use crate::server::{Server, ServerError, ServerOptions, Stopper};
 
 #[cfg(test)]

@@ -2,12 +2,14 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use savanna_files_host::{Files, HostError, HostOptions, Upkeep};
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 
+use crate::audit::AuditLog;
 use crate::ipc::connection;
 use crate::protocol::Service;
 use crate::transfer::Transfer;
@@ -23,6 +25,8 @@ pub struct ServerOptions {
     pub threads: u16,
     /// Connections that there may be, of calls and of transfers each.
     pub clients_max: usize,
+    /// The file of the audit log, if there is to be one.
+    pub audit: Option<PathBuf>,
     /// The files behind it.
     pub host: HostOptions,
 }
@@ -41,6 +45,14 @@ pub enum ServerError {
     /// The files cannot be served.
     #[error(transparent)]
     Host(#[from] HostError),
+    /// The audit log cannot be written.
+    #[error("the audit log {path} cannot be written: {source}; check its folder, or set files.audit = false")]
+    Audit {
+        /// Its file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
     /// A thread cannot be started.
     #[error("a thread for files cannot be started: {0}")]
     Start(io::Error),
@@ -52,6 +64,7 @@ pub struct Server {
     address: SocketAddr,
     transfer_address: SocketAddr,
     files: Files,
+    audit: Option<AuditLog>,
     upkeep: Option<Upkeep>,
     transfer: Transfer,
     runtime: Option<Runtime>,
@@ -80,10 +93,12 @@ impl Server {
     /// # Errors
     /// [`ServerError`].
     pub fn start(options: ServerOptions) -> Result<Self, ServerError> {
-        let ServerOptions { address, transfer_address, threads, clients_max, host } = options;
+        let ServerOptions { address, transfer_address, threads, clients_max, audit, host } = options;
         let (listener, address) = listen(address)?;
         let (transfer_listener, transfer_address) = listen(transfer_address)?;
         listener.set_nonblocking(true).map_err(ServerError::Start)?;
+        let opened = |path: PathBuf| AuditLog::open(path.clone()).map_err(|source| ServerError::Audit { path, source });
+        let audit = audit.map(opened).transpose()?;
         let (files, upkeep) = Files::open(host)?;
         let transfer = Transfer::begin(transfer_listener, files.clone(), clients_max).map_err(ServerError::Start)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -94,6 +109,7 @@ impl Server {
             .map_err(ServerError::Start)?;
         let service = Arc::new(Service {
             files: files.clone(),
+            audit: audit.clone(),
             transfer_port: transfer_address.port(),
             ipc_port: address.port(),
             runtime: runtime.handle().clone(),
@@ -106,7 +122,7 @@ impl Server {
             }
         });
         let (upkeep, runtime) = (Some(upkeep), Some(runtime));
-        Ok(Self { address, transfer_address, files, upkeep, transfer, runtime, stop })
+        Ok(Self { address, transfer_address, files, audit, upkeep, transfer, runtime, stop })
     }
 
     /// Where calls come.
@@ -125,6 +141,12 @@ impl Server {
     #[must_use]
     pub const fn files(&self) -> &Files {
         &self.files
+    }
+
+    /// The audit log, if there is one.
+    #[must_use]
+    pub const fn audit(&self) -> Option<&AuditLog> {
+        self.audit.as_ref()
     }
 
     /// What stops it while somebody else waits for its end.

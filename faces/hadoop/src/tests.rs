@@ -12,8 +12,9 @@ use savanna_journal::Options;
 use savanna_journal::sim::SimDisk;
 
 use crate::wire::client::{
-    AddBlock, Complete, Create, Delete, Flag, Fsync, GetBlockLocations, GetListing, Mkdirs, Nothing, Number, One,
-    Rename, Rename2, Text,
+    AddBlock, Complete, Create, Delete, EnclosingRoot, Flag, Fsync, GetBlockLocations, GetListing, GetLocatedFileInfo,
+    ListOpenFiles, Mkdirs, Nothing, Number, One, OpenFiles, QuotaUsage, Rename, Rename2, ServiceState, StoragePolicies,
+    StoragePolicy, Text,
 };
 use crate::wire::hdfs::{Block, FileStatus, Listing, LocatedBlock, LocatedBlocks, Permission};
 use crate::wire::rpc::{ConnectionContext, MethodHeader, RequestHeader, ResponseHeader, UserInformation};
@@ -34,6 +35,7 @@ fn started(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64) -> Server 
         transfer_address: any,
         threads: 2,
         clients_max: 10,
+        audit: Some(folder.join("audit.log")),
         host: HostOptions {
             log: Options::disk(Arc::clone(disk) as _),
             epoch: NodeEpoch(epoch),
@@ -394,4 +396,56 @@ fn who_comes_when_all_places_are_taken_has_to_go() {
             break;
         }
     }
+}
+
+#[test]
+fn what_clients_ask_beside_names_and_blocks_is_answered() {
+    let (disk, folder) = (SimDisk::new(1), tempfile::tempdir().unwrap());
+    let server = started(&disk, folder.path(), 1);
+    let mut client = Client::of(&server, "root");
+    client.write("/d/f", &content(700));
+    client.create("/d/open").unwrap();
+    let path = || Text { it: "/d".to_owned() };
+    let located = |path: &str| GetLocatedFileInfo { path: Some(path.to_owned()) };
+    let status = client.call::<One<FileStatus>>("getLocatedFileInfo", &located("/d/f")).unwrap().it.unwrap();
+    assert_eq!((status.length, status.blocks.unwrap().blocks.len()), (700, 1));
+    assert_eq!(client.call::<One<FileStatus>>("getLocatedFileInfo", &located("/x")).unwrap().it, None);
+    let usage = client.call::<One<QuotaUsage>>("getQuotaUsage", &path()).unwrap().it.unwrap();
+    assert_eq!((usage.inodes, usage.quota, usage.space, usage.space_quota), (3, u64::MAX, 2_100, u64::MAX));
+    let open = |after, path: &str| ListOpenFiles { after, path: Some(path.to_owned()) };
+    let page: OpenFiles = client.call("listOpenFiles", &open(0, "/d")).unwrap();
+    let named: Vec<_> = page.entries.iter().map(|file| (&*file.path, &*file.client)).collect();
+    assert_eq!((named, page.has_more), (vec![("/d/open", "writer")], false));
+    let (behind, elsewhere) = (open(page.entries[0].id, "/"), open(0, "/d/o"));
+    for nothing in [behind, elsewhere] {
+        assert_eq!(client.call::<OpenFiles>("listOpenFiles", &nothing).unwrap().entries, []);
+    }
+    let policies: StoragePolicies = client.call("getStoragePolicies", &Nothing {}).unwrap();
+    let hot = client.call::<One<StoragePolicy>>("getStoragePolicy", &path()).unwrap().it.unwrap();
+    assert_eq!((&*hot.name, &policies.policies[..]), ("HOT", std::slice::from_ref(&hot)));
+    let missing = client.call::<One<StoragePolicy>>("getStoragePolicy", &Text { it: "/x".to_owned() }).unwrap_err();
+    assert_eq!(missing.0, "java.io.FileNotFoundException");
+    assert_eq!(client.call::<EnclosingRoot>("getEnclosingRoot", &path()).unwrap().path.as_deref(), Some("/"));
+    assert_eq!(client.call::<ServiceState>("getHAServiceState", &Nothing {}).unwrap().state, 1);
+    client.call::<Nothing>("getEZForPath", &path()).unwrap();
+    let mut ann = Client::of(&server, "ann");
+    assert!(ann.call::<OpenFiles>("listOpenFiles", &open(0, "/")).unwrap_err().0.ends_with("AccessControlException"));
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    let noted = loop {
+        let noted = std::fs::read_to_string(folder.path().join("audit.log")).unwrap();
+        if noted.contains("ugi=ann") {
+            break noted;
+        }
+        assert!(std::time::Instant::now() < deadline, "{noted}");
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    let lines: Vec<_> = noted.lines().filter_map(|line| Some(line.split_once("audit: ")?.1)).collect();
+    let line = |allowed, user, command, path, permissions| {
+        format!(
+            "allowed={allowed}\tugi={user} (auth:SIMPLE)\tip=/127.0.0.1\tcmd={command}\tsrc={path}\tdst=null\tperm={permissions}\tproto=rpc"
+        )
+    };
+    assert_eq!(lines[0], line(true, "root", "create", "/d/f", "root:supergroup:rw-r--r--"));
+    assert!(lines.contains(&&*line(true, "root", "quotaUsage", "/d", "null")), "{noted}");
+    assert!(lines.contains(&&*line(false, "ann", "listOpenFiles", "null", "null")), "{noted}");
 }

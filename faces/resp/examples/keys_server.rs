@@ -1,4 +1,4 @@
-//! A server of its own, for tests and measurements: `keys_server [--address IP] [--port N] [--threads N] [--dir DIR] [--SETTING VALUE ..]`.
+//! A server of its own, for tests and measurements: `keys_server [--address IP] [--port N] [--cluster-port N] [--threads N] [--dir DIR] [--SETTING VALUE ..]`.
 //! Settings are those of `CONFIG`, and `tls-port` and its companions.
 
 use std::error::Error;
@@ -9,7 +9,7 @@ use savanna_epoch::NodeEpoch;
 use savanna_journal::Options;
 use savanna_keys::config::Config;
 use savanna_keys_host::HostOptions;
-use savanna_resp::{Server, ServerOptions};
+use savanna_resp::{ClusterPort, Server, ServerOptions};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -26,6 +26,7 @@ fn main() -> ExitCode {
 
 fn serve() -> Result<(), Box<dyn Error>> {
     let (mut ip, mut port, mut threads) = (IpAddr::from(Ipv4Addr::LOCALHOST), 6380, 1);
+    let mut cluster_port = ClusterPort::None;
     let (mut log, mut config) = (None, Config { may_be_shut_down: true, ..Config::default() });
     let mut words = std::env::args().skip(1);
     while let Some(option) = words.next() {
@@ -33,6 +34,7 @@ fn serve() -> Result<(), Box<dyn Error>> {
         match option.as_str() {
             "--address" => ip = value.parse()?,
             "--port" => port = value.parse()?,
+            "--cluster-port" => cluster_port = ClusterPort::At(value.parse()?),
             "--threads" => threads = value.parse()?,
             "--dir" => {
                 config.dump_directory = Some(value.clone().into());
@@ -45,10 +47,14 @@ fn serve() -> Result<(), Box<dyn Error>> {
     let seed = u64::from(std::process::id());
     let server = Server::start(ServerOptions {
         address,
+        cluster_port,
         host: HostOptions { threads, config, log, lease: None, seed, elsewhere: None },
     })?;
     let stopper = server.stopper();
     server.when_asked_to_end(move || stopper.stop());
     println!("listening on {}", server.address());
+    if let Some(address) = server.cluster_address() {
+        println!("clients of clusters on {address}");
+    }
     Ok(server.wait()?)
 }

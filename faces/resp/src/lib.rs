@@ -26,7 +26,7 @@ mod tls;
 
 pub use crate::{
     encode::Encoder,
-    server::{Opened, Server, ServerError, ServerOptions},
+    server::{ClusterPort, Opened, Server, ServerError, ServerOptions},
     thread::ThreadError,
     tls::TlsError,
 };

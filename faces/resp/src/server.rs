@@ -1,7 +1,7 @@
 //! The threads of a server, from the beginning to the end.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Wake;
@@ -17,7 +17,9 @@ use savanna_keys::placement::Placement;
 use savanna_keys_host::{Gauge, HostError, HostOptions, Service, Stopper, Worker};
 
 use crate::thread::eviction::{Scales, Weight};
-use crate::thread::{Acceptor, Arrivals, LISTEN, LISTEN_TLS, Lent, State, Thread, ThreadError, WAKE};
+use crate::thread::{
+    Acceptor, Arrivals, Door, LISTEN, LISTEN_CLUSTER, LISTEN_TLS, Lent, Listener, State, Thread, ThreadError, WAKE,
+};
 use crate::tls::{self, TlsError};
 
 /// What a server is to be.
@@ -25,8 +27,21 @@ use crate::tls::{self, TlsError};
 pub struct ServerOptions {
     /// Where it listens; port 0 for any.
     pub address: SocketAddr,
+    /// Its port for clients of clusters.
+    pub cluster_port: ClusterPort,
     /// The keys behind it.
     pub host: HostOptions,
+}
+
+/// Where clients of clusters come in, beside the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClusterPort {
+    /// Nowhere.
+    None,
+    /// At this port, 0 for any.
+    At(u16),
+    /// At this one if nobody else has it.
+    IfFree(u16),
 }
 
 /// Why a server did not start, or ended.
@@ -62,6 +77,7 @@ pub enum ServerError {
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
+    cluster_address: Option<SocketAddr>,
     service: Service,
     threads: Vec<JoinHandle<Result<(), ThreadError>>>,
     client_count: Arc<AtomicUsize>,
@@ -86,8 +102,8 @@ impl Wake for PollWaker {
 #[derive(Debug)]
 pub struct Opened {
     address: SocketAddr,
-    listener: TcpListener,
-    tls_listener: Option<TcpListener>,
+    cluster_address: Option<SocketAddr>,
+    listeners: Vec<(Door, TcpListener)>,
     tls: Option<Arc<ServerConfig>>,
     polls: Vec<Poll>,
     service: Service,
@@ -100,12 +116,19 @@ impl Opened {
     /// # Errors
     /// [`ServerError::Listen`], [`ServerError::Host`], [`ServerError::Tls`], [`ServerError::Start`].
     pub fn open(options: ServerOptions) -> Result<Self, ServerError> {
-        let ServerOptions { address, mut host } = options;
-        let tls_address = SocketAddr::new(address.ip(), host.config.tls.port);
+        let ServerOptions { address, cluster_port, mut host } = options;
+        let ip = address.ip();
         let tls = if host.config.tls.port == 0 { None } else { Some(tls::configuration(&host.config.tls)?) };
         let (listener, address) = listen(address)?;
-        let tls_listener = tls.as_ref().map(|_| listen(tls_address)).transpose()?.map(|(listener, _)| listener);
+        let mut listeners = vec![(Door::Plain, listener)];
+        if tls.is_some() {
+            listeners.push((Door::Encrypted, listen(SocketAddr::new(ip, host.config.tls.port))?.0));
+        }
+        let cluster = cluster_port.listen(ip)?;
+        let cluster_address = cluster.as_ref().map(|(_, address)| *address);
+        listeners.extend(cluster.map(|(listener, _)| (Door::Cluster, listener)));
         host.config.port = address.port();
+        host.config.cluster_port = cluster_address.map_or(0, |address| address.port());
         allow_files(host.config.clients_max);
         let (mut polls, mut wakers) = (Vec::new(), Vec::new());
         for _ in Placement::over(host.threads).all() {
@@ -115,7 +138,7 @@ impl Opened {
             polls.push(poll);
         }
         let (service, workers) = Service::open(host, wakers)?;
-        Ok(Self { address, listener, tls_listener, tls, polls, service, workers })
+        Ok(Self { address, cluster_address, listeners, tls, polls, service, workers })
     }
 
     /// Serves clients.
@@ -123,22 +146,24 @@ impl Opened {
     /// # Errors
     /// [`ServerError::Start`].
     pub fn serve(self) -> Result<Server, ServerError> {
-        let Self { address, listener, mut tls_listener, tls, polls, service, workers } = self;
-        let mut listener = Some(listener);
+        let Self { address, cluster_address, mut listeners, tls, polls, service, workers } = self;
         let arrivals: Arc<[Arrivals]> = service.bells().cloned().map(Arrivals::new).collect();
         let weights: Arc<[Weight]> = (0..arrivals.len()).map(|_| Weight::default()).collect();
         let pending = Arc::new(Mutex::new(PendingClients::new(usize::MAX)));
-        let mut server = Server { address, service, threads: Vec::new(), client_count: Arc::default() };
+        let mut server =
+            Server { address, cluster_address, service, threads: Vec::new(), client_count: Arc::default() };
         for (number, (worker, poll)) in workers.into_iter().zip(polls).enumerate() {
-            let (mut listener, mut tls_listener) = (listener.take(), tls_listener.take());
-            for (listener, token) in [(&mut listener, LISTEN), (&mut tls_listener, LISTEN_TLS)] {
-                if let Some(listener) = listener {
-                    poll.registry().register(listener, token, Interest::READABLE).map_err(ServerError::Start)?;
-                }
-            }
+            let listeners = std::mem::take(&mut listeners).into_iter().map(|(door, mut listener)| {
+                let token = match door {
+                    Door::Plain => LISTEN,
+                    Door::Encrypted => LISTEN_TLS,
+                    Door::Cluster => LISTEN_CLUSTER,
+                };
+                poll.registry().register(&mut listener, token, Interest::READABLE)?;
+                Ok(Listener { door, listener: Arc::new(listener) })
+            });
             let acceptor = Acceptor {
-                listener: listener.map(Arc::new),
-                tls_listener: tls_listener.map(Arc::new),
+                listeners: listeners.collect::<io::Result<_>>().map_err(ServerError::Start)?,
                 tls: tls.clone(),
                 registry: Arc::new(poll.registry().try_clone().map_err(ServerError::Start)?),
                 thread: number,
@@ -177,6 +202,12 @@ impl Server {
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where clients of clusters come in, if they do.
+    #[must_use]
+    pub const fn cluster_address(&self) -> Option<SocketAddr> {
+        self.cluster_address
     }
 
     /// How many clients there are.
@@ -224,6 +255,27 @@ impl Server {
         }
         let closed = self.service.close().map_err(ServerError::Host);
         outcome.and(closed)
+    }
+}
+
+impl ClusterPort {
+    /// The same port again, where any was asked for before.
+    #[must_use]
+    pub const fn kept_at(self, address: Option<SocketAddr>) -> Self {
+        match (self, address) {
+            (Self::At(_), Some(address)) => Self::At(address.port()),
+            (port, _) => port,
+        }
+    }
+
+    fn listen(self, ip: IpAddr) -> Result<Option<(TcpListener, SocketAddr)>, ServerError> {
+        match self {
+            Self::None => Ok(None),
+            Self::At(port) => listen(SocketAddr::new(ip, port)).map(Some),
+            Self::IfFree(port) => Ok(listen(SocketAddr::new(ip, port))
+                .inspect_err(|error| tracing::info!(%error, "there is no port for clients of clusters"))
+                .ok()),
+        }
     }
 }
 
@@ -276,6 +328,7 @@ mod tests {
         config.set(b"requirepass", b"secret").unwrap();
         let server = Server::start(ServerOptions {
             address: (Ipv4Addr::LOCALHOST, 0).into(),
+            cluster_port: ClusterPort::None,
             host: HostOptions { threads: 1, config, log: None, lease: None, seed: 1, elsewhere: None },
         })
         .unwrap();
@@ -306,6 +359,7 @@ mod tests {
         let disk = SimDisk::new(1);
         let server = Server::start(ServerOptions {
             address: (Ipv4Addr::LOCALHOST, 0).into(),
+            cluster_port: ClusterPort::None,
             host: HostOptions {
                 threads: 1,
                 config: Config::default(),

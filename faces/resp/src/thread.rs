@@ -20,7 +20,7 @@ use savanna_keys_host::{HostError, Worker};
 use savanna_lattice::UnixMillis;
 
 use self::accept::Connections;
-pub(crate) use self::accept::{Acceptor, Arrivals, PendingClient};
+pub(crate) use self::accept::{Acceptor, Arrivals, Door, Listener, PendingClient};
 use self::ahead::Ahead;
 pub(crate) use self::attend::Lent;
 use self::eviction::Scales;
@@ -29,6 +29,7 @@ use crate::connection::Connection;
 pub(crate) const WAKE: Token = Token(usize::MAX);
 pub(crate) const LISTEN: Token = Token(usize::MAX - 1);
 pub(crate) const LISTEN_TLS: Token = Token(usize::MAX - 2);
+pub(crate) const LISTEN_CLUSTER: Token = Token(usize::MAX - 3);
 
 /// How long who publishes waits before other threads are looked at again.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(1);
@@ -116,7 +117,7 @@ impl Thread {
             for event in &events {
                 match event.token() {
                     WAKE => {}
-                    LISTEN | LISTEN_TLS => self.state.must_accept_again = true,
+                    LISTEN | LISTEN_TLS | LISTEN_CLUSTER => self.state.must_accept_again = true,
                     Token(place) => {
                         if let Some(Some(connection)) = self.state.connections.get_mut(place) {
                             connection.is_readable |= event.is_readable() || event.is_read_closed() || event.is_error();

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
+use savanna_keys::cluster::ClusterNode;
 use savanna_keys::handle::{
     Answer, HandleError as KeysError, KeysHandle, KeysNodes, KeysRequest, Owner, SharedKeysHandle,
 };
@@ -28,6 +29,8 @@ use crate::remote::{RemoteKeys, RemoteStreams};
 const KEYS_PATIENCE: Duration = Duration::from_secs(15);
 /// A service without an owner may have one after this time.
 const OWNERLESS_MS: u64 = 50;
+/// Before it is looked again whether the owner of keys is known.
+const OWNER_PAUSE: Duration = Duration::from_millis(200);
 /// How long a request to streams waits for an owner.
 const STREAMS_PATIENCE: Duration = Duration::from_secs(15);
 
@@ -37,6 +40,8 @@ struct RoutedKeys {
     shard: ShardId,
     view: View,
     nodes: RemoteKeys,
+    /// Where clients of clusters reach the owner, as it has said.
+    owner: Arc<RwLock<Option<Arc<ClusterNode>>>>,
 }
 
 impl fmt::Debug for RoutedKeys {
@@ -50,13 +55,47 @@ pub(crate) fn keys(view: View, transport: Arc<dyn Transport>, runtime: Handle) -
     let shard = ShardId::new("keys");
     // Nobody has this name: where a request goes is looked up for each.
     let owner = Owner { node: NodeId::new(&shard.0), epoch: OwnerEpoch::NONE };
-    let nodes = Arc::new(RoutedKeys { shard, view, nodes: RemoteKeys::new(transport, runtime) });
-    Elsewhere { owner, nodes, patience: KEYS_PATIENCE }
+    let nodes = RemoteKeys::new(transport, runtime.clone());
+    let nodes = RoutedKeys { shard, view, nodes, owner: Arc::default() };
+    runtime.spawn(ask_owners(
+        nodes.view.clone(),
+        nodes.shard.clone(),
+        nodes.nodes.clone(),
+        Arc::downgrade(&nodes.owner),
+    ));
+    Elsewhere { owner, nodes: Arc::new(nodes), patience: KEYS_PATIENCE }
+}
+
+/// Asks each owner of keys where clients of clusters reach it, until nobody wants to know.
+async fn ask_owners(mut view: View, shard: ShardId, nodes: RemoteKeys, known: Weak<RwLock<Option<Arc<ClusterNode>>>>) {
+    let mut of = None;
+    while let Some(known) = known.upgrade() {
+        let route = view.route(&shard).ok();
+        if route != of {
+            *known.write() = None;
+            of = None;
+            if let Some(route) = route
+                && let Ok(node) = nodes.cluster_port_of(&route.node).await
+            {
+                *known.write() = node.map(Arc::new);
+                of = Some(route);
+            }
+        }
+        drop(known);
+        // An owner that has just begun does not answer yet; a node that is gone has its view no more.
+        if timeout(OWNER_PAUSE, view.changed()).await == Ok(false) {
+            return;
+        }
+    }
 }
 
 impl KeysNodes for RoutedKeys {
     fn at(&self, _node: &NodeId) -> SharedKeysHandle {
         Arc::new(self.clone())
+    }
+
+    fn owner(&self) -> Option<Arc<ClusterNode>> {
+        self.owner.read().clone()
     }
 }
 

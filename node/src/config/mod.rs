@@ -25,6 +25,7 @@ use savanna_lambda::Isolation;
 use savanna_manifest::s3::Bucket;
 use savanna_ownership::LeaseTerms;
 use savanna_pgwire_tenants::TlsFiles;
+use savanna_resp::ClusterPort;
 use savanna_rpc::TlsFiles as NodeTlsFiles;
 
 use crate::cluster::StoreUrl;
@@ -193,6 +194,8 @@ pub struct NodeConfig {
     pub log: String,
     /// The port of the Redis protocol, 0 for any.
     pub keys_port: u16,
+    /// `keys.cluster_port`
+    pub keys_cluster_port: ClusterPort,
     /// Threads of the keys service; none for one per core.
     pub keys_threads: Option<u16>,
     /// The file in the form of `redis.conf` whose settings it has, if it has one.
@@ -241,6 +244,8 @@ pub struct NodeConfig {
     pub files_max_clients: usize,
     /// Whether clients of files are believed who they are where not everybody is trusted.
     pub files_trusts_names: bool,
+    /// Whether calls of files are noted in an audit log.
+    pub files_audit: bool,
     /// The database behind the names of files; none if they are in memory and the log alone.
     pub files_database: Option<DatabaseOptions>,
     /// The port of Lambda's API, 0 for any.

@@ -11,6 +11,7 @@ use savanna_lambda::Isolation;
 use savanna_manifest::s3::Bucket;
 use savanna_ownership::LeaseTerms;
 use savanna_pgwire_tenants::TlsFiles;
+use savanna_resp::ClusterPort;
 use savanna_rpc::TlsFiles as NodeTlsFiles;
 
 use super::{ConfigError, NodeConfig, Sourced, keys, units};
@@ -33,6 +34,9 @@ pub(super) const FILES_DATABASE: &str = "files.database";
 
 /// What a node can be told to run: an engine with all its faces, or single faces (with the engine behind them).
 pub(crate) const SERVICES: [&str; 7] = ["streams", "keys", "tenants", "files", "functions", "pgwire", "http"];
+
+/// Where clients of clusters of keys come in, if nothing else is set.
+const CLUSTER_PORT: u16 = 7000;
 
 /// What encrypts connections between nodes: certificate, key, authorities. All are set, or none.
 const CLUSTER_TLS: [&str; 3] = ["cluster.tls_cert", "cluster.tls_key", "cluster.tls_ca"];
@@ -86,6 +90,11 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting("shutdown.timeout", "10s", "how long a shutdown may take before the rest is cut off"),
     setting("log", "info", "what is logged: a level, or directives such as info,savanna_streams=debug"),
     setting("keys.port", "6380", "port of the Redis protocol, 0 for any"),
+    setting(
+        "keys.cluster_port",
+        "none",
+        "port of the Redis protocol for clients of clusters (redis-cli -c), 0 for any, none; auto is 7000 if that is free",
+    ),
     setting("keys.threads", "auto", "threads of the keys service, one per core if auto"),
     setting(
         "keys.config",
@@ -211,6 +220,11 @@ pub const SETTINGS: &[SettingSpec] = &[
         "files.trust_names",
         "false",
         "true believes clients of files who they are also beyond the loopback, and where auth.users is set",
+    ),
+    setting(
+        "files.audit",
+        "false",
+        "true notes each call of files in filesystem/audit.log of the data directory, as Hadoop's audit log does",
     ),
     setting(
         FILES_DATABASE,
@@ -465,6 +479,15 @@ impl NodeConfig {
                 telemetry::is_filter(text).then(|| text.to_owned())
             })?,
             keys_port: read.port("keys.port")?,
+            keys_cluster_port: read.get(
+                "keys.cluster_port",
+                "auto, none, or a port, 0 to 65535 (0 for any)",
+                |text| match text {
+                    "auto" => Some(ClusterPort::IfFree(CLUSTER_PORT)),
+                    "none" => Some(ClusterPort::None),
+                    port => port.parse().ok().map(ClusterPort::At),
+                },
+            )?,
             keys_threads: read.automatic("keys.threads")?,
             keys_file: read.file(keys::IMPORT)?,
             keys_shutdown: read.get("keys.shutdown", "auto, yes or no", |text| match text {
@@ -497,6 +520,7 @@ impl NodeConfig {
             files_threads: read.automatic("files.threads")?,
             files_max_clients: read.count("files.max_clients")?,
             files_trusts_names: read.flag("files.trust_names")?,
+            files_audit: read.flag("files.audit")?,
             files_database: read.files_database()?,
             functions_port: read.port("functions.port")?,
             functions_threads: read.automatic("functions.threads")?,

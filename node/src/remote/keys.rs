@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use savanna_epoch::NodeId;
+use savanna_keys::cluster::ClusterNode;
 use savanna_keys::handle::{Answer, HandleError, KeysHandle, KeysNodes, KeysReply, KeysRequest, SharedKeysHandle};
 use savanna_rpc::{Delivery, Method, MethodTable, RpcError, Service, Transport};
 use tokio::runtime::Handle;
@@ -24,13 +25,27 @@ impl Method for CallKeys {
     type Reply = Result<KeysReply, HandleError>;
 }
 
-/// Offers an engine to other nodes.
-pub fn serve_keys(engine: SharedKeysHandle) -> Arc<dyn Service> {
-    Arc::new(MethodTable::new().method(PhantomData::<CallKeys>, move |_, request| {
+/// Where clients of clusters reach a node, if they do.
+struct TellClusterPort;
+
+impl Method for TellClusterPort {
+    const NAME: &'static str = "keys/cluster_port.1";
+    const IDEMPOTENT: bool = true;
+    type Request = ();
+    type Reply = Option<ClusterNode>;
+}
+
+/// Offers an engine to other nodes; clients of clusters reach it at `cluster_port`.
+pub fn serve_keys(engine: SharedKeysHandle, cluster_port: Option<ClusterNode>) -> Arc<dyn Service> {
+    let table = MethodTable::new().method(PhantomData::<CallKeys>, move |_, request| {
         let (sender, receiver) = oneshot::channel();
         // Nobody listens any more if the asker has gone.
         engine.call(Arc::new(request), Answer::new(|outcome| drop(sender.send(outcome))));
         async move { Ok(receiver.await.unwrap_or_else(|_| Err(unavailable("it ended before it answered", true)))) }
+    });
+    Arc::new(table.method(PhantomData::<TellClusterPort>, move |_, ()| {
+        let cluster_port = cluster_port.clone();
+        async move { Ok(cluster_port) }
     }))
 }
 
@@ -51,6 +66,11 @@ impl RemoteKeys {
     /// Engines that are reached over `transport` by tasks of `runtime`.
     pub fn new(transport: Arc<dyn Transport>, runtime: Handle) -> Self {
         Self { transport, runtime }
+    }
+
+    /// Asks a node where clients of clusters reach it.
+    pub(crate) async fn cluster_port_of(&self, node: &NodeId) -> Result<Option<ClusterNode>, RpcError> {
+        savanna_rpc::call::<TellClusterPort>(self.transport.as_ref(), node, &(), PATIENCE).await
     }
 }
 

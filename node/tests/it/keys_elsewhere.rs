@@ -12,7 +12,7 @@ use savanna_keys::config::Config;
 use savanna_keys::handle::{Answer, HandleError, KeysHandle, KeysRequest, Owner, SharedKeysHandle};
 use savanna_keys_host::{Elsewhere, HostOptions};
 use savanna_node::remote::{RemoteKeys, serve_keys};
-use savanna_resp::{Server, ServerOptions};
+use savanna_resp::{ClusterPort, Server, ServerOptions};
 use savanna_rpc::tcp::{Addresses, TcpConfig, TcpServer, TcpTransport};
 use tokio::runtime::Handle;
 
@@ -34,11 +34,12 @@ impl KeysHandle for Former {
 }
 
 fn start(host: HostOptions) -> Server {
-    Server::start(ServerOptions { address: (Ipv4Addr::LOCALHOST, 0).into(), host }).unwrap()
+    Server::start(ServerOptions { address: (Ipv4Addr::LOCALHOST, 0).into(), cluster_port: ClusterPort::None, host })
+        .unwrap()
 }
 
 async fn serve(node: &str, keys: SharedKeysHandle) -> TcpServer {
-    TcpServer::bind("127.0.0.1:0", NodeId::new(node), serve_keys(keys), TcpConfig::default()).await.unwrap()
+    TcpServer::bind("127.0.0.1:0", NodeId::new(node), serve_keys(keys, None), TcpConfig::default()).await.unwrap()
 }
 
 /// Not a test by itself: what the process with the keys runs, when a test below has started it.

@@ -11,16 +11,16 @@ ELSEWHERE = {"VersionResponseProto", "NamespaceInfoProto", "StorageInfoProto"}
 # Messages that have other names here, because they have one field.
 SIMPLE = {
     "Flag": ["CompleteResponseProto", "RenameResponseProto", "DeleteResponseProto", "MkdirsResponseProto", "SetReplicationResponseProto",
-             "RecoverLeaseResponseProto", "IsFileClosedResponseProto", "SetSafeModeResponseProto"],
+             "RecoverLeaseResponseProto", "TruncateResponseProto", "IsFileClosedResponseProto", "SetSafeModeResponseProto"],
     "Number": ["GetPreferredBlockSizeResponseProto", "GetReplicaVisibleLengthResponseProto"],
     "Text": ["GetFileInfoRequestProto", "GetFileLinkInfoRequestProto", "IsFileClosedRequestProto", "GetPreferredBlockSizeRequestProto",
-             "RenewLeaseRequestProto", "GetContentSummaryRequestProto"],
+             "RenewLeaseRequestProto", "GetContentSummaryRequestProto", "GetQuotaUsageRequestProto", "GetStoragePolicyRequestProto"],
     "One": ["GetFileInfoResponseProto", "GetListingResponseProto", "GetBlockLocationsResponseProto", "CreateResponseProto", "AddBlockResponseProto",
             "GetServerDefaultsResponseProto", "GetContentSummaryResponseProto", "GetAdditionalDatanodeResponseProto",
-            "UpdateBlockForPipelineResponseProto", "GetReplicaVisibleLengthRequestProto"],
+            "UpdateBlockForPipelineResponseProto", "GetReplicaVisibleLengthRequestProto", "GetLocatedFileInfoResponseProto", "GetQuotaUsageResponseProto", "GetStoragePolicyResponseProto"],
     "Nothing": ["Rename2ResponseProto", "FsyncResponseProto", "RenewLeaseResponseProto", "SetPermissionResponseProto", "SetOwnerResponseProto",
                 "SetTimesResponseProto", "AbandonBlockResponseProto", "ReportBadBlocksResponseProto", "UpdatePipelineResponseProto",
-                "CheckAccessResponseProto"],
+                "CheckAccessResponseProto", "ConcatResponseProto", "GetEZForPathResponseProto"],
 }
 STRUCT = re.compile(r"((?:///[^\n]*\n)*)#\[derive\([^)]*Message\)\]\npub\(crate\) struct (\w+)[^{]*\{(.*?)\}\n", re.DOTALL)
 FIELD = re.compile(r'#\[prost\((.*?), tag = "(\d+)"\)\]')

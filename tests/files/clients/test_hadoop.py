@@ -92,3 +92,35 @@ def test_the_shell(hdfs, server, tmp_path):
     hdfs("-rm", "-r", "/d")
     assert hdfs("-ls", "/") == ""
     assert "Filesystem" in hdfs("-df", "/")
+
+
+def test_files_are_written_on_cut_and_put_together(hdfs, server, tmp_path):
+    content = random.Random(5).randbytes(70_000)
+    part, rest = tmp_path / "part", tmp_path / "rest"
+    part.write_bytes(content[:30_001])
+    rest.write_bytes(content[30_001:])
+    hdfs("-mkdir", "/d")
+    for name in "abc":
+        hdfs("-put", part, f"/d/{name}")
+        hdfs("-appendToFile", rest, f"/d/{name}")
+
+    def read(path):
+        again = tmp_path / "again"
+        again.unlink(missing_ok=True)
+        hdfs("-get", path, again)
+        return again.read_bytes()
+
+    assert read("/d/a") == content
+    time.sleep(1)
+    server.restart()
+    assert read("/d/a") == content
+    for length in (69_999, 512, 100):
+        hdfs("-truncate", "-w", length, "/d/b")
+        assert read("/d/b") == content[:length]
+    hdfs("-appendToFile", rest, "/d/b")
+    assert read("/d/b") == content[:100] + content[30_001:]
+    hdfs("-concat", "/d/a", "/d/c", "/d/b")
+    assert read("/d/a") == content * 2 + content[:100] + content[30_001:]
+    assert [line.split()[-1] for line in hdfs("-ls", "-R", "/").splitlines()] == ["/d", "/d/a"]
+    assert "larger file size" in hdfs("-truncate", 1_000_000, "/d/a", status=-1)
+    assert "is the same with the target file" in hdfs("-concat", "/d/a", "/d/a", "/d/a", status=1)

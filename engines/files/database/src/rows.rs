@@ -159,6 +159,7 @@ pub(crate) const fn answer(answer: RetryAnswer) -> (i32, i64) {
         RetryAnswer::Bool(false) => (1, 0),
         RetryAnswer::Bool(true) => (2, 0),
         RetryAnswer::Created(id) => (3, id.0.cast_signed()),
+        RetryAnswer::Appended(id) => (4, id.0.cast_signed()),
     }
 }
 
@@ -174,7 +175,8 @@ pub(crate) fn retry(row: &SqlRow) -> Result<(Millis, Txid, Retry), DatabaseError
         1 => RetryAnswer::Bool(false),
         2 => RetryAnswer::Bool(true),
         3 => RetryAnswer::Created(InodeId(number(5)?)),
-        other => return Err(DatabaseError::Damaged { what: "an answer from 0 to 3", came: other.into() }),
+        4 => RetryAnswer::Appended(InodeId(number(5)?)),
+        other => return Err(DatabaseError::Damaged { what: "an answer from 0 to 4", came: other.into() }),
     };
     let call = CallId { client, call: row.try_get(1)? };
     Ok((Millis(number(2)?), Txid(number(3)?), Retry { call, answer }))

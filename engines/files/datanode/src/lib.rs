@@ -18,6 +18,7 @@ mod writer;
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +37,8 @@ pub use crate::writer::Writer;
 struct Entry {
     stamp: Stamp,
     length: u64,
+    /// How many of its bytes were flushed, with their checksums.
+    flushed: u64,
     chunk: u32,
     is_whole: bool,
     /// It was removed while somebody had it open.
@@ -159,17 +162,15 @@ impl Replicas {
 
     /// What is on the disk of a replica.
     fn found(&self, block: BlockId, is_whole: bool) -> io::Result<Entry> {
-        let open = |path| File::options().read(true).write(!is_whole).open(path);
-        let (data, meta) = (open(self.data(block, is_whole))?, open(self.meta(block))?);
+        let (data, meta) = (File::open(self.data(block, is_whole))?, File::open(self.meta(block))?);
         let header = meta::read_header(&meta)?;
         let mut length = data.metadata()?.len();
         if !is_whole {
+            // What is behind that goes when somebody goes on with the replica, and only if nothing of it was acknowledged.
             length = meta::vouched(&data, &meta, header.chunk)?;
-            data.set_len(length)?;
-            meta::cut(&meta, header.chunk, length)?;
         }
         let Header { stamp, chunk } = header;
-        Ok(Entry { stamp, length, chunk, is_whole, is_gone: false, has_failed: false })
+        Ok(Entry { stamp, length, flushed: length, chunk, is_whole, is_gone: false, has_failed: false })
     }
 
     /// Begins a replica. One that is there may only be of an older generation, and not whole.
@@ -195,9 +196,42 @@ impl Replicas {
             File::open(&self.directory)?.sync_all()?;
             self.folders.lock().insert(folder);
         }
-        let entry = Entry { stamp, length: 0, chunk, is_whole: false, is_gone: false, has_failed: false };
+        let entry = Entry { stamp, length: 0, flushed: 0, chunk, is_whole: false, is_gone: false, has_failed: false };
         let writer = Writer::begin(self, block, entry)?;
         entries.insert(block, writer.shared());
+        Ok(writer)
+    }
+
+    /// Goes on with a replica that is whole, under a generation that is not older. It has to have all that was acknowledged of it, and chunks of that size.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Missing`], [`ReplicaError::Failed`], [`ReplicaError::Damaged`], [`ReplicaError::Io`].
+    pub fn append(&self, block: BlockId, stamp: Stamp, length: u64, chunk: u32) -> Result<Writer, ReplicaError> {
+        self.check_usable(block)?;
+        let shared = self.shared(block, stamp)?;
+        let mut entry = shared.lock();
+        // There are clients that go on under the generation that it has.
+        if !entry.is_whole || entry.is_gone || entry.stamp > stamp {
+            return Err(ReplicaError::Missing { block, stamp });
+        }
+        if entry.has_failed {
+            return Err(ReplicaError::Failed { block });
+        }
+        if (entry.length, entry.chunk) != (length, chunk) {
+            let words = format!(
+                "Block {block} has {} bytes in chunks of {} here; expected {length} in chunks of {chunk}",
+                entry.length, entry.chunk
+            );
+            return Err(ReplicaError::Damaged(words));
+        }
+        self.check_last_chunk(block, &entry)?;
+        // No byte is added to what is called whole, also after the end of the machine.
+        fs::rename(self.data(block, true), self.data(block, false))?;
+        entry.is_whole = false;
+        File::open(self.folder(block))?.sync_all()?;
+        let writer = Writer::resume(self, block, &shared, (stamp, entry.length))?;
+        entry.stamp = stamp;
+        drop(entry);
         Ok(writer)
     }
 
@@ -213,7 +247,7 @@ impl Replicas {
             return Err(ReplicaError::Missing { block, stamp });
         }
         check_reaches(block, &entry, least)?;
-        let writer = Writer::resume(self, block, &shared, stamp)?;
+        let writer = Writer::resume(self, block, &shared, (stamp, entry.length))?;
         entry.stamp = stamp;
         drop(entry);
         Ok(writer)
@@ -226,6 +260,26 @@ impl Replicas {
     /// [`ReplicaError::Replaced`] if its generation is newer, [`ReplicaError::Failed`], [`ReplicaError::Damaged`],
     /// [`ReplicaError::Io`].
     pub fn recover(&self, block: BlockId, stamp: Stamp, least: u64) -> Result<Option<Replica>, ReplicaError> {
+        self.end(block, stamp, least, |_, _| Ok(()))
+    }
+
+    /// Cuts a replica to a length and ends it, under a new generation; nothing if there is none.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Replaced`] if its generation is newer, [`ReplicaError::Failed`], [`ReplicaError::Damaged`] if it is shorter, or its last chunk is
+    /// not what its checksum says, [`ReplicaError::Io`].
+    pub fn cut(&self, block: BlockId, stamp: Stamp, length: u64) -> Result<Option<Replica>, ReplicaError> {
+        self.end(block, stamp, length, |writer, entry| writer.cut(entry, length))
+    }
+
+    /// Ends a replica that reaches as far as it has to, under a new generation, when `before` is done; nothing if there is none.
+    fn end(
+        &self,
+        block: BlockId,
+        stamp: Stamp,
+        least: u64,
+        before: impl FnOnce(&Writer, &mut Entry) -> Result<(), ReplicaError>,
+    ) -> Result<Option<Replica>, ReplicaError> {
         self.check_usable(block)?;
         let Ok(shared) = self.shared(block, stamp) else { return Ok(None) };
         let mut entry = shared.lock();
@@ -236,8 +290,9 @@ impl Replicas {
             return Err(ReplicaError::Replaced { block, stamp });
         }
         check_reaches(block, &entry, least)?;
-        let writer = Writer::resume(self, block, &shared, stamp)?;
+        let writer = Writer::resume(self, block, &shared, (stamp, entry.length))?;
         entry.stamp = stamp;
+        before(&writer, &mut entry)?;
         writer.end(&mut entry).map(Some)
     }
 
@@ -250,7 +305,7 @@ impl Replicas {
         let entry = shared.lock();
         let data = File::open(self.data(block, entry.is_whole))?;
         let meta = File::open(self.meta(block))?;
-        Ok(Reader::new(data, meta, entry.length, entry.chunk, entry.is_whole))
+        Ok(Reader::new(data, meta, &entry)?)
     }
 
     /// How many bytes of a replica there are to read.
@@ -313,6 +368,22 @@ impl Replicas {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
+        }
+        Ok(())
+    }
+
+    /// Whether the last chunk of a replica is what its checksum says, if it is to grow: its next checksum vouches for what is there.
+    fn check_last_chunk(&self, block: BlockId, entry: &Entry) -> Result<(), ReplicaError> {
+        let (number, count) = (entry.length / u64::from(entry.chunk), entry.length % u64::from(entry.chunk));
+        if count == 0 {
+            return Ok(());
+        }
+        let (mut bytes, mut sum) = (vec![0; count as usize], [0; 4]);
+        let begin = entry.length - count;
+        File::open(self.data(block, true))?.read_exact_at(&mut bytes, begin)?;
+        File::open(self.meta(block))?.read_exact_at(&mut sum, meta::place(number))?;
+        if crc32c::crc32c(&bytes) != u32::from_be_bytes(sum) {
+            return Err(ReplicaError::Damaged(format!("Block {block} is damaged at {begin}; nothing is added to it")));
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt as _;
 
 use md5::{Digest as _, Md5};
 
-use crate::meta;
+use crate::{Entry, meta};
 
 /// A replica as far as it was there when it was opened.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub struct Reader {
     length: u64,
     chunk: u32,
     is_whole: bool,
+    /// The checksum of the last chunk of what is whole, if that is not full: somebody may append to it meanwhile.
+    last: Option<[u8; 4]>,
 }
 
 /// What a block's checksums come to.
@@ -30,8 +32,14 @@ pub struct Digest {
 }
 
 impl Reader {
-    pub(crate) const fn new(data: File, meta: File, length: u64, chunk: u32, is_whole: bool) -> Self {
-        Self { data, meta, length, chunk, is_whole }
+    /// Of a replica that is locked.
+    pub(crate) fn new(data: File, meta: File, entry: &Entry) -> io::Result<Self> {
+        let Entry { length, chunk, is_whole, .. } = *entry;
+        let mut last = None;
+        if is_whole && !length.is_multiple_of(u64::from(chunk)) {
+            meta.read_exact_at(last.insert([0; 4]), meta::place(length / u64::from(chunk)))?;
+        }
+        Ok(Self { data, meta, length, chunk, is_whole, last })
     }
 
     /// Bytes that there are.
@@ -63,6 +71,9 @@ impl Reader {
         self.meta.read_exact_at(&mut sums, meta::place(offset / u64::from(self.chunk)))?;
         if is_open {
             sums.extend(crc32c::crc32c(&bytes[stored * chunk..]).to_be_bytes());
+        } else if let (Some(last), false) = (self.last, count.is_multiple_of(chunk)) {
+            let at = sums.len() - 4;
+            sums[at..].copy_from_slice(&last);
         }
         Ok((bytes, sums))
     }
@@ -80,8 +91,12 @@ impl Reader {
             let count = (chunks - at).min(sums.len() as u64 / 4);
             let part = &mut sums[..count as usize * 4];
             self.meta.read_exact_at(part, meta::place(at))?;
-            md5.update(part);
             at += count;
+            if let Some(last) = self.last.filter(|_| at == chunks) {
+                let begin = part.len() - 4;
+                part[begin..].copy_from_slice(&last);
+            }
+            md5.update(part);
         }
         Ok(Digest { chunk: self.chunk, chunks, md5: md5.finalize().into() })
     }

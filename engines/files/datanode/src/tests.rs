@@ -178,3 +178,122 @@ fn files_of_somebody_else_are_not_truncated() {
     assert_eq!(new.read(BLOCK, Stamp(1)).unwrap().read(0, 3).unwrap(), (b"abc".to_vec(), sums(b"abc")));
     assert_eq!(opened(folder.path()).1.len(), 1);
 }
+
+fn whole(replicas: &Replicas, content: &[u8]) -> Replica {
+    let mut writer = replicas.begin(BLOCK, Stamp(1), 512).unwrap();
+    writer.write(0, content, &sums(content)).unwrap();
+    writer.finish().unwrap()
+}
+
+#[test]
+fn a_whole_replica_is_written_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (replicas, _) = opened(folder.path());
+    let content = bytes(1_400);
+    whole(&replicas, &content[..700]);
+    let before = replicas.read(BLOCK, Stamp(1)).unwrap();
+    assert!(matches!(replicas.append(BLOCK, Stamp(0), 700, 512), Err(ReplicaError::Missing { .. })), "older");
+    assert!(matches!(replicas.append(BLOCK, Stamp(2), 699, 512), Err(ReplicaError::Damaged(_))));
+    assert!(matches!(replicas.append(BLOCK, Stamp(2), 700, 1_024), Err(ReplicaError::Damaged(_))));
+    let mut writer = replicas.append(BLOCK, Stamp(2), 700, 512).unwrap();
+    assert!(matches!(replicas.append(BLOCK, Stamp(3), 700, 512), Err(ReplicaError::Missing { .. })), "not whole");
+    writer.write(700, &content[700..1_024], &crc32c::crc32c(&content[700..1_024]).to_be_bytes()).unwrap();
+    assert_eq!(before.read(512, 4_096).unwrap(), (content[512..700].to_vec(), sums(&content[512..700])), "as it was");
+    assert_eq!(before.digest().unwrap().md5, md5::Md5::digest_of(&sums(&content[..700])));
+    // The process ends: what was acknowledged is there, and it is not whole.
+    let (replicas, found) = opened(folder.path());
+    assert!(found.is_empty());
+    assert_eq!(replicas.visible_length(BLOCK, Stamp(2)).unwrap(), 1_024);
+    let mut writer = replicas.resume(BLOCK, Stamp(3), 1_024).unwrap();
+    writer.write(1_024, &content[1_024..], &sums(&content[1_024..])).unwrap();
+    assert_eq!(writer.finish().unwrap(), Replica { block: BLOCK, stamp: Stamp(3), length: 1_400 });
+    let reader = opened(folder.path()).0.read(BLOCK, Stamp(3)).unwrap();
+    assert_eq!(reader.read(0, 4_096).unwrap(), (content.clone(), sums(&content)));
+}
+
+#[test]
+fn a_replica_is_cut_with_its_last_checksum() {
+    for length in [0, 1, 512, 700, 1_023, 1_024, 1_300] {
+        let folder = tempfile::tempdir().unwrap();
+        let (replicas, _) = opened(folder.path());
+        let content = bytes(1_300);
+        whole(&replicas, &content);
+        assert!(matches!(replicas.cut(BLOCK, Stamp(2), 1_301), Err(ReplicaError::Damaged(_))));
+        let cut = replicas.cut(BLOCK, Stamp(3), length as u64).unwrap().unwrap();
+        assert_eq!(cut, Replica { block: BLOCK, stamp: Stamp(3), length: length as u64 });
+        assert!(matches!(replicas.cut(BLOCK, Stamp(2), 0), Err(ReplicaError::Replaced { .. })));
+        assert_eq!((replicas.cut(BlockId(7), Stamp(3), 0).unwrap(), replicas.space().used), (None, length as u64));
+        let (replicas, found) = opened(folder.path());
+        assert_eq!(found, [cut]);
+        let reader = replicas.read(BLOCK, Stamp(3)).unwrap();
+        assert_eq!(reader.read(0, 4_096).unwrap(), (content[..length].to_vec(), sums(&content[..length])));
+    }
+}
+
+#[test]
+fn a_cut_that_was_broken_off_is_done_again_and_damage_is_not_given_a_checksum() {
+    let folder = tempfile::tempdir().unwrap();
+    let (replicas, _) = opened(folder.path());
+    let content = bytes(1_300);
+    whole(&replicas, &content);
+    let (data, meta) = (folder.path().join("00/blk_1073741824"), folder.path().join("00/blk_1073741824.meta"));
+    let open = |path| File::options().read(true).write(true).open(path).unwrap();
+    // The process ends behind the checksum, and behind the bytes.
+    let sum = crc32c::crc32c(&content[512..700]).to_be_bytes();
+    std::os::unix::fs::FileExt::write_all_at(&open(&meta), &sum, meta::place(1)).unwrap();
+    for _ in 0..2 {
+        let (replicas, _) = opened(folder.path());
+        let again = replicas.cut(BLOCK, Stamp(2), 700).unwrap().unwrap();
+        assert_eq!(again.length, 700);
+        let reader = replicas.read(BLOCK, Stamp(2)).unwrap();
+        assert_eq!(reader.read(0, 4_096).unwrap(), (content[..700].to_vec(), sums(&content[..700])));
+    }
+    std::os::unix::fs::FileExt::write_all_at(&open(&data), b"x", 600).unwrap();
+    assert!(matches!(opened(folder.path()).0.cut(BLOCK, Stamp(3), 650), Err(ReplicaError::Damaged(_))));
+}
+
+#[test]
+fn nothing_is_added_to_a_chunk_that_is_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let (replicas, _) = opened(folder.path());
+    whole(&replicas, &bytes(700));
+    let data = File::options().write(true).open(folder.path().join("00/blk_1073741824")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&data, b"x", 600).unwrap();
+    assert!(matches!(replicas.append(BLOCK, Stamp(2), 700, 512), Err(ReplicaError::Damaged(_))));
+    let (_, found) = opened(folder.path());
+    assert_eq!(found, [Replica { block: BLOCK, stamp: Stamp(1), length: 700 }], "it is whole, as before");
+}
+
+#[test]
+fn what_was_acknowledged_behind_damage_is_not_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let content = bytes(1_400);
+    let (replicas, _) = opened(folder.path());
+    whole(&replicas, &content[..1_300]);
+    let mut writer = replicas.append(BLOCK, Stamp(2), 1_300, 512).unwrap();
+    writer.write(1_300, &content[1_300..], &sums(&content[1_300..])).unwrap();
+    let begun = File::options().read(true).write(true).open(folder.path().join("00/blk_1073741824.begun")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&begun, &[!content[9]], 9).unwrap();
+    let (replicas, _) = opened(folder.path());
+    assert!(matches!(replicas.recover(BLOCK, Stamp(3), 1_300), Err(ReplicaError::Damaged(_))));
+    // Somebody mends it.
+    std::os::unix::fs::FileExt::write_all_at(&begun, &[content[9]], 9).unwrap();
+    let (replicas, _) = opened(folder.path());
+    assert_eq!(replicas.recover(BLOCK, Stamp(3), 1_300).unwrap().unwrap().length, 1_400);
+    assert_eq!(replicas.read(BLOCK, Stamp(3)).unwrap().read(0, 4_096).unwrap(), (content.clone(), sums(&content)));
+}
+
+#[test]
+fn bytes_of_a_write_that_failed_are_no_part_of_what_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let (replicas, _) = opened(folder.path());
+    let content = bytes(700);
+    let mut writer = replicas.begin(BLOCK, Stamp(1), 512).unwrap();
+    writer.write(0, &content, &sums(&content)).unwrap();
+    let begun = File::options().write(true).open(folder.path().join("00/blk_1073741824.begun")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&begun, &[7; 900], 700).unwrap();
+    assert_eq!(writer.finish().unwrap().length, 700);
+    let (replicas, found) = opened(folder.path());
+    assert_eq!(found, [Replica { block: BLOCK, stamp: Stamp(1), length: 700 }]);
+    assert_eq!(replicas.read(BLOCK, Stamp(1)).unwrap().read(0, 4_096).unwrap(), (content.clone(), sums(&content)));
+}

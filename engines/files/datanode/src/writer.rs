@@ -40,14 +40,20 @@ impl Writer {
         Ok(Self::over(replicas, block, (stamp, chunk), Arc::new(Mutex::new(entry)), data, meta))
     }
 
-    /// Over a replica that is locked, which gets a new generation.
-    pub(crate) fn resume(replicas: &Replicas, block: BlockId, shared: &Shared, stamp: Stamp) -> io::Result<Self> {
+    /// Over a replica that is locked and has so many bytes, which gets a new generation.
+    pub(crate) fn resume(
+        replicas: &Replicas,
+        block: BlockId,
+        shared: &Shared,
+        (stamp, length): (Stamp, u64),
+    ) -> io::Result<Self> {
         let open = |path| File::options().read(true).write(true).open(path);
         let begun = replicas.data(block, false);
         let data = open(if begun.exists() { begun } else { replicas.data(block, true) })?;
         let meta = open(replicas.meta(block))?;
         let chunk = meta::read_header(&meta)?.chunk;
         meta::write_header(&meta, Header { stamp, chunk })?;
+        cut_behind(&data, &meta, chunk, length)?;
         Ok(Self::over(replicas, block, (stamp, chunk), Arc::clone(shared), data, meta))
     }
 
@@ -93,6 +99,10 @@ impl Writer {
         let computed = self.check(offset, bytes, sums)?;
         self.data.write_all_at(bytes, offset)?;
         let first = offset / chunk;
+        if first * chunk < entry.flushed {
+            // A checksum is replaced that vouches for bytes which are to survive the end of the machine: what it is replaced for comes first.
+            self.flushed(&mut entry, |writer| writer.data.sync_data())?;
+        }
         let mut sums = computed;
         if !offset.is_multiple_of(chunk) && !bytes.is_empty() {
             // What was in the chunk before counts, too.
@@ -142,7 +152,10 @@ impl Writer {
     /// # Errors
     /// [`ReplicaError::Failed`], [`ReplicaError::Io`].
     pub fn sync(&self) -> Result<(), ReplicaError> {
-        self.flushed(&mut self.shared.lock(), Self::flush)
+        let mut entry = self.shared.lock();
+        self.flushed(&mut entry, Self::flush)?;
+        entry.flushed = entry.length;
+        Ok(())
     }
 
     /// Ends the replica: it is whole from now on, and survives the end of the machine.
@@ -160,7 +173,9 @@ impl Writer {
     /// Makes a replica whole: only when both files are flushed and the bytes have their name.
     pub(crate) fn end(&self, entry: &mut Entry) -> Result<Replica, ReplicaError> {
         let was_whole = entry.is_whole;
+        let length = entry.length;
         self.flushed(entry, |writer| {
+            cut_behind(&writer.data, &writer.meta, writer.chunk, length)?;
             writer.flush()?;
             if !was_whole {
                 fs::rename(&writer.begun, &writer.whole)?;
@@ -168,8 +183,37 @@ impl Writer {
             }
             Ok(())
         })?;
-        entry.is_whole = true;
+        (entry.is_whole, entry.flushed) = (true, entry.length);
         Ok(Replica { block: self.block, stamp: self.stamp, length: entry.length })
+    }
+
+    /// Cuts a replica. The checksum of its new last chunk is there before bytes go, so that after a crash in between it is known of what it is.
+    pub(crate) fn cut(&self, entry: &mut Entry, length: u64) -> Result<(), ReplicaError> {
+        let chunk = u64::from(self.chunk);
+        let (number, kept) = (length / chunk, (length % chunk) as usize);
+        let begin = number * chunk;
+        let mut bytes = vec![0; if kept > 0 { (entry.length - begin).min(chunk) as usize } else { 0 }];
+        self.data.read_exact_at(&mut bytes, begin)?;
+        let sums = [bytes.len(), kept.min(bytes.len())].map(|count| crc32c::crc32c(&bytes[..count]).to_be_bytes());
+        if kept > 0 {
+            let mut stored = [0; 4];
+            self.meta.read_exact_at(&mut stored, meta::place(number))?;
+            if !sums.contains(&stored) {
+                let words = format!("Block {} is damaged at {begin}; it is not cut there", self.block);
+                return Err(ReplicaError::Damaged(words));
+            }
+        }
+        self.flushed(entry, |writer| {
+            if kept > 0 {
+                writer.meta.write_all_at(&sums[1], meta::place(number))?;
+                writer.meta.sync_data()?;
+            }
+            writer.data.set_len(length)?;
+            meta::cut(&writer.meta, writer.chunk, length)
+        })?;
+        self.used.fetch_sub(entry.length - length, Ordering::Relaxed);
+        (entry.length, entry.flushed) = (length, entry.flushed.min(length));
+        Ok(())
     }
 
     /// A flush that failed is final: the system may have dropped what it could not write, and the next flush would say nothing.
@@ -189,4 +233,13 @@ impl Writer {
         self.meta.sync_data()?;
         File::open(&self.folder)?.sync_all()
     }
+}
+
+/// Removes what is behind the end of a replica: bytes of a write that failed, or that nothing vouches for.
+fn cut_behind(data: &File, meta: &File, chunk: u32, length: u64) -> io::Result<()> {
+    if data.metadata()?.len() > length {
+        data.set_len(length)?;
+        meta::cut(meta, chunk, length)?;
+    }
+    Ok(())
 }

@@ -305,10 +305,16 @@ impl Files {
         if request.changes() && state.unflushed.rows() >= behind::UNFLUSHED_MAX {
             return Err(Missing(Vec::new()));
         }
-        let Decision { answer, change, depends } = state.namespace.decide(request, context, known)?;
+        let Decision { answer, change, depends, recovery } = state.namespace.decide(request, context, known)?;
         Ok(match change.map(|change| self.commit(state, change)) {
             None => (answer.map_err(Unanswered::from), state.pending.position(depends)),
-            Some(Ok(lsn)) => (answer.map_err(Unanswered::from), Some(lsn)),
+            Some(Ok(lsn)) => {
+                if let Some(recovery) = recovery {
+                    // Who has ended does it when it begins again.
+                    let _ = self.0.tasks.send(Task::Close(lsn, recovery));
+                }
+                (answer.map_err(Unanswered::from), Some(lsn))
+            }
             Some(Err(error)) => (Err(error), None),
         })
     }
@@ -534,9 +540,14 @@ impl Files {
 
     /// Ends the last block of a file whose recovery was begun at a position of the log, and closes the file.
     /// Whether it is closed.
-    fn close_left(&self, begun: Lsn, recovery: Recovery) -> Result<bool, Unanswered> {
+    pub(crate) fn close_left(&self, begun: Lsn, recovery: Recovery) -> Result<bool, Unanswered> {
         self.wait(Some(begun))?;
-        let ended = recovery.block.map(|(block, stamp)| self.0.replicas.recover(block, stamp, 0)).transpose();
+        let replicas = &self.0.replicas;
+        let ended = recovery.block.map(|(block, stamp)| match recovery.length {
+            Some(length) => replicas.cut(block, stamp, length),
+            None => replicas.recover(block, stamp, recovery.least),
+        });
+        let ended = ended.transpose();
         let ended = match ended {
             Ok(ended) => ended.flatten(),
             // Another recovery has begun since, and goes on with it.

@@ -5,9 +5,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use savanna_files::ids::{BlockId, Millis};
+use savanna_files::change::{RECOVERY, TRUNCATION};
+use savanna_files::ids::{BlockId, InodeId, Millis};
 use savanna_files::lease::HARD_LIMIT;
-use savanna_files::namespace::RECOVERY;
+use savanna_files::operation::Recovery;
+use savanna_journal::Lsn;
 
 use crate::files::{Files, Unanswered};
 
@@ -19,6 +21,8 @@ const INTERVAL: Duration = Duration::from_millis(500);
 pub(crate) enum Task {
     /// These blocks have no file any more, and the log says so.
     Remove(Vec<BlockId>),
+    /// This file is to be closed, once the log has all up to a position.
+    Close(Lsn, Recovery),
     /// To end.
     End,
 }
@@ -43,7 +47,9 @@ impl Upkeep {
 
 fn run(files: &Files, tasks: &Receiver<Task>) {
     // A recovery that was under way when the process ended is begun again.
-    let mut done = files.close_all_left(|namespace, _| namespace.leases.files(RECOVERY).collect());
+    let mut done = files.close_all_left(|namespace, _| {
+        [RECOVERY, TRUNCATION].into_iter().flat_map(|client| namespace.leases.files(client)).collect::<Vec<InodeId>>()
+    });
     let mut next = Instant::now() + INTERVAL;
     loop {
         // Without a lease it goes on when there is one again.
@@ -57,6 +63,12 @@ fn run(files: &Files, tasks: &Receiver<Task>) {
         match tasks.recv_timeout(next.saturating_duration_since(Instant::now())) {
             Ok(Task::Remove(blocks)) => {
                 remove(files, &blocks);
+                if Instant::now() < next {
+                    continue;
+                }
+            }
+            Ok(Task::Close(begun, recovery)) => {
+                done = files.close_left(begun, recovery).map(drop);
                 if Instant::now() < next {
                     continue;
                 }

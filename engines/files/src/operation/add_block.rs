@@ -20,6 +20,8 @@ pub(super) fn add_block(
     let is_same = |block: &Block, name: BlockName| block.id == name.id && block.stamp == name.stamp;
     let same = |at: Option<&Block>| match (at, previous) {
         (None, None) => true,
+        // Who appends behind a block that is full says none.
+        (Some(block), None) => block.is_committed && block.length >= file.block_size,
         (Some(block), Some(previous)) => is_same(block, previous),
         _ => false,
     };
@@ -81,9 +83,13 @@ pub(super) fn abandon_block(
 ) -> Result<Outcome, FilesError> {
     let inode = namespace.written(context, written)?;
     let last = inode.file().and_then(|file| file.blocks.last());
-    if last.is_none_or(|last| last.id != block.id) {
+    let Some(last) = last.filter(|last| last.id == block.id) else {
         // It was given up before.
         return Ok(Outcome::Read(Reply::Done, inode.txid));
+    };
+    if last.is_committed || last.length > 0 {
+        let words = format!("Block {} has {} bytes that were acknowledged; it is not given up", last.id, last.length);
+        return Err(FilesError::new(Class::Io, words));
     }
     let mut draft = Draft::new(namespace, context.now);
     if let Some(file) = draft.file(inode) {
@@ -97,6 +103,10 @@ pub(super) fn commit(file: &mut File, last: Option<BlockName>) -> Result<(), Fil
     let (Some(block), Some(last)) = (file.blocks.last_mut(), last) else { return Ok(()) };
     if block.id != last.id || block.stamp != last.stamp {
         let words = format!("Trying to commit inconsistent block: id = {}, expected id = {}", last.id, block.id);
+        return Err(FilesError::new(Class::Io, words));
+    }
+    if block.is_committed && last.length != block.length {
+        let words = format!("Block {} was ended with {} bytes; came {}", last.id, block.length, last.length);
         return Err(FilesError::new(Class::Io, words));
     }
     if last.length > file.block_size {

@@ -25,11 +25,12 @@ pub(super) fn block_locations(
 /// The blocks of a range of a file.
 pub(super) fn located(namespace: &View<'_>, file: &File, offset: u64, length: u64) -> Located {
     let end = offset.saturating_add(length);
-    let is_written = file.writer.is_some();
+    // What is being cut is as long as it will be.
+    let (is_written, is_cut) = (file.writer.is_some(), file.is_being_cut());
     let (mut blocks, mut last, mut begin, mut ended) = (Vec::new(), None, 0, 0);
     for (at, block) in file.blocks.iter().enumerate() {
         let shown = namespace.locate(file, at, begin);
-        let is_begun = is_written && !block.is_committed;
+        let is_begun = is_written && !block.is_committed && !is_cut;
         // How long a block is that is being written knows the data node alone.
         if begin < end && (begin + block.length > offset || is_begun) {
             blocks.push(shown);
@@ -40,6 +41,6 @@ pub(super) fn located(namespace: &View<'_>, file: &File, offset: u64, length: u6
         }
         last = Some(shown);
     }
-    let is_last_complete = file.blocks.last().is_none_or(|block| !is_written || block.is_committed);
+    let is_last_complete = file.blocks.last().is_none_or(|block| !is_written || block.is_committed || is_cut);
     Located { length: ended, blocks, is_written, last, is_last_complete }
 }

@@ -1,8 +1,10 @@
 //! Operations: each reads a namespace, and says what it answers and what it changes.
 
 mod add_block;
+mod append;
 mod attributes;
 mod complete;
+mod concat;
 mod create;
 mod delete;
 mod listing;
@@ -13,13 +15,14 @@ mod recover_lease;
 mod rename;
 mod status;
 mod summary;
+mod truncate;
 
 use crate::cache::{Known, Missing, View};
-use crate::change::{CallId, Change, Retry, RetryAnswer};
+use crate::change::{CallId, Change, RECOVERY, Retry, RetryAnswer, TRUNCATION};
 use crate::error::{Class, FilesError};
 use crate::ids::{InodeId, Txid};
 use crate::namespace::{Draft, Namespace, path_in};
-use crate::request::{Context, LocatedBlock, Reply, Request, Status, Written};
+use crate::request::{self, Context, LocatedBlock, Reply, Request, Status, Written};
 use crate::tree::Inode;
 
 pub use self::recover_lease::{Begun, Recovery};
@@ -34,6 +37,8 @@ pub struct Decision {
     pub change: Option<Change>,
     /// The newest change that the answer depends on.
     pub depends: Txid,
+    /// What closes a file, once the log has the change.
+    pub recovery: Option<Recovery>,
 }
 
 /// What an operation comes to.
@@ -42,6 +47,8 @@ enum Outcome {
     Read(Reply, Txid),
     /// A change, and the answer.
     Changed(Reply, Change),
+    /// A change, the answer, and what closes a file then.
+    Closing(Result<Reply, FilesError>, Change, Recovery),
 }
 
 impl Outcome {
@@ -71,19 +78,22 @@ impl View<'_> {
         if let Some(call) = context.call
             && let Some((answer, depends)) = self.retries.get(&call)
         {
-            return Decision { answer: Ok(self.again(answer)), change: None, depends };
+            return Decision { answer: Ok(self.again(answer)), change: None, depends, recovery: None };
         }
         if self.is_safe && request.changes() {
             let (answer, depends) = (Err(FilesError::new(Class::SafeMode, SAFE_MODE)), self.txid());
-            return Decision { answer, change: None, depends };
+            return Decision { answer, change: None, depends, recovery: None };
         }
         match self.outcome(request, context) {
-            Ok(Outcome::Read(reply, depends)) => Decision { answer: Ok(reply), change: None, depends },
+            Ok(Outcome::Read(reply, depends)) => Decision { answer: Ok(reply), change: None, depends, recovery: None },
             Ok(Outcome::Changed(reply, change)) => {
-                Decision { answer: Ok(reply), depends: change.txid, change: Some(change) }
+                Decision { answer: Ok(reply), depends: change.txid, change: Some(change), recovery: None }
+            }
+            Ok(Outcome::Closing(answer, change, recovery)) => {
+                Decision { answer, depends: change.txid, change: Some(change), recovery: Some(recovery) }
             }
             // Which of all that was looked at made it fail is not followed up.
-            Err(error) => Decision { answer: Err(error), change: None, depends: self.txid() },
+            Err(error) => Decision { answer: Err(error), change: None, depends: self.txid(), recovery: None },
         }
     }
 
@@ -91,6 +101,8 @@ impl View<'_> {
         check_texts(request, context)?;
         match request {
             Request::FileInfo { path } => status::file_info(self, context, path),
+            Request::LocatedInfo { path } => status::located_info(self, context, path),
+            Request::OpenFiles { path, after } => status::open_files(self, context, path, *after),
             Request::Listing { path, after, with_locations } => {
                 listing::listing(self, context, path, after, *with_locations)
             }
@@ -99,6 +111,11 @@ impl View<'_> {
             }
             Request::Mkdirs { path, mode, with_parents } => mkdirs::mkdirs(self, context, path, *mode, *with_parents),
             Request::Create(create) => create::create(self, context, create),
+            Request::Append { path, client, is_in_new_block } => {
+                append::append(self, context, path, client, *is_in_new_block)
+            }
+            Request::Truncate { path, length, client } => truncate::truncate(self, context, path, *length, client),
+            Request::Concat { path, sources } => concat::concat(self, context, path, sources),
             Request::AddBlock { file, previous, is_node_excluded } => {
                 add_block::add_block(self, context, file, *previous, *is_node_excluded)
             }
@@ -135,6 +152,11 @@ impl View<'_> {
                 let status = self.tree.get(id).map(|inode| Box::new(Status::of(&self.tree, inode).unnamed()));
                 Reply::Status(status)
             }
+            RetryAnswer::Appended(id) => match self.tree.get(id).and_then(|inode| Some((inode, inode.file()?))) {
+                Some((inode, file)) => append::appended(self, inode, file),
+                // It has gone meanwhile.
+                None => Reply::Status(None),
+            },
         }
     }
 
@@ -186,9 +208,10 @@ impl View<'_> {
     /// A block of a file, as clients hear of it.
     fn locate(&self, file: &crate::change::File, at: usize, offset: u64) -> LocatedBlock {
         let block = file.blocks[at];
+        // What is cut is there in any case, too.
         let is_begun = file.writer.is_some() && !block.is_committed;
         LocatedBlock {
-            block: crate::request::BlockName { id: block.id, stamp: block.stamp, length: block.length },
+            block: request::BlockName { id: block.id, stamp: block.stamp, length: block.length },
             offset,
             is_corrupt: self.blocks.is_corrupt(block.id),
             is_there: is_begun || self.blocks.has(&block),
@@ -196,11 +219,17 @@ impl View<'_> {
     }
 }
 
-/// Refuses what a database cannot keep as text.
+/// Refuses what a database cannot keep as text, and clients that call themselves what recovery is called.
 fn check_texts(request: &Request, context: &Context<'_>) -> Result<(), FilesError> {
     let [one, other] = match request {
         Request::SetOwner { owner, group, .. } => [owner.as_deref(), group.as_deref()],
-        Request::Create(create) => [Some(&*create.client), None],
+        Request::Create(request::Create { client, .. }) | Request::Append { client, .. } => {
+            if [RECOVERY, TRUNCATION].contains(&&**client) {
+                let words = format!("Expected another name of the client than {client}, which the name node has");
+                return Err(FilesError::new(Class::IllegalArgument, words));
+            }
+            [Some(&**client), None]
+        }
         _ => [None, None],
     };
     let mut texts = [Some(context.user), Some(context.machine), one, other].into_iter().flatten();
@@ -220,6 +249,8 @@ impl Request {
         !matches!(
             self,
             Self::FileInfo { .. }
+                | Self::LocatedInfo { .. }
+                | Self::OpenFiles { .. }
                 | Self::Listing { .. }
                 | Self::BlockLocations { .. }
                 | Self::IsFileClosed { .. }
@@ -234,6 +265,8 @@ impl Request {
         matches!(
             self,
             Self::Create(_)
+                | Self::Append { .. }
+                | Self::Concat { .. }
                 | Self::Rename { .. }
                 | Self::Rename2 { .. }
                 | Self::Delete { .. }

@@ -3,12 +3,13 @@
 //! First nobody but the recovery writes the file, and its last block gets a new generation. When that is durable, the data node
 //! ends the block under that generation, so that the old writer is refused; what it has of it is what the file has.
 
+use super::Outcome;
 use crate::cache::{Known, Missing, View};
-use crate::change::Change;
+use crate::change::{Change, RECOVERY, TRUNCATION};
 use crate::error::{Class, FilesError};
 use crate::ids::{BlockId, InodeId, Millis, Stamp};
 use crate::lease::SOFT_LIMIT;
-use crate::namespace::{Draft, Namespace, RECOVERY};
+use crate::namespace::{Draft, Namespace};
 use crate::permission::{self, Access};
 use crate::request::Context;
 use crate::tree::Inode;
@@ -20,6 +21,10 @@ pub struct Recovery {
     pub inode: InodeId,
     /// The block that the data node has to end, under which generation.
     pub block: Option<(BlockId, Stamp)>,
+    /// To how many bytes the data node cuts that block first, if it is to be cut.
+    pub length: Option<u64>,
+    /// How many bytes of it were acknowledged, as far as is known here.
+    pub least: u64,
 }
 
 /// What becomes of a wish to close a file.
@@ -57,30 +62,35 @@ impl Namespace {
     fn begin_recovery(&self, inode: &Inode, now: Millis) -> (Change, Recovery) {
         let mut draft = Draft::new(self, now);
         let stamp = draft.counters().stamp.next();
-        let mut block = None;
+        let (mut block, mut length, mut least) = (None, None, 0);
         if let Some(file) = draft.file(inode) {
-            if let Some(writer) = &mut file.writer {
+            let is_being_cut = file.is_being_cut();
+            if let Some(writer) = file.writer.as_mut().filter(|_| !is_being_cut) {
                 writer.client = RECOVERY.into();
             }
             if let Some(last) = file.blocks.last_mut() {
                 last.stamp = stamp;
                 block = Some((last.id, stamp));
+                least = last.length;
+                length = Some(last.length).filter(|_| is_being_cut);
             }
         }
         if block.is_some() {
             draft.counters().stamp = stamp;
         }
-        (draft.done(None), Recovery { inode: inode.id, block })
+        (draft.done(None), Recovery { inode: inode.id, block, length, least })
     }
 
-    /// Closes a file whose last block the data node has ended with a length; none if it never had any of it. Nothing if somebody
+    /// Closes a file whose last block the data node has ended with a length; none if it has nothing of it. Nothing if somebody
     /// else has begun another recovery meanwhile, or the file has gone.
     #[must_use]
     pub fn finish_recovery(&self, recovery: Recovery, length: Option<u64>, now: Millis) -> Option<Change> {
         let inode = self.tree.get(recovery.inode)?;
         let file = inode.file()?;
         let last = file.blocks.last().map(|block| (block.id, block.stamp));
-        if file.writer.as_ref().is_none_or(|writer| *writer.client != *RECOVERY) || last != recovery.block {
+        let is_being_closed =
+            file.writer.as_ref().is_some_and(|writer| [RECOVERY, TRUNCATION].contains(&&*writer.client));
+        if !is_being_closed || last != recovery.block {
             return None;
         }
         let mut draft = Draft::new(self, now);
@@ -88,6 +98,8 @@ impl Namespace {
         file.writer = None;
         match (file.blocks.last_mut(), length) {
             (Some(block), Some(length)) => (block.length, block.is_committed) = (length, true),
+            // What it has lost is missing, and stays to be told.
+            (Some(block), None) if block.length > 0 => block.is_committed = true,
             (Some(_), None) => drop(file.blocks.pop()),
             (None, _) => {}
         }
@@ -97,6 +109,37 @@ impl Namespace {
 }
 
 impl View<'_> {
+    /// Whether a client may begin to write a file that is there. If its writer has gone, that begins to be closed, and the client is refused.
+    pub(super) fn take_turn(
+        &self,
+        context: &Context<'_>,
+        (what, path): (&str, &str),
+        inode: &Inode,
+        client: &str,
+    ) -> Result<Option<Outcome>, FilesError> {
+        let Some(writer) = inode.file().and_then(|file| file.writer.as_ref()) else { return Ok(None) };
+        let refusal = |class, why: String| {
+            let machine = context.machine;
+            FilesError::new(class, format!("Failed to {what} {path} for {client} on {machine} because {why}"))
+        };
+        if *writer.client == *client {
+            let why = format!("{client} is already the current lease holder.");
+            return Err(refusal(Class::AlreadyBeingCreated, why));
+        }
+        let owner = format!("{} on {}", writer.client, writer.machine);
+        if [RECOVERY, TRUNCATION].contains(&&*writer.client) {
+            let why = format!("another recovery is in progress by {owner}");
+            return Err(refusal(Class::RecoveryInProgress, why));
+        }
+        if !self.leases.is_over(&writer.client, SOFT_LIMIT, context.now) {
+            let why = format!("this file lease is currently owned by {owner}");
+            return Err(refusal(Class::AlreadyBeingCreated, why));
+        }
+        let (change, recovery) = self.begin_recovery(inode, context.now);
+        let why = "lease recovery is in progress. Try again later.".to_owned();
+        Ok(Some(Outcome::Closing(Err(refusal(Class::RecoveryInProgress, why)), change, recovery)))
+    }
+
     fn recover_lease(&self, context: &Context<'_>, path: &str, client: &str) -> Result<Begun, FilesError> {
         let at = self.resolve(path, context)?;
         let inode = at.existing()?;

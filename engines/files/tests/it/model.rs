@@ -8,13 +8,13 @@ use savanna_files::change::{Kind, Row};
 use savanna_files::ids::{BlockId, InodeId};
 use savanna_files::{Class, FilesError, Key, Reply, Request};
 
-use crate::world::{World, create, mkdirs, rename2};
+use crate::world::{World, concat, create, mkdirs, rename2, truncate};
 
-/// What is at a path: a directory, or a file of so many bytes that is closed or not.
+/// What is at a path: a directory, or a file of so many bytes that is being written or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry {
     Directory,
-    File(u64),
+    File(u64, bool),
 }
 
 /// An answer without what only the engine knows.
@@ -38,7 +38,7 @@ impl Model {
 
     /// Whether something on the way to a path is a file.
     fn goes_through_file(&self, path: &str) -> bool {
-        path.match_indices('/').any(|(at, _)| matches!(self.get(&path[..at]), Some(Entry::File(_))))
+        path.match_indices('/').any(|(at, _)| matches!(self.get(&path[..at]), Some(Entry::File(..))))
     }
 
     fn is_empty(&self, path: &str) -> bool {
@@ -54,7 +54,7 @@ impl Model {
     fn mkdirs(&mut self, path: &str) -> Answer {
         match self.get(path) {
             Some(Entry::Directory) => return Ok(true),
-            Some(Entry::File(_)) => return Err(Class::FileAlreadyExists),
+            Some(Entry::File(..)) => return Err(Class::FileAlreadyExists),
             None if self.goes_through_file(path) => return Err(Class::ParentNotDirectory),
             None => {}
         }
@@ -67,10 +67,10 @@ impl Model {
         match self.get(path) {
             Some(Entry::Directory) => return Err(Class::FileAlreadyExists),
             None if self.goes_through_file(path) => return Err(Class::ParentNotDirectory),
-            Some(Entry::File(_)) | None => {}
+            Some(Entry::File(..)) | None => {}
         }
         self.make_parents(path);
-        self.0.insert(path.to_owned(), Entry::File(length));
+        self.0.insert(path.to_owned(), Entry::File(length, false));
         Ok(true)
     }
 
@@ -80,6 +80,54 @@ impl Model {
             None if self.goes_through_file(path) => Err(Class::ParentNotDirectory),
             None => Ok(true),
         }
+    }
+
+    /// A file that is there, to be written.
+    fn closed(&mut self, path: &str) -> Result<&mut u64, Class> {
+        match self.0.get_mut(path) {
+            Some(Entry::File(_, true)) => Err(Class::AlreadyBeingCreated),
+            Some(Entry::File(length, false)) => Ok(length),
+            Some(Entry::Directory) | None => Err(Class::FileNotFound),
+        }
+    }
+
+    fn append(&mut self, path: &str, bytes: u64) -> Answer {
+        if self.get(path) == Some(&Entry::Directory) {
+            return Err(Class::FileAlreadyExists);
+        }
+        *self.closed(path)? += bytes;
+        Ok(true)
+    }
+
+    fn truncate(&mut self, path: &str, to: u64) -> Answer {
+        let length = self.closed(path)?;
+        if to > *length {
+            return Err(Class::IllegalArgument);
+        }
+        *length = to;
+        Ok(true)
+    }
+
+    fn concat(&mut self, path: &str, sources: &[String]) -> Answer {
+        let being_written = |class| if class == Class::AlreadyBeingCreated { Class::IllegalArgument } else { class };
+        self.closed(path).map_err(being_written)?;
+        let mut more = 0;
+        for source in sources {
+            let length = *self.closed(source).map_err(being_written)?;
+            if source == path || length == 0 || Self::parent(source) != Self::parent(path) {
+                return Err(Class::IllegalArgument);
+            }
+            more += length;
+        }
+        let different: std::collections::BTreeSet<_> = sources.iter().collect();
+        if different.len() < sources.len() {
+            return Err(Class::IllegalArgument);
+        }
+        for source in sources {
+            self.0.remove(source);
+        }
+        *self.closed(path)? += more;
+        Ok(true)
     }
 
     fn delete(&mut self, path: &str, is_recursive: bool) -> Answer {
@@ -130,7 +178,7 @@ impl Model {
             return Err(Class::Io);
         }
         match (self.get(to), &source) {
-            (Some(Entry::Directory), Entry::File(_)) | (Some(Entry::File(_)), Entry::Directory) => {
+            (Some(Entry::Directory), Entry::File(..)) | (Some(Entry::File(..)), Entry::Directory) => {
                 return Err(Class::Io);
             }
             (Some(_), _) if !overwrites => return Err(Class::FileAlreadyExists),
@@ -159,14 +207,14 @@ impl Model {
     fn list(&self, path: &str) -> Option<Vec<(String, u64)>> {
         let below = format!("{path}/");
         let in_it = |key: &String| key.strip_prefix(&below).filter(|rest| !rest.contains('/')).map(str::to_owned);
-        let length = |entry: &Entry| if let Entry::File(length) = entry { *length } else { 0 };
+        let length = |entry: &Entry| if let Entry::File(length, _) = entry { *length } else { 0 };
         match self.get(path)? {
             Entry::Directory => {
                 let mut names: Vec<_> = self.0.iter().filter_map(|(k, e)| Some((in_it(k)?, length(e)))).collect();
                 names.sort();
                 Some(names)
             }
-            Entry::File(length) => Some(vec![(String::new(), *length)]),
+            Entry::File(length, _) => Some(vec![(String::new(), *length)]),
         }
     }
 }
@@ -196,10 +244,26 @@ fn list(world: &mut World, path: &str) -> Option<Vec<(String, u64)>> {
     }
 }
 
-fn path(random: &mut ChaCha8Rng) -> String {
+fn name(random: &mut ChaCha8Rng) -> String {
     const NAMES: [&str; 8] = ["a", "ab", "b", "%", "_", "ü", "a b", "z"];
-    let depth = random.random_range(0..4);
-    (0..depth).map(|_| format!("/{}", NAMES[random.random_range(0..NAMES.len())])).collect()
+    format!("/{}", NAMES[random.random_range(0..NAMES.len())])
+}
+
+fn path(random: &mut ChaCha8Rng) -> String {
+    (0..random.random_range(0..4)).map(|_| name(random)).collect()
+}
+
+/// A file is cut; the process may end before the data node has done it.
+fn cut(world: &mut World, path: &str, to: u64, random: &mut ChaCha8Rng) -> Answer {
+    let answer = world.root(&truncate(path, to));
+    if let Some(mut recovery) = world.recovery.take() {
+        assert_eq!(answer, Ok(Reply::Bool(false)), "{path}");
+        if random.random() {
+            recovery = world.restarted(recovery);
+        }
+        world.close(recovery);
+    }
+    answer.map(|_| true).map_err(|error| error.class)
 }
 
 /// A path as clients write it.
@@ -210,7 +274,7 @@ fn written(path: &str) -> String {
 fn step(world: &mut World, model: &mut Model, random: &mut ChaCha8Rng) {
     let (one, other) = (path(random), path(random));
     let (a, b) = (written(&one), written(&other));
-    let (expected, got, what) = match random.random_range(0..12) {
+    let (expected, got, what) = match random.random_range(0..16) {
         0 | 1 => (model.mkdirs(&one), simply(world.root(&mkdirs(&a))), "mkdirs"),
         2 | 3 => {
             let lengths: Vec<u64> = (0..random.random_range(0..3)).map(|_| random.random_range(1..=64)).collect();
@@ -222,6 +286,7 @@ fn step(world: &mut World, model: &mut Model, random: &mut ChaCha8Rng) {
             let got = simply(world.root(&create(&a, false)));
             if expected.is_ok() {
                 model.write(&one, 0).expect("it was free");
+                model.0.insert(one.clone(), Entry::File(0, true));
             }
             (expected, got, "create")
         }
@@ -238,6 +303,21 @@ fn step(world: &mut World, model: &mut Model, random: &mut ChaCha8Rng) {
             let overwrites = random.random();
             (model.rename2(&one, &other, overwrites), simply(world.root(&rename2(&a, &b, overwrites))), "rename2")
         }
+        11 => {
+            let (bytes, is_in_new_block) = (random.random_range(0..150), random.random());
+            let got = world.append(&a, bytes, is_in_new_block).map(|()| true).map_err(|error| error.class);
+            (model.append(&one, bytes), got, "append")
+        }
+        12 => {
+            let to = random.random_range(0..200);
+            (model.truncate(&one, to), cut(world, &a, to, random), "truncate")
+        }
+        13 | 14 => {
+            let count = random.random_range(1..4);
+            let sources: Vec<String> = (0..count).map(|_| Model::parent(&one).to_owned() + &name(random)).collect();
+            let named: Vec<&str> = sources.iter().map(|source| &**source).collect();
+            (model.concat(&one, &sources), simply(world.root(&concat(&a, &named))), "concat")
+        }
         _ => {
             assert_eq!(list(world, &a), model.list(&one), "list {a}");
             return;
@@ -250,7 +330,7 @@ fn step(world: &mut World, model: &mut Model, random: &mut ChaCha8Rng) {
 fn compare(world: &mut World, model: &Model) {
     for (path, entry) in &model.0 {
         let status = world.status(&written(path)).unwrap_or_else(|| panic!("{path} is missing"));
-        let expected = if let Entry::File(length) = entry { (false, *length) } else { (true, 0) };
+        let expected = if let Entry::File(length, _) = entry { (false, *length) } else { (true, 0) };
         assert_eq!((status.is_directory, status.length), expected, "{path}");
         if status.is_directory {
             let names = model.list(path).expect("a directory");

@@ -6,7 +6,7 @@ use savanna_files::operation::{Begun, Counted, Walk};
 use savanna_files::request::{BlockName, Written};
 use savanna_files::{Class, Reply, Request};
 
-use crate::world::{World, create, delete, mkdirs, rename2, written};
+use crate::world::{World, append, concat, create, delete, mkdirs, rename2, truncate, written};
 
 const fn call(number: i32) -> Option<CallId> {
     Some(CallId { client: [7; 16], call: number })
@@ -246,4 +246,149 @@ fn an_inode_keeps_its_number_where_it_is_moved() {
     assert!(id > InodeId::ROOT);
     world.root(&rename2("/a/b", "/c", false)).unwrap();
     assert_eq!(world.status("/c").unwrap().id, id);
+}
+
+#[test]
+fn a_file_is_written_on_where_it_ends() {
+    let mut world = World::new();
+    assert_eq!(world.refused("root", &append("/f", "writer")), Class::FileNotFound);
+    let id = world.write("/d/f", &[64, 10]).unwrap();
+    assert_eq!(world.refused("root", &append("/d", "writer")), Class::FileAlreadyExists);
+    assert_eq!(world.refused("ann", &append("/d/f", "writer")), Class::AccessControl);
+    for client in ["savanna_recovery", "savanna_truncation"] {
+        assert_eq!(world.refused("root", &append("/d/f", client)), Class::IllegalArgument, "who the name node is");
+    }
+    let first = world.call("root", &append("/d/f", "writer"), call(1));
+    let Ok(Reply::Appended(Some(last), status)) = &first else { panic!("{first:?}") };
+    assert_eq!((last.offset, last.block.length, last.is_there, status.id, status.length), (64, 10, true, id, 74));
+    world.restart();
+    assert_eq!(world.call("root", &append("/d/f", "writer"), call(1)), first, "asked again");
+    assert_eq!(world.refused("root", &append("/d/f", "writer")), Class::AlreadyBeingCreated);
+    assert_eq!(world.refused("root", &append("/d/f", "other")), Class::AlreadyBeingCreated);
+    let give_up = Request::AbandonBlock { file: written("/d/f", id), block: last.block };
+    assert_eq!(world.refused("root", &give_up), Class::Io, "its bytes were acknowledged");
+}
+
+#[test]
+fn a_block_that_was_ended_keeps_its_length() {
+    let mut world = World::new();
+    let id = world.write("/f", &[10]).unwrap();
+    let request = Request::Append { path: "/f".into(), client: "writer".into(), is_in_new_block: true };
+    let Ok(Reply::Appended(Some(last), _)) = world.root(&request) else { panic!("no file") };
+    assert!(!last.is_there, "it is not to be written");
+    let shorter = BlockName { length: 9, ..last.block };
+    let file = written("/f", id);
+    assert_eq!(world.refused("root", &Request::Complete { file: file.clone(), last: Some(shorter) }), Class::Io);
+    assert_eq!(world.root(&Request::Complete { file, last: Some(last.block) }), Ok(Reply::Bool(true)));
+    assert_eq!(world.status("/f").unwrap().length, 10);
+}
+
+#[test]
+fn who_wants_to_write_on_a_file_that_its_writer_has_left_waits_until_it_is_closed() {
+    let mut world = World::new();
+    world.root(&create("/f", false)).unwrap();
+    world.now += 60_000;
+    for _ in 0..2 {
+        assert_eq!(world.refused("root", &append("/f", "other")), Class::RecoveryInProgress);
+        if let Some(recovery) = world.recovery.take() {
+            assert_eq!(world.refused("root", &append("/f", "third")), Class::RecoveryInProgress);
+            world.close(recovery);
+            return assert!(world.root(&append("/f", "other")).is_ok());
+        }
+    }
+    panic!("it is not closed");
+}
+
+#[test]
+fn a_file_that_is_being_cut_is_as_long_as_it_will_be() {
+    let mut world = World::new();
+    world.write("/f", &[64, 64, 10]).unwrap();
+    assert_eq!(world.refused("ann", &truncate("/f", 1)), Class::AccessControl);
+    assert_eq!(world.refused("root", &truncate("/f", 139)), Class::IllegalArgument);
+    assert_eq!(world.refused("root", &truncate("/f", u64::MAX)), Class::IllegalArgument);
+    assert_eq!(world.root(&truncate("/f", 138)), Ok(Reply::Bool(true)));
+    assert_eq!(world.root(&truncate("/f", 128)), Ok(Reply::Bool(true)), "whole blocks");
+    assert_eq!(world.root(&truncate("/f", 70)), Ok(Reply::Bool(false)));
+    let recovery = world.recovery.take().unwrap();
+    assert_eq!(world.root(&truncate("/f", 70)), Ok(Reply::Bool(false)), "asked again");
+    assert_eq!(world.refused("root", &truncate("/f", 69)), Class::AlreadyBeingCreated);
+    assert_eq!(world.refused("root", &append("/f", "writer")), Class::RecoveryInProgress);
+    assert_eq!(world.status("/f").unwrap().length, 70);
+    let Ok(Reply::Blocks(blocks)) = world.root(&Request::BlockLocations { path: "/f".into(), offset: 0, length: 100 })
+    else {
+        panic!("no blocks")
+    };
+    assert_eq!((blocks.length, blocks.blocks.len(), blocks.is_last_complete), (70, 2, true));
+    assert!(blocks.blocks[1].is_there && blocks.blocks[1].block.length == 6);
+    let again = world.restarted(recovery);
+    let again = world.restarted(again);
+    assert_eq!(again.length, recovery.length, "to what it is cut is kept");
+    assert!(world.namespace.finish_recovery(recovery, Some(6), Millis(world.now)).is_none(), "it was begun anew");
+    world.close(again);
+    assert_eq!(world.root(&Request::IsFileClosed { path: "/f".into() }), Ok(Reply::Bool(true)));
+    assert!(world.namespace.leases.is_empty());
+    world.append("/f", 1, false).unwrap();
+    assert_eq!(world.status("/f").unwrap().length, 71);
+}
+
+#[test]
+fn a_block_that_the_data_node_has_lost_stays_in_its_file() {
+    let mut world = World::new();
+    world.write("/f", &[10]).unwrap();
+    world.root(&append("/f", "writer")).unwrap();
+    let id = world.status("/f").unwrap().id;
+    let (change, recovery) = world.namespace.close_left(id, Millis(world.now)).unwrap();
+    world.take(&change);
+    let change = world.namespace.finish_recovery(recovery, None, Millis(world.now)).unwrap();
+    world.take(&change);
+    assert_eq!(world.status("/f").unwrap().length, 10, "it was acknowledged, and is missing");
+}
+
+#[test]
+fn files_become_one_and_keep_their_blocks() {
+    let mut world = World::new();
+    for name in ["a", "b", "c"] {
+        world.write(&format!("/d/{name}"), &[3, 4]).unwrap();
+    }
+    world.write("/d/empty", &[]).unwrap();
+    world.write("/e/f", &[1]).unwrap();
+    world.root(&create("/d/open", false)).unwrap();
+    for sources in [&["/d/a"][..], &["/d/b", "/d/b"], &["/e/f"], &["/d/empty"], &["/d/open"], &[]] {
+        assert_eq!(world.refused("root", &concat("/d/a", sources)), Class::IllegalArgument, "{sources:?}");
+    }
+    assert_eq!(world.refused("root", &concat("/d/open", &["/d/b"])), Class::IllegalArgument);
+    assert_eq!(world.refused("root", &concat("/d", &["/d/b"])), Class::FileNotFound);
+    assert_eq!(world.refused("root", &concat("/d/a", &["/d/x"])), Class::FileNotFound);
+    assert_eq!(world.refused("ann", &concat("/d/a", &["/d/b"])), Class::AccessControl);
+    let replicas = world.replicas();
+    assert_eq!(world.call("root", &concat("/d/a", &["/d/c", "/d/b"]), call(1)), Ok(Reply::Done));
+    assert_eq!(world.replicas(), replicas);
+    world.restart();
+    assert_eq!(world.call("root", &concat("/d/a", &["/d/c", "/d/b"]), call(1)), Ok(Reply::Done), "asked again");
+    assert_eq!((world.status("/d/a").unwrap().length, world.status("/d/b")), (21, None));
+    let request = Request::BlockLocations { path: "/d/a".into(), offset: 0, length: 100 };
+    let Ok(Reply::Blocks(blocks)) = world.root(&request) else { panic!("no blocks") };
+    assert_eq!((blocks.blocks.len(), blocks.blocks.iter().all(|block| block.is_there)), (6, true));
+    world.root(&delete("/d/a")).unwrap();
+    assert_eq!(world.replicas().len(), 1, "that of /e/f");
+}
+
+#[test]
+fn files_that_are_being_written_are_listed_in_pages() {
+    let mut world = World::new();
+    for name in ["/a/1", "/a/2", "/ab/3", "/a/4", "/a/5", "/a/6", "/a/7"] {
+        world.root(&create(name, false)).unwrap();
+    }
+    world.write("/a/closed", &[1]).unwrap();
+    let open = |path: &str, after| Request::OpenFiles { path: path.into(), after };
+    assert_eq!(world.refused("ann", &open("/", InodeId(0))), Class::AccessControl);
+    let mut page = |path, after| {
+        let Ok(Reply::OpenFiles(files, has_more)) = world.root(&open(path, after)) else { panic!("no files") };
+        let last = files.last().map_or(after, |file| file.id);
+        (files.into_iter().map(|file| file.path).collect::<Vec<_>>(), has_more, last)
+    };
+    let (first, has_more, last) = page("/a", InodeId(0));
+    assert_eq!((first, has_more), (["/a/1", "/a/2", "/a/4", "/a/5", "/a/6"].map(String::from).to_vec(), true));
+    assert_eq!(page("/a/", last).0, ["/a/7"]);
+    assert_eq!(page("/ab", InodeId(0)).0, ["/ab/3"]);
 }

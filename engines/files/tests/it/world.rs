@@ -8,6 +8,7 @@ use savanna_files::blocks::Replica;
 use savanna_files::change::CallId;
 use savanna_files::flush::{Batch, Unflushed};
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp};
+use savanna_files::operation::Recovery;
 use savanna_files::request::{BlockName, Create, Status, Written};
 use savanna_files::{Change, Class, Context, Decision, FilesError, Known, Limits, Missing, Namespace, Reply, Request};
 
@@ -22,6 +23,8 @@ pub(crate) struct World {
     unflushed: Unflushed<()>,
     /// What happens between a miss and its answer; nothing, if there is none.
     pub(crate) chance: Option<ChaCha8Rng>,
+    /// What closes a file, as the last request said.
+    pub(crate) recovery: Option<Recovery>,
     /// What the data node has.
     replicas: std::collections::BTreeMap<BlockId, (Stamp, u64)>,
 }
@@ -37,6 +40,7 @@ impl World {
             database: None,
             unflushed: Unflushed::default(),
             chance: None,
+            recovery: None,
             replicas: std::collections::BTreeMap::new(),
         }
     }
@@ -88,12 +92,13 @@ impl World {
     pub(crate) fn call(&mut self, user: &str, request: &Request, call: Option<CallId>) -> Result<Reply, FilesError> {
         self.now += 1;
         let context = self.context(user, call);
-        let Decision { answer, change, depends } =
+        let Decision { answer, change, depends, recovery } =
             self.with_all(|namespace, known| namespace.decide(request, &context, known));
         if let Some(change) = change {
             assert_eq!(depends, change.txid);
             self.take(&change);
         }
+        self.recovery = recovery;
         assert!(depends <= self.namespace.txid());
         answer
     }
@@ -174,6 +179,57 @@ impl World {
         Ok(id)
     }
 
+    /// Writes so many bytes behind a file.
+    pub(crate) fn append(&mut self, path: &str, bytes: u64, is_in_new_block: bool) -> Result<(), FilesError> {
+        let client = "writer".to_owned();
+        let request = Request::Append { path: path.to_owned(), client: client.clone(), is_in_new_block };
+        let Reply::Appended(last, status) = self.root(&request)? else { panic!("no file") };
+        let file = written(path, status.id);
+        let (mut previous, mut rest) = (last.map(|last| last.block), bytes);
+        if let Some(last) = last.filter(|last| last.is_there) {
+            let old = last.block;
+            let Reply::Block(new) = self.root(&Request::NewStamp { block: old, client: client.clone() })? else {
+                panic!("no generation")
+            };
+            self.root(&Request::UpdatePipeline { client, old, new: new.block })?;
+            let more = rest.min(BLOCK_SIZE - old.length);
+            let block = BlockName { length: old.length + more, ..new.block };
+            self.received(block);
+            (previous, rest) = (Some(block), rest - more);
+        }
+        while rest > 0 {
+            let request = Request::AddBlock { file: file.clone(), previous, is_node_excluded: false };
+            let Reply::Block(located) = self.root(&request)? else { panic!("no block") };
+            let block = BlockName { length: rest.min(BLOCK_SIZE), ..located.block };
+            self.received(block);
+            (previous, rest) = (Some(block), rest - block.length);
+        }
+        assert_eq!(self.root(&Request::Complete { file, last: previous })?, Reply::Bool(true));
+        Ok(())
+    }
+
+    /// The data node does what closes a file.
+    pub(crate) fn close(&mut self, recovery: Recovery) {
+        let length = recovery.block.and_then(|(id, stamp)| {
+            let (_, had) = self.replicas.get(&id)?;
+            let length = recovery.length.unwrap_or(*had);
+            self.received(BlockName { id, stamp, length });
+            Some(length)
+        });
+        let now = Millis(self.now);
+        let change = self.namespace.finish_recovery(recovery, length, now).expect("a file that is to be closed");
+        self.take(&change);
+    }
+
+    /// What closes the file that the last request left to be closed, begun anew after the end of the process.
+    pub(crate) fn restarted(&mut self, recovery: Recovery) -> Recovery {
+        self.restart();
+        let now = Millis(self.now);
+        let (change, recovery) = self.namespace.close_left(recovery.inode, now).expect("a file that is to be closed");
+        self.take(&change);
+        recovery
+    }
+
     fn logged(&self) -> Vec<Change> {
         self.log.iter().map(|bytes| Change::decode(bytes).expect("a change")).collect()
     }
@@ -215,6 +271,9 @@ impl World {
     }
 }
 
+/// Bytes of a block.
+pub(crate) const BLOCK_SIZE: u64 = 64;
+
 fn limits() -> Limits {
     Limits { listing: 5, ..Limits::default() }
 }
@@ -236,8 +295,20 @@ pub(crate) fn create(path: &str, overwrites: bool) -> Request {
         creates: true,
         with_parents: true,
         replication: 1,
-        block_size: 64,
+        block_size: BLOCK_SIZE,
     })
+}
+
+pub(crate) fn append(path: &str, client: &str) -> Request {
+    Request::Append { path: path.to_owned(), client: client.to_owned(), is_in_new_block: false }
+}
+
+pub(crate) fn truncate(path: &str, length: u64) -> Request {
+    Request::Truncate { path: path.to_owned(), length, client: "writer".to_owned() }
+}
+
+pub(crate) fn concat(path: &str, sources: &[&str]) -> Request {
+    Request::Concat { path: path.to_owned(), sources: sources.iter().map(|source| (*source).to_owned()).collect() }
 }
 
 pub(crate) fn mkdirs(path: &str) -> Request {

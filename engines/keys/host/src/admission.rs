@@ -39,6 +39,11 @@ impl<'a> Admission<'a> {
         session
     }
 
+    /// Notes that a session's client came to the cluster port.
+    pub fn note_cluster_port(&mut self, session: SessionId) {
+        self.0.note_cluster_port(session);
+    }
+
     /// Notes a client that was sent away because there were too many.
     pub const fn note_rejected(&mut self) {
         self.0.note_rejected();

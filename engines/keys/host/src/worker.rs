@@ -162,6 +162,10 @@ impl Worker {
     /// scripts.
     pub fn begin_turn(&mut self) -> Option<UnixMillis> {
         let due = self.host.actor_mut().tick(unix_now());
+        if let Some(abroad) = &self.abroad {
+            let owner = abroad.nodes.owner();
+            self.host.actor_mut().hear_owner(owner);
+        }
         self.host.note_space();
         while self.actor().reply_bytes() < HEARD_BYTES
             && let Some(mail) = self.mailbox.take()

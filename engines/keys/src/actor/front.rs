@@ -4,11 +4,14 @@
 //! it came, whoever asked. What would have to wait there, or be told to others than who asked, is refused.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::message::{Destination, Replies};
 use super::program::Program;
+use super::slots::shown_to;
 use super::{Actor, Message, Progress};
 use crate::access::Access;
+use crate::cluster::{ClusterNode, SlotsOwner};
 use crate::command::{Command, CommandNumber, Group, Run};
 use crate::error::CommandError;
 use crate::handle::KeysRequest;
@@ -38,6 +41,8 @@ pub struct Asked {
 #[derive(Debug, Default)]
 pub(super) struct Front {
     waiting: VecDeque<Asked>,
+    /// Who has the keys, where clients of clusters reach it, if that is known.
+    owner: Option<Arc<ClusterNode>>,
 }
 
 impl Front {
@@ -57,6 +62,21 @@ impl Actor {
     /// Whether another node has the keys.
     pub(crate) const fn has_keys_elsewhere(&self) -> bool {
         self.front.is_some()
+    }
+
+    /// Hears where clients of clusters reach the owner of the keys, if it is known.
+    pub fn hear_owner(&mut self, owner: Option<Arc<ClusterNode>>) {
+        if let Some(front) = &mut self.front {
+            front.owner = owner;
+        }
+    }
+
+    /// Which node has the slots.
+    pub(crate) fn slots_owner(&self) -> SlotsOwner {
+        match &self.front {
+            None => SlotsOwner::Myself,
+            Some(front) => front.owner.clone().map_or(SlotsOwner::Nobody, SlotsOwner::Other),
+        }
     }
 }
 
@@ -109,7 +129,9 @@ impl Actor {
             Run::Script(_) if session.access != Access::Full => return Err(elsewhere(command)),
             Run::Waits(..) if command.deadline(args, self.keys.now()).is_some() => return Err(elsewhere(command)),
             // Its own figures.
-            Run::Everywhere(..) if command.name == "info" => return self.ask_everybody(session, command, args, reply),
+            Run::Everywhere(..) if command.name == "info" => {
+                return self.ask_everybody(session, shown_to(session, command), args, reply);
+            }
             _ => {}
         }
         let number = CommandNumber::of(command).ok_or_else(|| elsewhere(command))?;

@@ -37,6 +37,7 @@ mod pubsub;
 mod room;
 pub mod saving;
 mod scripts;
+mod slots;
 mod spreading;
 mod terms;
 pub mod tracking;
@@ -77,6 +78,7 @@ use self::pubsub::Listeners;
 pub(crate) use self::pubsub::Topic;
 use self::room::out_of_memory;
 use self::saving::Saves;
+use self::slots::shown_to;
 use self::spreading::Spreading;
 pub use self::terms::SessionLimits;
 use self::tracking::Trackers;
@@ -441,6 +443,9 @@ impl Actor {
             self.check_access(session, command, args)?;
         }
         session.check_subscribed(command)?;
+        if session.is_of_cluster {
+            self.check_slot(session, command, args)?;
+        }
         if self.pause.is_some() && self.holds_back(session, command, args) {
             return Ok(Some(Progress::Held));
         }
@@ -583,7 +588,7 @@ impl Actor {
                 run(&mut self.keys, args, reply)?;
                 Ok(Progress::Answered)
             }
-            Run::Everywhere(..) => self.ask_everybody(session, command, args, reply),
+            Run::Everywhere(..) => self.ask_everybody(session, shown_to(session, command), args, reply),
         }
     }
 

@@ -323,6 +323,11 @@ impl Actor {
         format!("{:016x}{:016x}{:08x}", self.counters.started.0, u64::from(std::process::id()), 0)
     }
 
+    /// The node's name for clients of clusters.
+    pub(crate) fn node_id(&self) -> String {
+        self.config.node_id.clone().unwrap_or_else(|| self.history())
+    }
+
     fn answer_save(&mut self, from: ActorId, to: Destination, write: impl FnOnce(&mut dyn Reply)) {
         let mut replies = self.take_replies(from);
         replies.push(to, |reply| write(reply));

@@ -26,6 +26,7 @@ use super::message::Destination;
 use super::program::Program;
 use super::{Actor, Progress};
 use crate::command::{Command, Run};
+use crate::commands::cluster::looks_at_keys;
 use crate::commands::generic::{ScannedPart, combine_scanned, flush_of, parse_database, scan_from};
 use crate::commands::server::swap_of;
 use crate::error::{CommandError, Outcome};
@@ -293,7 +294,8 @@ pub(super) fn is_of_memory(command: &Command, args: Args<'_>) -> bool {
 /// Whether several actors refuse a request in a transaction: it is about what is not known when it is queued, or about replies.
 pub(super) fn is_refused_by_several(command: &Command, args: Args<'_>) -> Outcome {
     let is_refused = matches!(command.run, Run::Finds { .. }) && !crate::commands::sort::patterns(args).is_empty()
-        || command.name == "client" && args[1].eq_ignore_ascii_case(b"reply");
+        || command.name == "client" && args[1].eq_ignore_ascii_case(b"reply")
+        || command.name == "cluster" && looks_at_keys(args);
     if is_refused { Err(not_in_a_transaction(command)) } else { Ok(()) }
 }
 

@@ -41,6 +41,7 @@ enum Kind {
 impl Kind {
     fn of(name: &str) -> Option<Self> {
         Some(match name {
+            "string" => Self::String,
             "key" => Self::Key,
             "integer" => Self::Integer,
             "double" => Self::Double,

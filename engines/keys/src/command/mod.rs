@@ -116,6 +116,8 @@ pub enum Group {
     Connection,
     /// The server.
     Server,
+    /// Nodes and slots.
+    Cluster,
 }
 
 impl Group {
@@ -138,6 +140,7 @@ impl Group {
             Self::PubSub => "pubsub",
             Self::Connection => "connection",
             Self::Server => "server",
+            Self::Cluster => "cluster",
         }
     }
 
@@ -149,6 +152,7 @@ impl Group {
             Self::SortedSet => "sortedset",
             Self::Transactions => "transaction",
             Self::Server => "dangerous",
+            Self::Cluster => "connection",
             other => other.name(),
         }
     }

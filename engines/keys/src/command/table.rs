@@ -5,7 +5,7 @@ use super::WaitsFor::{AnyKey, FirstKey};
 use super::key_uses::{ADD, CHANGE, CREATE, DROP, EXCHANGE, GATHER, KeyUses, LOOK, NO_KEYS, READ, REMOVE, TAKE, WRITE};
 use super::{Class, Combine, Command, Flags, Group, Keys, Run};
 use crate::commands::{
-    acl, bitfields, bitmaps, clients, connection, dump, expiry, field_expiry, functions, generic, geo, hashes,
+    acl, bitfields, bitmaps, clients, cluster, connection, dump, expiry, field_expiry, functions, generic, geo, hashes,
     hot_keys, hyperloglogs, latency, lcs, lists, memory, pubsub, replication, saving, scripts, server, sets, settings,
     slowlog, sort, sorted_sets, streams, strings, transactions,
 };
@@ -273,6 +273,10 @@ pub static TABLE: &[Command] = &[
     row("role", 1, Flags::ADMIN.and(Flags::FAST), Keys::None, NO_KEYS, Class::Session, Group::Server, "2.8.12", "Tells that this is no replica of a Redis.", Session(server::role)),
     row("module", -2, Flags::ADMIN, Keys::None, NO_KEYS, Class::Session, Group::Server, "4.0.0", "Lists modules, of which there are none.", Session(server::module)),
     row("lolwut", -1, Flags::READONLY.and(Flags::FAST), Keys::None, NO_KEYS, Class::Session, Group::Server, "5.0.0", "Draws a tree.", Session(server::lolwut)),
+    row("cluster", -2, Flags::NONE, Keys::None, NO_KEYS, Class::Session, Group::Cluster, "3.0.0", "Tells clients of the cluster port which node has which slots, and what is in a slot.", Session(cluster::cluster)),
+    row("asking", 1, Flags::FAST, Keys::None, NO_KEYS, Class::Session, Group::Cluster, "3.0.0", "Says that the client was sent here with ASK; changes nothing.", Session(cluster::accept)),
+    row("readonly", 1, Flags::FAST, Keys::None, NO_KEYS, Class::Session, Group::Cluster, "3.0.0", "Lets a client of the cluster port read at replicas; there are none, so it changes nothing.", Session(cluster::accept)),
+    row("readwrite", 1, Flags::FAST, Keys::None, NO_KEYS, Class::Session, Group::Cluster, "3.0.0", "Ends READONLY.", Session(cluster::accept)),
 ];
 
 #[expect(clippy::too_many_arguments, reason = "a row of the table")]

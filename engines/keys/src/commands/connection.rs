@@ -151,12 +151,17 @@ pub fn hello(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &m
     reply.bulk(b"id");
     reply.integer(actor.client_number(session.id));
     reply.bulk(b"mode");
-    reply.bulk(b"standalone");
+    reply.bulk(mode_of(session).as_bytes());
     reply.bulk(b"role");
     reply.bulk(b"master");
     reply.bulk(b"modules");
     reply.array(0);
     Ok(Progress::Answered)
+}
+
+/// What a node is for a client: `cluster` at the cluster port.
+const fn mode_of(session: &Session) -> &'static str {
+    if session.is_of_cluster { "cluster" } else { "standalone" }
 }
 
 pub(super) fn check_name(name: &[u8]) -> Result<(), CommandError> {

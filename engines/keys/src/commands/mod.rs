@@ -4,6 +4,7 @@ pub mod acl;
 pub mod bitfields;
 pub mod bitmaps;
 pub mod clients;
+pub mod cluster;
 pub mod connection;
 pub mod dump;
 pub mod expiry;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::access::{Permission, permissions, permissions_of};
 use crate::actor::{Actor, DatabaseChange, Progress, Topic};
 use crate::command::arguments::{self, arguments_of};
-use crate::command::{Command, Keys, Run, TABLE};
+use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run, TABLE};
 use crate::error::{CommandError, Outcome};
 use crate::figures::{ProcessMemory, machine_memory, processor_seconds};
 use crate::keyspace::DATABASES;
@@ -221,16 +221,38 @@ fn document(named: &Permission, reply: &mut dyn Reply) {
 
 /// `INFO [section ...]`, the part of one actor: `key:value` lines of numbers that are added up by [`combine_info`]
 pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    info_of(actor, args, reply, false)
+}
+
+/// `INFO` as clients of the cluster port are told it.
+pub(crate) static INFO_OF_CLUSTER: Command = Command {
+    name: "info",
+    arity: -1,
+    flags: Flags::KEYLESS,
+    keys: Keys::None,
+    uses: KeyUses::NONE,
+    class: Class::Everywhere,
+    group: Group::Server,
+    since: "1.0.0",
+    summary: "Reports on the server.",
+    run: Run::Everywhere(info_of_cluster, Combine::Info),
+};
+
+fn info_of_cluster(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    info_of(actor, args, reply, true)
+}
+
+fn info_of(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply, is_of_cluster: bool) -> Outcome {
     if actor.actors().count() > 1 {
-        return info_here(actor, args, reply);
+        return info_here(actor, args, reply, is_of_cluster);
     }
     let mut part = Tape::new();
-    info_here(actor, args, &mut part)?;
+    info_here(actor, args, &mut part, is_of_cluster)?;
     combine_info(&[part], reply);
     Ok(())
 }
 
-fn info_here(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+fn info_here(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply, is_of_cluster: bool) -> Outcome {
     let sections: Vec<Vec<u8>> = args.from(1).map(<[u8]>::to_ascii_lowercase).collect();
     let wants = |name: &str| {
         let is_usual = !matches!(name, "commandstats" | "latencystats");
@@ -261,7 +283,7 @@ fn info_here(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcom
             ("redis_git_sha1", "00000000".to_owned()),
             ("redis_git_dirty", "0".to_owned()),
             ("redis_build_id", env!("CARGO_PKG_VERSION").to_owned()),
-            ("redis_mode", "standalone".to_owned()),
+            ("redis_mode", if is_of_cluster { "cluster" } else { "standalone" }.to_owned()),
             ("os", std::env::consts::OS.to_owned()),
             ("arch_bits", usize::BITS.to_string()),
             ("multiplexing_api", "epoll".to_owned()),
@@ -479,7 +501,7 @@ fn info_here(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcom
         lines.push((PERCENTILES, percentiles));
     }
     section("Latencystats", &lines);
-    section("Cluster", &[("cluster_enabled", "0".to_owned())]);
+    section("Cluster", &[("cluster_enabled", u8::from(is_of_cluster).to_string())]);
     let databases: Vec<(String, String)> = actor
         .keys
         .databases()

@@ -4,6 +4,7 @@ use savanna_ownership::{KEY_GROUPS, KeyGroup};
 
 use super::{Database, Entry, Keyspace};
 use crate::placement::KeyHash;
+use crate::slot::HashSlot;
 
 impl Keyspace {
     /// Shows the keys of the selected database from the place `from` on to `visit`, in the order of their places, up to the
@@ -35,6 +36,15 @@ impl Keyspace {
             }
         }
         None
+    }
+
+    /// The keys of this actor in a slot, as clients of clusters know them: those of the first database. Looks at all keys.
+    pub fn keys_in(&self, slot: HashSlot) -> impl Iterator<Item = &[u8]> {
+        let groups = self.own_groups().filter_map(|group| KeyGroup::new(group).ok());
+        let entries =
+            self.databases[0].iter().flat_map(move |database| groups.clone().flat_map(|group| database.group(group)));
+        let keys = entries.filter(|entry| !entry.has_expired(self.now)).map(|entry| &*entry.key);
+        keys.filter(move |key| HashSlot::of(key) == slot)
     }
 
     /// A key of this actor in the selected database by chance, if there is one; each is as likely as any other.

@@ -8,7 +8,7 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/keys.md");
 const BEGIN: &str = "<!-- commands: begin, written by `UPDATE_SNAPSHOTS=1 cargo test -p savanna-keys` -->\n";
 const END: &str = "<!-- commands: end -->\n";
 
-const GROUPS: [(Group, &str); 15] = [
+const GROUPS: [(Group, &str); 16] = [
     (Group::String, "Strings"),
     (Group::Bitmap, "Bitmaps"),
     (Group::HyperLogLog, "HyperLogLogs"),
@@ -24,6 +24,7 @@ const GROUPS: [(Group, &str); 15] = [
     (Group::PubSub, "Messages"),
     (Group::Connection, "Connection"),
     (Group::Server, "Server"),
+    (Group::Cluster, "Cluster"),
 ];
 
 fn list() -> String {

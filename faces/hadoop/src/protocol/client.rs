@@ -7,18 +7,20 @@ use prost::Message;
 use savanna_files_host::change::CallId;
 use savanna_files_host::ids::{InodeId, Millis};
 use savanna_files_host::request::{self, LocatedBlock, Written};
-use savanna_files_host::{Asker, Class, FilesError, Request};
+use savanna_files_host::{Asker, Class, FilesError, Reply, Request, Summary};
 
 use super::replies::{self, Encoder};
 use super::{Peer, Service, message, named, no_such_method, refuse, unanswered, unsupported};
+use crate::audit::Entry;
 use crate::exception;
 use crate::ipc::answer::Detail;
 use crate::ipc::connection::Answerer;
 use crate::wire::client::{
-    AbandonBlock, AddBlock, Complete, ContentSummaryResponse, Create, Delete, Flag, FsStats, Fsync,
-    GetAdditionalDatanode, GetBlockLocations, GetListing, Mkdirs, Nothing, One, PathAndNumber, RecoverLease, Rename,
-    Rename2, ReportBadBlocks, ServerDefaultsResponse, SetOwner, SetPermission, SetSafeMode, SetTimes, Text,
-    UpdateBlockForPipeline, UpdatePipeline,
+    AbandonBlock, AddBlock, Append, Complete, Concat, ContentSummaryResponse, Create, Delete, EnclosingRoot, Flag,
+    FsStats, Fsync, GetAdditionalDatanode, GetBlockLocations, GetListing, GetLocatedFileInfo, ListOpenFiles, Mkdirs,
+    Nothing, One, PathAndNumber, QuotaUsage, RecoverLease, Rename, Rename2, ReportBadBlocks, ServerDefaultsResponse,
+    ServiceState, SetOwner, SetPermission, SetSafeMode, SetTimes, StoragePolicies, StoragePolicy, StorageTypes, Text,
+    Truncate, UpdateBlockForPipeline, UpdatePipeline,
 };
 use crate::wire::hdfs::{ContentSummary, ServerDefaults};
 
@@ -27,6 +29,14 @@ pub(super) const NAME: &str = "org.apache.hadoop.hdfs.protocol.ClientProtocol";
 /// Bits of the flags with which a file is made.
 const CREATE: u32 = 1;
 const OVERWRITE: u32 = 2;
+/// And with which one is opened to be written on.
+const NEW_BLOCK: u32 = 0x20;
+
+/// Types of storage.
+const DISK: i32 = 1;
+const ARCHIVE: i32 = 3;
+/// The state of a name node that serves.
+const ACTIVE: i32 = 1;
 
 /// Where there is no quota.
 const NO_QUOTA: u64 = u64::MAX;
@@ -59,6 +69,13 @@ pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body:
     let asked = Asked { service, peer, body, answerer };
     match method {
         "getFileInfo" | "getFileLinkInfo" => asked.request(|Text { it: path }| Request::FileInfo { path }),
+        "getLocatedFileInfo" => {
+            asked.request(|GetLocatedFileInfo { path }| Request::LocatedInfo { path: path.unwrap_or_default() })
+        }
+        "listOpenFiles" => asked.request(|ListOpenFiles { after, path }| Request::OpenFiles {
+            path: path.unwrap_or_default(),
+            after: InodeId(after.max(0).cast_unsigned()),
+        }),
         "getListing" => {
             asked.request(|GetListing { path, after, with_locations }| Request::Listing { path, after, with_locations })
         }
@@ -71,6 +88,13 @@ pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body:
             with_parents,
         }),
         "create" => asked.request(created),
+        "append" => asked.request(|Append { path, client, flags }| Request::Append {
+            path,
+            client,
+            is_in_new_block: flags.unwrap_or(0) & NEW_BLOCK != 0,
+        }),
+        "truncate" => asked.request(|Truncate { path, length, client }| Request::Truncate { path, length, client }),
+        "concat" => asked.request(|Concat { path, sources }| Request::Concat { path, sources }),
         "addBlock" => asked.add_block(),
         "abandonBlock" => asked.request(|AbandonBlock { block, path, client, file }| Request::AbandonBlock {
             file: written(path, client, file),
@@ -119,7 +143,13 @@ pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body:
         "reportBadBlocks" => asked.report_bad_blocks(),
         "getFsStats" => asked.stats(),
         "setSafeMode" => asked.safe_mode(),
-        "msync" => asked.answerer.done(&Nothing {}),
+        "getQuotaUsage" => asked.quota_usage(),
+        "getStoragePolicies" => asked.answerer.done(&StoragePolicies { policies: vec![hot()] }),
+        "getStoragePolicy" => asked.storage_policy(),
+        "getEnclosingRoot" => asked.answerer.done(&EnclosingRoot { path: Some("/".to_owned()) }),
+        "getHAServiceState" => asked.answerer.done(&ServiceState { state: ACTIVE }),
+        // No path is in an encryption zone, and there is one state of all.
+        "getEZForPath" | "msync" => asked.answerer.done(&Nothing {}),
         other if unsupported::CALLS.contains(&other) => {
             let words = format!("{other} is not supported by this name node");
             asked.answerer.refuse(exception::UNSUPPORTED, &words, Detail::Application);
@@ -139,9 +169,15 @@ impl Asked<'_> {
         let call = client.filter(|_| request.is_done_once()).map(|client| CallId { client, call: caller.call });
         let asker = Asker { user: &peer.user, machine: &peer.machine, call };
         let (at, to) = (Arc::clone(service), Arc::clone(peer));
-        service.files.call(&asker, &request, move |answer| match answer {
-            Ok(reply) => replies::answer(&at, &to, reply, answerer),
-            Err(why) => unanswered(&why, answerer),
+        let noted = service.audit.clone().and_then(|log| Some((log, Entry::of(&request)?)));
+        service.files.call(&asker, &request, move |answer| {
+            if let Some((log, entry)) = noted {
+                log.note(&to, &entry, &answer);
+            }
+            match answer {
+                Ok(reply) => replies::answer(&at, &to, reply, answerer),
+                Err(why) => unanswered(&why, answerer),
+            }
         });
     }
 
@@ -170,32 +206,67 @@ impl Asked<'_> {
         let (at, peer) = (Arc::clone(service), Arc::clone(peer));
         service.runtime.spawn_blocking(move || {
             let asker = Asker { user: &peer.user, machine: &peer.machine, call: None };
-            match at.files.recover_lease(&asker, &path, &client) {
+            let outcome = at.files.recover_lease(&asker, &path, &client);
+            at.note(&peer, "recoverLease", &path, &outcome);
+            match outcome {
                 Ok(it) => answerer.done(&Flag { it }),
                 Err(why) => unanswered(&why, answerer),
             }
         });
     }
 
-    /// May go over many inodes, so it is done elsewhere.
     fn content_summary(self) {
+        self.summary("contentSummary", |summary, answerer| {
+            answerer.done(&ContentSummaryResponse {
+                it: Some(ContentSummary {
+                    length: summary.length,
+                    files: summary.files,
+                    directories: summary.directories,
+                    quota: NO_QUOTA,
+                    space: summary.space,
+                    space_quota: NO_QUOTA,
+                }),
+            });
+        });
+    }
+
+    fn quota_usage(self) {
+        self.summary("quotaUsage", |summary, answerer| {
+            let inodes = summary.files.saturating_add(summary.directories);
+            let (quota, space_quota) = (NO_QUOTA, NO_QUOTA);
+            answerer.done(&One { it: Some(QuotaUsage { inodes, quota, space: summary.space, space_quota }) });
+        });
+    }
+
+    /// There is one policy, for all that there is.
+    fn storage_policy(self) {
+        let Self { service, peer, body, answerer } = self;
+        let Some((Text { it: path }, answerer)) = message(body, answerer) else { return };
+        let asker = Asker { user: &peer.user, machine: &peer.machine, call: None };
+        service.files.call(&asker, &Request::FileInfo { path: path.clone() }, move |answer| match answer {
+            Ok(Reply::Status(None)) => {
+                let words = format!("File/Directory does not exist: {path}");
+                refuse(&FilesError::new(Class::FileNotFound, words), answerer);
+            }
+            Ok(_) => answerer.done(&One { it: Some(hot()) }),
+            Err(why) => unanswered(&why, answerer),
+        });
+    }
+
+    /// May go over many inodes, so it is done elsewhere.
+    fn summary(self, command: &'static str, tell: impl FnOnce(Summary, Answerer) + Send + 'static) {
         let Self { service, peer, body, answerer } = self;
         let Some((Text { it: path }, answerer)) = message(body, answerer) else { return };
         let (at, peer) = (Arc::clone(service), Arc::clone(peer));
         service.runtime.spawn_blocking(move || {
             let asker = Asker { user: &peer.user, machine: &peer.machine, call: None };
-            at.files.summary(&asker, &path, move |summary| match summary {
-                Ok(summary) => answerer.done(&ContentSummaryResponse {
-                    it: Some(ContentSummary {
-                        length: summary.length,
-                        files: summary.files,
-                        directories: summary.directories,
-                        quota: NO_QUOTA,
-                        space: summary.space,
-                        space_quota: NO_QUOTA,
-                    }),
-                }),
-                Err(why) => unanswered(&why, answerer),
+            let (here, to, of) = (Arc::clone(&at), Arc::clone(&peer), path.clone());
+            at.files.summary(&asker, &path, move |summary| {
+                here.note(&to, command, &of, &summary);
+                match summary {
+                    Ok(summary) => tell(summary, answerer),
+                    Err(why) => unanswered(&why, answerer),
+                }
             });
         });
     }
@@ -253,6 +324,14 @@ impl Asked<'_> {
             Err(why) => unanswered(&why, answerer),
         }
     }
+}
+
+/// The policy by which blocks are on disks.
+fn hot() -> StoragePolicy {
+    let types = |kinds: &[i32]| StorageTypes { kinds: kinds.to_vec() };
+    let (creation, creation_else, replication_else) = (types(&[DISK]), types(&[]), types(&[ARCHIVE]));
+    let (creation_else, replication_else) = (Some(creation_else), Some(replication_else));
+    StoragePolicy { id: 7, name: "HOT".to_owned(), creation, creation_else, replication_else }
 }
 
 fn created(create: Create) -> Request {

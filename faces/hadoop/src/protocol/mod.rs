@@ -13,8 +13,9 @@ use bytes::Bytes;
 use prost::Message;
 use savanna_files_host::ids::{BlockId, Stamp};
 use savanna_files_host::request::BlockName;
-use savanna_files_host::{Files, FilesError, Unanswered};
+use savanna_files_host::{Answer, Files, FilesError, Reply, Unanswered};
 
+use crate::audit::{AuditLog, Entry};
 use crate::exception;
 use crate::ipc::answer::Detail;
 use crate::ipc::connection::Answerer;
@@ -24,6 +25,8 @@ use crate::wire::hdfs::{Block, Node, NodeId};
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) files: Files,
+    /// Where calls are noted, if they are.
+    pub(crate) audit: Option<AuditLog>,
     /// Where its data node is reached.
     pub(crate) transfer_port: u16,
     /// Where its calls are.
@@ -103,6 +106,14 @@ fn message<M: Message + Default>(body: Bytes, answerer: Answerer) -> Option<(M, 
 }
 
 impl Service {
+    /// Notes what became of a call on a path.
+    fn note<T>(&self, peer: &Peer, command: &'static str, path: &str, outcome: &Result<T, Unanswered>) {
+        if let Some(log) = &self.audit {
+            let answer: Answer = outcome.as_ref().map(|_| Reply::Done).map_err(Clone::clone);
+            log.note(peer, &Entry::on(command, path), &answer);
+        }
+    }
+
     /// The data node, for a client.
     pub(crate) fn node(&self, peer: &Peer) -> Node {
         let space = self.files.replicas().space();

@@ -7,13 +7,16 @@ use savanna_files_host::request::{BlockName, Located, LocatedBlock, Status};
 
 use super::{Peer, Service};
 use crate::ipc::connection::Answerer;
-use crate::wire::client::{Flag, Nothing, Number, One};
+use crate::wire::client::{AppendResponse, Flag, Nothing, Number, One, OpenFile, OpenFiles};
 use crate::wire::hdfs::{self, Block, FileStatus, Listing, LocatedBlocks, Permission, Token};
 
 const DIRECTORY: i32 = 1;
 const FILE: i32 = 2;
 /// The type of the only storage.
 const DISK: i32 = 1;
+
+/// Which files of those that are being written are listed.
+const ALL_OPEN_FILES: i32 = 1;
 
 /// Makes messages for a client.
 pub(super) struct Encoder<'a> {
@@ -93,6 +96,20 @@ pub(super) fn answer(service: &Service, peer: &Peer, reply: Reply, answerer: Ans
         }),
         Reply::Blocks(located) => answerer.done(&One { it: Some(encoder.located(&located)) }),
         Reply::Block(located) => answerer.done(&One { it: Some(encoder.located_block(&located)) }),
+        Reply::Appended(block, status) => answerer.done(&AppendResponse {
+            block: block.map(|block| encoder.located_block(&block)),
+            // Java's client looks for one more node before it goes on with a block that should have three replicas.
+            status: Some(FileStatus { replication: Some(1), ..encoder.status(*status) }),
+        }),
+        Reply::OpenFiles(files, has_more) => {
+            let entries = files.into_iter().map(|file| OpenFile {
+                id: file.id.0.cast_signed(),
+                path: file.path,
+                client: file.writer.client.to_string(),
+                machine: file.writer.machine.to_string(),
+            });
+            answerer.done(&OpenFiles { entries: entries.collect(), has_more, kinds: vec![ALL_OPEN_FILES] });
+        }
         Reply::Done => answerer.done(&Nothing {}),
         Reply::Bool(it) => answerer.done(&Flag { it }),
         Reply::Size(it) => answerer.done(&Number { it }),

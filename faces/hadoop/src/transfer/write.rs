@@ -12,6 +12,8 @@ use crate::protocol::named;
 use crate::wire::transfer::{Ack, OperationResponse, WriteBlock};
 
 /// What a client wants to write, by number.
+const APPEND: i32 = 0;
+const APPEND_RECOVERY: i32 = 1;
 const STREAMING_RECOVERY: i32 = 3;
 const CLOSE_RECOVERY: i32 = 5;
 const CREATE: i32 = 6;
@@ -54,6 +56,12 @@ impl Connection<'_> {
         let replicas = self.files.replicas();
         let begun = match *stage {
             CREATE => replicas.begin(name.id, name.stamp, chunk).map(Some),
+            APPEND => replicas.append(name.id, newer, *least, chunk).map(Some),
+            // Whether the first attempt came so far as to begin is not known.
+            APPEND_RECOVERY => match replicas.append(name.id, newer, *least, chunk) {
+                Err(ReplicaError::Missing { .. }) => replicas.resume(name.id, newer, *least).map(Some),
+                begun => begun.map(Some),
+            },
             STREAMING_RECOVERY => replicas.resume(name.id, newer, *least).map(Some),
             CLOSE_RECOVERY => replicas.recover(name.id, newer, *least).and_then(|ended| match ended {
                 Some(replica) => {

@@ -3,7 +3,7 @@
 
 use prost::Message;
 
-use super::hdfs::{Block, ContentSummary, LocatedBlock, Node, Permission, ServerDefaults};
+use super::hdfs::{Block, ContentSummary, FileStatus, LocatedBlock, Node, Permission, ServerDefaults};
 
 /// What has a message in its first field, or nothing.
 #[derive(Clone, PartialEq, Message)]
@@ -48,6 +48,102 @@ pub(crate) struct GetListing {
     pub(crate) with_locations: bool,
 }
 
+/// `GetLocatedFileInfoRequestProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct GetLocatedFileInfo {
+    #[prost(string, optional, tag = "1")]
+    pub(crate) path: Option<String>,
+}
+
+/// `ListOpenFilesRequestProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ListOpenFiles {
+    #[prost(int64, required, tag = "1")]
+    pub(crate) after: i64,
+    #[prost(string, optional, tag = "3")]
+    pub(crate) path: Option<String>,
+}
+
+/// `OpenFilesBatchResponseProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct OpenFile {
+    #[prost(int64, required, tag = "1")]
+    pub(crate) id: i64,
+    #[prost(string, required, tag = "2")]
+    pub(crate) path: String,
+    #[prost(string, required, tag = "3")]
+    pub(crate) client: String,
+    #[prost(string, required, tag = "4")]
+    pub(crate) machine: String,
+}
+
+/// `ListOpenFilesResponseProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct OpenFiles {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) entries: Vec<OpenFile>,
+    #[prost(bool, required, tag = "2")]
+    pub(crate) has_more: bool,
+    #[prost(int32, repeated, packed = "false", tag = "3")]
+    pub(crate) kinds: Vec<i32>,
+}
+
+/// `QuotaUsageProto`.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct QuotaUsage {
+    #[prost(uint64, required, tag = "1")]
+    pub(crate) inodes: u64,
+    #[prost(uint64, required, tag = "2")]
+    pub(crate) quota: u64,
+    #[prost(uint64, required, tag = "3")]
+    pub(crate) space: u64,
+    #[prost(uint64, required, tag = "4")]
+    pub(crate) space_quota: u64,
+}
+
+/// `StorageTypesProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StorageTypes {
+    #[prost(int32, repeated, packed = "false", tag = "1")]
+    pub(crate) kinds: Vec<i32>,
+}
+
+/// `BlockStoragePolicyProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StoragePolicy {
+    #[prost(uint32, required, tag = "1")]
+    pub(crate) id: u32,
+    #[prost(string, required, tag = "2")]
+    pub(crate) name: String,
+    #[prost(message, required, tag = "3")]
+    pub(crate) creation: StorageTypes,
+    #[prost(message, optional, tag = "4")]
+    pub(crate) creation_else: Option<StorageTypes>,
+    #[prost(message, optional, tag = "5")]
+    pub(crate) replication_else: Option<StorageTypes>,
+}
+
+/// `GetStoragePoliciesResponseProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StoragePolicies {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) policies: Vec<StoragePolicy>,
+}
+
+/// `GetEnclosingRootResponseProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct EnclosingRoot {
+    #[prost(string, optional, tag = "1")]
+    pub(crate) path: Option<String>,
+}
+
+/// `HAServiceStateResponseProto`.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct ServiceState {
+    #[prost(int32, required, tag = "1")]
+    pub(crate) state: i32,
+}
+
 /// `GetBlockLocationsRequestProto`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct GetBlockLocations {
@@ -76,6 +172,46 @@ pub(crate) struct Create {
     pub(crate) replication: u32,
     #[prost(uint64, required, tag = "7")]
     pub(crate) block_size: u64,
+}
+
+/// `AppendRequestProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Append {
+    #[prost(string, required, tag = "1")]
+    pub(crate) path: String,
+    #[prost(string, required, tag = "2")]
+    pub(crate) client: String,
+    #[prost(uint32, optional, tag = "3")]
+    pub(crate) flags: Option<u32>,
+}
+
+/// `AppendResponseProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct AppendResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) block: Option<LocatedBlock>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) status: Option<FileStatus>,
+}
+
+/// `TruncateRequestProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Truncate {
+    #[prost(string, required, tag = "1")]
+    pub(crate) path: String,
+    #[prost(uint64, required, tag = "2")]
+    pub(crate) length: u64,
+    #[prost(string, required, tag = "3")]
+    pub(crate) client: String,
+}
+
+/// `ConcatRequestProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Concat {
+    #[prost(string, required, tag = "1")]
+    pub(crate) path: String,
+    #[prost(string, repeated, tag = "2")]
+    pub(crate) sources: Vec<String>,
 }
 
 /// `MkdirsRequestProto`.

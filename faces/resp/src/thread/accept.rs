@@ -49,8 +49,24 @@ pub(crate) struct PendingClient {
 #[derive(Debug)]
 struct Accepted {
     stream: TcpStream,
-    is_encrypted: bool,
+    door: Door,
     pending: PendingClient,
+}
+
+/// Where a client comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    Plain,
+    Encrypted,
+    /// For clients of clusters.
+    Cluster,
+}
+
+/// Listens at a door.
+#[derive(Clone, Debug)]
+pub(crate) struct Listener {
+    pub(crate) door: Door,
+    pub(crate) listener: Arc<TcpListener>,
 }
 
 /// What another thread did for a thread.
@@ -110,10 +126,8 @@ impl Arrivals {
 /// Where clients come in.
 #[derive(Clone, Debug)]
 pub(crate) struct Acceptor {
-    /// The first thread accepts clients for all.
-    pub(crate) listener: Option<Arc<TcpListener>>,
-    /// As `listener`, for encrypted connections.
-    pub(crate) tls_listener: Option<Arc<TcpListener>>,
+    /// The first thread accepts clients for all, the others have none.
+    pub(crate) listeners: Vec<Listener>,
     /// What encrypted connections need.
     pub(crate) tls: Option<Arc<ServerConfig>>,
     /// Who is told what comes from a client.
@@ -158,22 +172,19 @@ impl Acceptor {
     /// # Errors
     /// If the operating system refuses one, for want of files mostly.
     pub(super) fn accept(&self, admission: &mut Admission<'_>, connections: &mut Connections) -> io::Result<()> {
-        self.accept_from(false, admission, connections)?;
-        self.accept_from(true, admission, connections)
+        self.listeners.iter().try_for_each(|listener| self.accept_from(listener, admission, connections))
     }
 
     fn accept_from(
         &self,
-        is_encrypted: bool,
+        Listener { door, listener }: &Listener,
         admission: &mut Admission<'_>,
         connections: &mut Connections,
     ) -> io::Result<()> {
-        let listener = if is_encrypted { &self.tls_listener } else { &self.listener };
-        let Some(listener) = listener else { return Ok(()) };
         loop {
             match listener.accept() {
                 Ok((stream, _)) => {
-                    let Some(accepted) = self.let_in(stream, is_encrypted, admission, connections) else { continue };
+                    let Some(accepted) = self.let_in(stream, *door, admission, connections) else { continue };
                     let thread = self.thread_of(accepted.pending.client);
                     if thread == self.thread {
                         self.greet(accepted, admission, connections);
@@ -208,17 +219,18 @@ impl Acceptor {
     fn let_in(
         &self,
         mut stream: TcpStream,
-        is_encrypted: bool,
+        door: Door,
         admission: &mut Admission<'_>,
         connections: &mut Connections,
     ) -> Option<Accepted> {
         let ip = stream.peer_addr().ok().map(|peer| peer.ip());
+        let is_encrypted = door == Door::Encrypted;
         let refusal = if admission.actor().is_protected_from(ip, is_encrypted) {
             PROTECTED
         } else if self.take_place(admission, connections) {
             let client = self.next_client.fetch_add(1, Ordering::Relaxed);
             let (number, _) = self.pending().arrive((client, Instant::now()));
-            return Some(Accepted { stream, is_encrypted, pending: PendingClient { client, number } });
+            return Some(Accepted { stream, door, pending: PendingClient { client, number } });
         } else {
             admission.note_rejected();
             FULL
@@ -296,7 +308,8 @@ impl Acceptor {
 
     /// Begins a session of a client that was accepted.
     fn greet(&self, accepted: Accepted, admission: &mut Admission<'_>, connections: &mut Connections) {
-        let Accepted { mut stream, is_encrypted, pending } = accepted;
+        let Accepted { mut stream, door, pending } = accepted;
+        let is_encrypted = door == Door::Encrypted;
         let peer = stream.peer_addr();
         let ip = peer.as_ref().ok().map(|peer| peer.ip());
         // Without it replies are late, which is no reason to refuse a client.
@@ -305,6 +318,9 @@ impl Acceptor {
         let address = peer.map_or_else(|_| String::new(), |peer| peer.to_string());
         let local_address = stream.local_addr().map_or_else(|_| String::new(), |address| address.to_string());
         let session = admission.open(address, local_address, ip, is_encrypted);
+        if door == Door::Cluster {
+            admission.note_cluster_port(session);
+        }
         let place = session.place as usize;
         let registered = self.registry.register(&mut stream, Token(place), Interest::READABLE | Interest::WRITABLE);
         let tls = if is_encrypted { self.tls.clone() } else { None };

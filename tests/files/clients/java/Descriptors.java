@@ -10,7 +10,7 @@ public class Descriptors {
         "org.apache.hadoop.ipc.protobuf.ProtobufRpcEngine2Protos", "org.apache.hadoop.security.proto.SecurityProtos",
         "org.apache.hadoop.hdfs.protocol.proto.AclProtos", "org.apache.hadoop.hdfs.protocol.proto.HdfsProtos",
         "org.apache.hadoop.hdfs.protocol.proto.DataTransferProtos", "org.apache.hadoop.hdfs.protocol.proto.ClientDatanodeProtocolProtos",
-        "org.apache.hadoop.hdfs.protocol.proto.ClientNamenodeProtocolProtos",
+        "org.apache.hadoop.hdfs.protocol.proto.ClientNamenodeProtocolProtos", "org.apache.hadoop.hdfs.protocol.proto.EncryptionZonesProtos",
     };
 
     public static void main(String[] none) throws Exception {

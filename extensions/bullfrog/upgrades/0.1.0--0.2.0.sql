@@ -1,0 +1,11 @@
+ALTER TABLE bullfrog.quarantined ADD COLUMN owner oid;
+-- Rows of tables that are gone, or were renamed, are the superuser's.
+UPDATE bullfrog.quarantined q SET owner = COALESCE((SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass(q.new_table)), 10);
+ALTER TABLE bullfrog.quarantined ALTER COLUMN owner SET NOT NULL;
+COMMENT ON COLUMN bullfrog.quarantined.owner IS 'The role that owns the new table.';
+-- They have other results, or arguments.
+DROP FUNCTION bullfrog.compare_ahead(int);
+DROP FUNCTION bullfrog.demands(text);
+DROP FUNCTION bullfrog.change(oid, text);
+DROP FUNCTION bullfrog.verify();
+DROP FUNCTION bullfrog.check_rows(bullfrog.target, text, boolean[], oid[], text[]);
