@@ -308,7 +308,9 @@ impl<'a> Explainer<'a> {
 
     /// A step with the queries below it that its expressions ask.
     fn with_queries(&mut self, mut step: Shown) -> Shown {
-        while let Some((name, query)) = self.queries.pop() {
+        // Those that the queries ask belong to steps of theirs.
+        let mut asked = std::mem::take(&mut self.queries);
+        while let Some((name, query)) = asked.pop() {
             let inner = self.inner(query);
             step.inputs.push(Shown { role: Some(name), ..inner });
         }

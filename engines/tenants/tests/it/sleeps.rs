@@ -25,6 +25,15 @@ fn a_statement_sleeps_as_often_as_it_says_while_others_go_on() {
 }
 
 #[test]
+fn a_function_in_from_sleeps_once() {
+    let mut desk = Desk::new();
+    let client = desk.client();
+    assert_eq!(desk.run(client, "SELECT 1 FROM pg_sleep(0.01)"), Seen::Waits);
+    desk.tenant.has_slept(client);
+    assert_eq!(desk.run(client, "SELECT 1 FROM pg_sleep(0.01)"), rows(&["1"]));
+}
+
+#[test]
 fn whoever_wakes_too_early_sleeps_on() {
     let mut desk = Desk::new();
     let client = desk.client();

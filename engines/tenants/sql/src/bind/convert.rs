@@ -140,6 +140,10 @@ impl Binder<'_, '_> {
                 (Value::Text(content), Type::Bit(_) | Type::Varbit(_)) => {
                     cast::fit(Value::Text(bits::parse(content)?), of, explicit)?
                 }
+                (Value::Text(content), Type::Array(_)) if explicit && is_cut(of) => {
+                    let (whole, context) = (of.unbounded(), self.planner.context());
+                    cast::cast(text::parse(content, whole, context)?, whole, of, true, context)?
+                }
                 (Value::Text(content), of) => text::parse(content, of, self.planner.context())?,
                 (value, _) => value.clone(),
             }));
@@ -265,4 +269,9 @@ fn raise(expr: &Expr) -> Result<()> {
         expr.value(Env::nothing(&Facts::default()))?;
     }
     Ok(())
+}
+
+/// Whether the elements of an array lose what is too much for them.
+fn is_cut(of: Type) -> bool {
+    matches!(of.element(), Some(Type::Bit(Some(_)) | Type::Varbit(Some(_)) | Type::Varchar(Some(_))))
 }

@@ -201,7 +201,11 @@ impl Binder<'_, '_> {
                 let shown = no_operator(&format!("{} && {}", self.named(left.of), self.named(right.of)));
                 self.array_operator(&left, "&&", &right)?.ok_or(shown)
             }
-            B::Custom(sign) if matches!(sign.as_str(), "<<=" | ">>=" | "&<" | "&>" | "-|-") => {
+            B::AndLt | B::AndGt => {
+                let arguments = vec![self.expr(left)?, self.expr(right)?];
+                self.operator_call(&operator.to_string(), arguments)
+            }
+            B::Custom(sign) if matches!(sign.as_str(), "<<=" | ">>=" | "-|-") => {
                 let arguments = vec![self.expr(left)?, self.expr(right)?];
                 self.operator_call(sign, arguments)
             }

@@ -58,7 +58,7 @@ pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<RangeFu
     let of = arguments.iter().find_map(|of| if let Type::Range(of) = of { Some(*of) } else { None })?;
     let (range, element) = (Type::Range(of), of.element());
     let is_range = |of: &Type| *of == range || *of == Unknown;
-    let is_value = |of: &Type| ease(*of, element) == Some(Ease::Implicit);
+    let is_value = |of: &Type| of.unbounded() == element;
     Some(match (name, arguments) {
         ("lower", [_]) => (F::Lower, vec![range], element),
         ("upper", [_]) => (F::Upper, vec![range], element),

@@ -106,7 +106,7 @@ fn named(name: &str) -> Option<Type> {
 }
 
 /// Types of PostgreSQL that there are not here.
-const NOT_HERE: [&str; 28] = [
+const NOT_HERE: [&str; 29] = [
     "aclitem",
     "box",
     "circle",
@@ -124,6 +124,7 @@ const NOT_HERE: [&str; 28] = [
     "pg_lsn",
     "point",
     "polygon",
+    "record",
     "regoper",
     "regtype",
     "regrole",

@@ -62,7 +62,7 @@ impl Dialect for Grammar {
         if self.begun.get() > most {
             return Some(Err(ParserError::RecursionLimitExceeded));
         }
-        interval_with_digits(parser)
+        interval_with_digits(parser).or_else(|| typed_text(parser))
     }
 
     /// Arguments have names that are words. Where it takes expressions for names, the parser reads each argument twice.
@@ -142,19 +142,37 @@ fn interval_with_digits(parser: &mut Parser<'_>) -> Option<Result<Expr, ParserEr
     let Token::Word(Word { keyword: Keyword::INTERVAL, .. }) = parser.peek_token_ref().token else { return None };
     let [open, digits, close, content] = [1, 2, 3, 4].map(|at| parser.peek_nth_token_ref(at).token.clone());
     let (Token::LParen, Token::Number(digits, _), Token::RParen) = (open, digits, close) else { return None };
-    let is_text = matches!(
-        content,
-        Token::SingleQuotedString(_)
-            | Token::EscapedStringLiteral(_)
-            | Token::UnicodeStringLiteral(_)
-            | Token::DollarQuotedString(_)
-    );
-    let precision = digits.parse().ok().filter(|_| is_text)?;
+    let precision = digits.parse().ok().filter(|_| is_text(&content))?;
     (0..4).for_each(|_| parser.advance_token());
     Some(parser.parse_value().map(|value| {
         let data_type = DataType::Interval { fields: None, precision: Some(precision) };
         Expr::TypedString(TypedString { data_type, value, uses_odbc_syntax: false })
     }))
+}
+
+/// `inet '..'`, of a type whose name is no word of the parser, or has quotes.
+fn typed_text(parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
+    let Token::Word(Word { keyword: Keyword::NoKeyword | Keyword::NAME, .. }) = parser.peek_token_ref().token else {
+        return None;
+    };
+    if !is_text(&parser.peek_nth_token_ref(1).token) {
+        return None;
+    }
+    let typed = |parser: &mut Parser<'_>| {
+        let data_type = DataType::Custom(parser.parse_object_name(false)?, Vec::new());
+        Ok(Expr::TypedString(TypedString { data_type, value: parser.parse_value()?, uses_odbc_syntax: false }))
+    };
+    Some(typed(parser))
+}
+
+fn is_text(token: &Token) -> bool {
+    matches!(
+        token,
+        Token::SingleQuotedString(_)
+            | Token::EscapedStringLiteral(_)
+            | Token::UnicodeStringLiteral(_)
+            | Token::DollarQuotedString(_)
+    )
 }
 
 #[cfg(test)]
@@ -181,6 +199,12 @@ mod tests {
             let (is_read, begun) = nested(open, inner, close, 16);
             assert!(!is_read && begun < 2 * BEGUN_MORE, "{open}: {begun}");
         }
+    }
+
+    #[test]
+    fn a_text_may_follow_the_name_of_any_type() {
+        assert_eq!(parsed("inet '::1' = \"Mood\" 'sad'"), "inet '::1' = \"Mood\" 'sad'");
+        assert_eq!(parsed("NOT 'a' LIKE name 'b'"), "NOT 'a' LIKE name 'b'");
     }
 
     #[test]

@@ -147,7 +147,7 @@ impl Network {
         // One of the older family within this one is written in its form.
         let (front, low) = (self.address() >> 32, self.address() as u32);
         match (front, low) {
-            (0, 0..=1) => Ipv6Addr::from(self.address()).to_string(),
+            (0, 0..=0xffff) => Ipv6Addr::from(self.address()).to_string(),
             (0, _) => format!("::{}", Ipv4Addr::from(low)),
             (0xffff, _) => format!("::ffff:{}", Ipv4Addr::from(low)),
             _ => Ipv6Addr::from(self.address()).to_string(),
@@ -291,7 +291,9 @@ mod tests {
             ("2001:DB8::1/64", "2001:db8::1/64"),
             ("::", "::"),
             ("::1", "::1"),
-            ("::2", "::0.0.0.2"),
+            ("::2", "::2"),
+            ("::1:0", "::0.1.0.0"),
+            ("::fffe:1:2", "::fffe:1:2"),
             ("::ffff:1.2.3.4", "::ffff:1.2.3.4"),
             ("1:0:0:2::3", "1:0:0:2::3"),
         ] {
