@@ -9,7 +9,8 @@ FIRST_OF_USERS = 16384
 
 
 def ordered(statement):
-    """Whether it says the order of its rows: outside of all parentheses."""
+    """Whether it says the order of its rows: outside of all parentheses and texts."""
+    statement = re.sub(r"'(?:[^']|'')*'", "", statement)
     while (shorter := re.sub(r"\([^()]*\)", "", statement)) != statement:
         statement = shorter
     return "ORDER BY" in statement

@@ -70,7 +70,13 @@ fn sorted(exprs: &[Expr]) -> Option<Sorted> {
 /// The array that a statement searched last, with the places of its elements in their order as soon as it is asked again: most statements
 /// ask each row for one array.
 #[derive(Clone, Debug, Default)]
-pub struct Searched(RefCell<Option<(Arc<Array>, Option<Arc<Places>>)>>);
+pub struct Searched(RefCell<Option<Last>>);
+
+#[derive(Clone, Debug)]
+struct Last {
+    array: Arc<Array>,
+    places: Option<Arc<Places>>,
+}
 
 /// The places of an array's elements in their order.
 #[derive(Debug)]
@@ -93,7 +99,7 @@ impl Searched {
         }
         let mut last = self.0.borrow_mut();
         let places = match &mut *last {
-            Some((known, places)) if Arc::ptr_eq(known, array) => match places {
+            Some(Last { array: known, places }) if Arc::ptr_eq(known, array) => match places {
                 Some(places) => Arc::clone(places),
                 None => {
                     let mut memory = lent.memory();
@@ -103,7 +109,7 @@ impl Searched {
                 }
             },
             _ => {
-                *last = Some((Arc::clone(array), None));
+                *last = Some(Last { array: Arc::clone(array), places: None });
                 return Ok(None);
             }
         };
