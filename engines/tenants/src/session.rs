@@ -11,6 +11,7 @@ use savanna_tenants_sql::{
     copy::CopyFormat,
     define::reference::Deferral,
     expression::Facts,
+    notify::Mark,
     plan::{OutputColumn, Statement},
     settings::Settings,
 };
@@ -21,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     cursor::Cursor,
-    tenant::{Login, Notice},
+    tenant::{Login, Notice, notify::Untold},
 };
 
 /// What a session is in, as the protocol says it.
@@ -121,6 +122,8 @@ pub(crate) struct SavepointOf {
     pub(crate) rows: Savepoint,
     /// How much of the session's temporary rows was written.
     pub(crate) temporary: usize,
+    /// How much was said to other sessions.
+    pub(crate) said: Mark,
     pub(crate) deferral: Deferral,
 }
 
@@ -206,6 +209,11 @@ pub(crate) struct Session {
     /// What the statement that waits has read of the storage.
     pub(crate) reading: Reading,
     pub(crate) notices: Vec<Notice>,
+    /// What its client is to hear of other sessions, and what that depends on.
+    pub(crate) untold: Untold,
+    pub(crate) untold_after: Lsn,
+    /// What its transaction says to them depends on this.
+    pub(crate) said_after: Lsn,
 }
 
 /// Why a wait ends without what was waited for.
@@ -242,6 +250,9 @@ impl Session {
             asks_elsewhere: false,
             reading: Reading::default(),
             notices: Vec::new(),
+            untold: Untold::default(),
+            untold_after: Lsn::NONE,
+            said_after: Lsn::NONE,
         }
     }
 

@@ -1,18 +1,19 @@
 //! A tenant: its rows, its sessions, and the statements that they run. Nothing in here waits, reads a clock or touches a socket;
 //! what has to wait says so, and is asked for again.
 
-mod advisory;
 mod control;
 mod copy;
 mod cursors;
 mod execute;
 mod fetch;
 mod image;
+pub(crate) mod notify;
 mod numbers;
 mod open;
 mod plans;
 mod portals;
 mod prepared;
+mod settled;
 mod suspended;
 mod transactions;
 mod wait;
@@ -36,6 +37,7 @@ use savanna_transaction::TxnId;
 use self::fetch::Fetch;
 pub use self::{
     image::{Bound, InTransaction, SessionImage},
+    notify::Notification,
     open::{OpenImage, Ticket},
     portals::{Binding, Given},
 };
@@ -113,6 +115,7 @@ pub struct Tenant {
     waiting: HashMap<TxnId, SessionId>,
     fetches: Vec<Fetch>,
     woken: Vec<SessionId>,
+    heard: Vec<SessionId>,
     /// What sessions have left that went away with what is open in them.
     left: BTreeMap<Ticket, open::Left>,
     refuses_writes: Option<NoRoom>,
@@ -138,6 +141,7 @@ impl Tenant {
             waiting: HashMap::new(),
             fetches: Vec::new(),
             woken: Vec::new(),
+            heard: Vec::new(),
             left: BTreeMap::new(),
             refuses_writes: None,
             memory: None,

@@ -47,7 +47,7 @@ pub use savanna_tenants::{
     Outcome, Status,
     activity::Counts,
     budget,
-    tenant::{Binding, Given, InTransaction, Notice},
+    tenant::{Binding, Given, InTransaction, Notice, Notification},
 };
 pub use savanna_tenants_catalog::name::cut as cut_name;
 pub use savanna_tenants_segments::TenantId;

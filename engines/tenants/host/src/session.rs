@@ -17,7 +17,7 @@ use savanna_journal::Lsn;
 use savanna_tenants::{
     Outcome, Status,
     budget::Amounts,
-    tenant::{Binding, Login, Notice, SessionImage, Tenant},
+    tenant::{Binding, Login, Notice, Notification, SessionImage, Tenant},
 };
 use savanna_tenants_sql::{
     backends::{self, Asker, Backends as _},
@@ -69,6 +69,8 @@ pub trait Peer {
     fn is_light(&self) -> bool;
     /// Tells it something beside an answer.
     fn notice(&mut self, notice: &Notice);
+    /// The client is told what another session says.
+    fn heard(&mut self, heard: &Notification);
     /// Says where its clocks are, which may be no news.
     fn zone(&mut self, zone: Zone);
 }
@@ -118,6 +120,7 @@ pub struct Session {
     timeouts: Timeouts,
     zone: Zone,
     woken: Rc<Notify>,
+    heard: Rc<Notify>,
     /// What it has not paid for.
     spent: Spent,
     /// The log must be durable up to here before the answers may leave.
@@ -204,7 +207,9 @@ impl ConnectionGuard {
             Ok::<_, SqlError>((id, tenant.interrupts(id), tenant.timeouts(id), tenant.zone(id), tenant.status(id)))
         });
         let (id, interrupts, timeouts, zone, status) = opened.await?;
-        let woken = slot.waits(id);
+        let (woken, heard) = (slot.waits(id), slot.hears(id));
+        // What it heard on its way here.
+        heard.notify_one();
         thread.sessions.borrow_mut().insert(key.get(), LocalSession { slot: Rc::clone(&slot), id });
         let termination = Arc::<Termination>::default();
         let connected = Connected {
@@ -228,6 +233,7 @@ impl ConnectionGuard {
             timeouts,
             zone,
             woken,
+            heard,
             spent: Spent::default(),
             after: Lsn::NONE,
             failed_aside: false,
@@ -342,6 +348,12 @@ impl Session {
         &self.thread.process
     }
 
+    /// By what it is told that its client is to hear of other sessions.
+    #[must_use]
+    pub fn heard(&self) -> Rc<Notify> {
+        Rc::clone(&self.heard)
+    }
+
     /// By what it is told that it is to end.
     #[must_use]
     pub const fn termination(&self) -> &Arc<Termination> {
@@ -398,14 +410,18 @@ impl Session {
         self.until_done(peer, move |tenant| tenant.finish(id)).await
     }
 
-    /// The client is about to be told what came of its statements. What it is in.
+    /// The client is about to be told what came of its statements, and what it is to hear of other sessions. What it is in.
     pub async fn told(&mut self, peer: &mut impl Peer) -> Status {
         let id = self.id;
         self.status = match (std::mem::take(&mut self.failed_aside), self.status) {
             // The tenant hears of it when it is here again.
             (true, Status::Idle) => Status::Idle,
             (true, _) => Status::Failed,
-            (false, _) => self.tenant(peer, |tenant| tenant.told(id)).await,
+            (false, _) => {
+                let (status, heard) = self.tenant(peer, |tenant| (tenant.told(id), tenant.hear(id))).await;
+                heard.iter().for_each(|heard| peer.heard(heard));
+                status
+            }
         };
         self.status
     }

@@ -51,6 +51,8 @@ pub(crate) struct TenantSlot {
     /// Sessions whose statement failed before it got to the tenant, while that was aside.
     failed_aside: RefCell<Vec<SessionId>>,
     waiting: RefCell<HashMap<SessionId, Rc<Notify>>>,
+    /// Those who may hear of other sessions.
+    hearing: RefCell<HashMap<SessionId, Rc<Notify>>>,
     pub(crate) home: Arc<Home>,
     /// What goes on in it, for whoever watches it.
     pub(crate) activity: Arc<Activity>,
@@ -170,6 +172,7 @@ impl TenantSlot {
             left_aside: RefCell::default(),
             failed_aside: RefCell::default(),
             waiting: RefCell::default(),
+            hearing: RefCell::default(),
             home,
             background: process.background.clone(),
             journal: Arc::clone(&process.journal),
@@ -287,12 +290,10 @@ impl TenantSlot {
 
     /// Does what follows from something that was done with the tenant.
     fn follow(self: &Rc<Self>, tenant: &mut Tenant) {
-        let waiting = self.waiting.borrow();
-        for id in tenant.woken() {
-            if let Some(notify) = waiting.get(&id) {
-                notify.notify_one();
-            }
-        }
+        let (waiting, hearing) = (self.waiting.borrow(), self.hearing.borrow());
+        let woken = tenant.woken().into_iter().filter_map(|id| waiting.get(&id));
+        let heard = tenant.heard();
+        woken.chain(heard.iter().filter_map(|id| hearing.get(id))).for_each(|notify| notify.notify_one());
         for want in tenant.wants() {
             tokio::task::spawn_local(Rc::clone(self).bring(want));
         }
@@ -311,6 +312,11 @@ impl TenantSlot {
         Rc::clone(self.waiting.borrow_mut().entry(id).or_default())
     }
 
+    /// What a session is called by that has heard something.
+    pub(crate) fn hears(&self, id: SessionId) -> Rc<Notify> {
+        Rc::clone(self.hearing.borrow_mut().entry(id).or_default())
+    }
+
     /// A session is over.
     pub(crate) fn leave(self: &Rc<Self>, id: SessionId) {
         match self.tenant.borrow_mut().as_mut() {
@@ -321,6 +327,7 @@ impl TenantSlot {
             None => self.left_aside.borrow_mut().push(id),
         }
         self.waiting.borrow_mut().remove(&id);
+        self.hearing.borrow_mut().remove(&id);
     }
 
     /// A session's statement fails that has not got to the tenant, and with it all that belongs together with it.

@@ -32,6 +32,7 @@ use crate::{
     },
     function::{self, AdvisoryFunction, Configured, Function, Paths, Patterns, Sleep},
     interrupt::Interrupts,
+    notify::Notifying,
     plan::query::{Query, Subquery},
     settings::Settings,
 };
@@ -169,6 +170,8 @@ pub struct Facts {
     /// What the session was given of them.
     pub given: std::cell::RefCell<Given>,
     pub advisory: std::cell::RefCell<Advisory>,
+    /// What its transaction tells other sessions, and to what it listens.
+    pub notifying: std::cell::RefCell<Notifying>,
     pub sleep: std::cell::Cell<Sleep>,
     /// The tables and sequences that the statement sees.
     pub catalog: Arc<Catalog>,

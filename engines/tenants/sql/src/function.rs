@@ -16,6 +16,7 @@ mod json;
 pub(crate) mod json_path;
 mod like;
 mod network;
+mod notify;
 mod number;
 mod number_template;
 mod pattern;
@@ -51,6 +52,7 @@ pub(crate) use json::JsonFunction;
 pub(crate) use json_path::{JsonPathFunction, Paths};
 pub(crate) use like::like;
 pub(crate) use network::NetworkFunction;
+pub use notify::NotifyFunction;
 pub(crate) use number::NumberFunction;
 pub(crate) use number_template::NumberTemplateFunction;
 pub(crate) use pattern::{PatternFunction, Patterns, global, groups, split};
@@ -95,6 +97,7 @@ pub enum Function {
     NextVal,
     /// The number that a sequence goes on with, which stays where it is: what is read of it as of a table comes from here.
     NextNumber,
+    Notify(NotifyFunction),
     NullIf,
     Number(NumberFunction),
     NumberTemplate(NumberTemplateFunction),
@@ -155,6 +158,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
             let bytes = || bytes::resolve(name, arguments).map(|(f, wanted, of)| (F::Bytes(f), wanted, of));
             let setting = || setting::resolve(name, arguments).map(|(f, wanted, of)| (F::Setting(f), wanted, of));
             let sleep = || sleep::resolve(name, arguments).map(|(f, wanted, of)| (F::Sleep(f), wanted, of));
+            let notify = || notify::resolve(name, arguments).map(|(f, wanted, of)| (F::Notify(f), wanted, of));
             let number_template =
                 || number_template::resolve(name, arguments).map(|(f, wanted, of)| (F::NumberTemplate(f), wanted, of));
             let template = || template::resolve(name, arguments).map(|(f, wanted, of)| (F::Template(f), wanted, of));
@@ -173,6 +177,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
                 .or_else(network)
                 .or_else(range)
                 .or_else(backend)
+                .or_else(notify)
                 .or_else(advisory)
                 .or_else(sleep);
         }
@@ -216,6 +221,7 @@ impl Function {
                     | Self::LastVal
                     | Self::NextVal
                     | Self::NextNumber
+                    | Self::Notify(_)
                     | Self::Random
                     | Self::Uuid
                     | Self::SerialSequence
@@ -239,6 +245,7 @@ impl Function {
                 | Self::Backend(BackendFunction::Cancel | BackendFunction::Terminate)
                 | Self::NextVal
                 | Self::NextNumber
+                | Self::Notify(_)
                 | Self::Random
                 | Self::Setting(SettingFunction::Set)
                 | Self::SetVal
@@ -257,9 +264,10 @@ impl Function {
             Self::Row(function) => function.is_strict(),
             Self::Setting(function) => function.is_strict(),
             Self::Date(function) => function != DateFunction::Overlaps,
-            other => {
-                !matches!(other, Self::FormatType | Self::Greatest | Self::Least | Self::NullIf | Self::Variadic(_))
-            }
+            other => !matches!(
+                other,
+                Self::FormatType | Self::Greatest | Self::Least | Self::Notify(_) | Self::NullIf | Self::Variadic(_)
+            ),
         }
     }
 
@@ -290,6 +298,7 @@ impl Function {
             (Self::JsonPath(function), arguments) => function.call(arguments, facts)?,
             (Self::Backend(function), arguments) => function.call(arguments, facts)?,
             (Self::Variadic(function), arguments) => function.call(arguments, facts.zone())?,
+            (Self::Notify(function), arguments) => function.call(arguments, facts)?,
             (Self::CurrentDatabase, []) => Value::Text(facts.database.clone()),
             (Self::CurrentUser, []) => Value::Text(facts.user.clone()),
             (Self::Setting(function), arguments) => function.call(arguments, facts)?,

@@ -2,7 +2,7 @@
 //!
 //! [`parse`] reads a text as trees; [`prepare`] is the way from there to a [`plan`]. [`bind`] resolves names and types of expressions, [`query`] makes
 //! plans of queries, [`modify`] and [`define`] of what writes; `system` has what clients ask about tables and types. [`expression`] and
-//! [`function`] compute. [`settings`], [`copy`], `advisory`, [`interrupt`] and [`backends`] are what statements know of the session that they run for.
+//! [`function`] compute. [`settings`], [`copy`], `advisory`, [`notify`], [`interrupt`] and [`backends`] are what statements know of the session that they run for.
 //!
 //! A plan is made over a catalog, and nothing here reads a row of the store: what runs plans is above.
 
@@ -15,6 +15,7 @@ pub mod expression;
 pub mod function;
 pub mod interrupt;
 pub mod modify;
+pub mod notify;
 pub mod parse;
 pub mod plan;
 pub mod prepare;

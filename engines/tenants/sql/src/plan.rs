@@ -156,6 +156,13 @@ pub enum Plan {
     Execute(Call),
     Deallocate(Option<String>),
     LockTable(LockTable),
+    Notify {
+        channel: String,
+        payload: String,
+    },
+    Listen(String),
+    /// `None` for all.
+    Unlisten(Option<String>),
     DiscardAll,
     DiscardTemporary,
     CreateDatabase(String),

@@ -241,6 +241,15 @@ impl Planner<'_> {
                 let name = Some(name_of(name)).filter(|name| name != "all");
                 silent(Plan::Deallocate(name))
             }
+            Ast::NOTIFY { channel, payload } => {
+                let payload = payload.clone().unwrap_or_default();
+                silent(Plan::Notify { channel: name_of(channel), payload })
+            }
+            Ast::LISTEN { channel } => silent(Plan::Listen(name_of(channel))),
+            Ast::UNLISTEN { channel } => {
+                let all = channel.quote_style.is_none() && channel.value == "*";
+                silent(Plan::Unlisten((!all).then(|| name_of(channel))))
+            }
             Ast::Discard { object_type: ast::DiscardObject::ALL } => silent(Plan::DiscardAll),
             Ast::Discard { object_type: ast::DiscardObject::TEMP } => silent(Plan::DiscardTemporary),
             _ => Err(unsupported()),

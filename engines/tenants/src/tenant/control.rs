@@ -12,7 +12,7 @@ use savanna_tenants_values::{
 use savanna_transaction::TxnId;
 
 use super::{Tenant, portals::no_statement};
-use crate::session::{Outcome, SavepointOf};
+use crate::session::{Outcome, SavepointOf, Session};
 
 impl Tenant {
     /// Statements that are about transactions and sessions, not about rows.
@@ -61,9 +61,10 @@ impl Tenant {
                 let txn = self.explicit(id, "SAVEPOINT")?;
                 let savepoint = self.database.savepoint(txn)?;
                 let temporary = self.database.temporary_savepoint(id);
-                if let Some(txn) = &mut self.session(id)?.txn {
-                    let (name, deferral) = (name.clone(), txn.deferral.clone());
-                    txn.savepoints.push(SavepointOf { name, rows: savepoint, temporary, deferral });
+                let Session { txn, facts, .. } = self.session(id)?;
+                if let Some(txn) = txn {
+                    let (name, deferral, said) = (name.clone(), txn.deferral.clone(), facts.notifying.get_mut().mark());
+                    txn.savepoints.push(SavepointOf { name, rows: savepoint, temporary, said, deferral });
                 }
                 return done("SAVEPOINT");
             }
@@ -80,12 +81,14 @@ impl Tenant {
                 let txn = self.explicit(id, "ROLLBACK TO SAVEPOINT")?;
                 let at = self.savepoint(id, name)?;
                 let mut savepoint = None;
-                if let Some(txn) = &mut self.session(id)?.txn {
-                    txn.savepoints.truncate(at + 1);
-                    txn.failed = false;
-                    if let Some(last) = txn.savepoints.last() {
+                let Session { txn: current, facts, .. } = self.session(id)?;
+                if let Some(current) = current {
+                    current.savepoints.truncate(at + 1);
+                    current.failed = false;
+                    if let Some(last) = current.savepoints.last() {
                         savepoint = Some((last.rows, last.temporary));
-                        txn.deferral = last.deferral.clone();
+                        current.deferral = last.deferral.clone();
+                        facts.notifying.get_mut().take_back(last.said);
                     }
                 }
                 if let Some((rows, temporary)) = savepoint {
@@ -149,6 +152,21 @@ impl Tenant {
                 }
                 return done(if name.is_none() { "DEALLOCATE ALL" } else { "DEALLOCATE" });
             }
+            Plan::Notify { channel, payload } => {
+                self.in_transaction(id)?;
+                self.session(id)?.facts.notifying.get_mut().say(channel, payload)?;
+                return done("NOTIFY");
+            }
+            Plan::Listen(channel) => {
+                self.in_transaction(id)?;
+                self.session(id)?.facts.notifying.get_mut().listen(channel)?;
+                return done("LISTEN");
+            }
+            Plan::Unlisten(channel) => {
+                self.in_transaction(id)?;
+                self.session(id)?.facts.notifying.get_mut().unlisten(channel.as_deref())?;
+                return done("UNLISTEN");
+            }
             Plan::DiscardTemporary => {
                 if self.session(id)?.txn.as_ref().is_some_and(|txn| txn.explicit) {
                     return Err(SqlError::unsupported("DISCARD TEMP in a transaction"));
@@ -165,6 +183,8 @@ impl Tenant {
                 session.cursors.clear();
                 session.facts.settings.set("", None)?;
                 session.facts.advisory.get_mut().unlock_all();
+                self.in_transaction(id)?;
+                self.session(id)?.facts.notifying.get_mut().unlisten(None)?;
                 return done("DISCARD ALL");
             }
             Plan::Declare { name, options, .. } => self.may_declare(id, name, *options)?,

@@ -104,6 +104,7 @@ impl Tenant {
         session.facts.statement_began = now;
         session.facts.configured.borrow_mut().clear();
         session.facts.advisory.get_mut().begin();
+        session.facts.notifying.get_mut().begin();
         if let Some(step) = self.control(id, &statement.plan)? {
             return Ok(step);
         }
@@ -130,11 +131,7 @@ impl Tenant {
         statement: &mut Arc<Statement>,
     ) -> Result<bool> {
         let now = self.now;
-        let session = self.session(id)?;
-        if session.txn.is_none() {
-            let (isolation, read_only) = (session.facts.settings.isolation, session.facts.settings.read_only);
-            self.begin(id, isolation, read_only, false)?;
-        }
+        self.in_transaction(id)?;
         let Self { database, sessions, .. } = self;
         let Some(Session { txn: Some(txn), .. }) = sessions.get_mut(&id) else {
             return Err(SqlError::internal("no transaction"));

@@ -54,6 +54,8 @@ pub enum Bound {
     Cursors,
     /// Advisory locks.
     Advisory,
+    /// What it listens to.
+    Listening,
     /// Rows of a `COPY` that are on their way.
     Copy,
     /// More rows in cursors and temporary tables, or more text, than are taken along.
@@ -82,7 +84,10 @@ impl Tenant {
         if !session.cursors.is_empty() {
             return Some(Bound::Cursors);
         }
-        (!session.facts.advisory.borrow().is_free()).then_some(Bound::Advisory)
+        if !session.facts.advisory.borrow().is_free() {
+            return Some(Bound::Advisory);
+        }
+        (session.facts.notifying.borrow().listens() || !session.untold.is_empty()).then_some(Bound::Listening)
     }
 
     /// A session that goes away with what is open in it, unless something of that is [fixed](Self::is_fixed): it is left here for whoever comes with the

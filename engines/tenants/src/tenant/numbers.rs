@@ -42,7 +42,7 @@ impl Tenant {
     ) -> Result<Step<T>> {
         let step = self.fetching(id, |tenant| tenant.with_numbers(id, attempt));
         if !matches!(step, Ok(Step::Wait)) {
-            self.settle_advisory(id);
+            self.settle_statement(id);
         }
         step
     }

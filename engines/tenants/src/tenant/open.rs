@@ -5,8 +5,9 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use savanna_journal::Lsn;
 use savanna_tenants_execution::{part::Place, reference::Checks};
-use savanna_tenants_sql::{advisory::Advisory, define::reference::Deferral, settings::Settings};
+use savanna_tenants_sql::{advisory::Advisory, define::reference::Deferral, notify::Notifying, settings::Settings};
 use savanna_tenants_store::database::{Database, DatabaseImage, SessionId, TemporaryImage};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
@@ -16,7 +17,7 @@ use savanna_tenants_values::{
 use savanna_transaction::{HolderId, Isolation, QueuePlace, TxnId, View};
 use serde::{Deserialize, Serialize};
 
-use super::{Bound, InTransaction, Tenant, transactions::snapshot_too_old};
+use super::{Bound, InTransaction, Tenant, notify::Untold, transactions::snapshot_too_old};
 use crate::{
     activity::Activity,
     cursor::CursorImage,
@@ -26,7 +27,7 @@ use crate::{
 /// A session whose own part is larger stays where it is, in bytes.
 const OPEN_BYTES_MAX: usize = 8 << 20;
 /// The version of images that is written.
-const IMAGE_VERSION: u8 = 2;
+const IMAGE_VERSION: u8 = 3;
 
 /// Names what a session has left with its tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -38,16 +39,22 @@ pub struct Ticket {
 }
 
 /// What a session has left with its tenant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Left {
     txn: Option<TxnId>,
     holder: Option<HolderId>,
+    /// What it says to other sessions and to what it listens, and what it has heard since it left.
+    pub(super) notifying: Notifying,
+    pub(super) untold: Untold,
+    /// What that depends on in the log here.
+    #[serde(skip)]
+    pub(super) untold_after: Lsn,
     /// Since when it waits for its session here, in microseconds since 2000-01-01 UTC.
     since: i64,
 }
 
 /// What is open in a tenant that moves, beside its sessions' own.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OpenImage {
     database: DatabaseImage,
     left: BTreeMap<Ticket, Left>,
@@ -100,6 +107,8 @@ pub(super) struct Open {
     cursors: Vec<(CursorImage, Option<SuspendedImage>)>,
     temporary: Option<TemporaryImage>,
     advisory: Advisory,
+    /// Whether it listens to other sessions.
+    listens: bool,
 }
 
 impl Open {
@@ -174,7 +183,7 @@ impl Tenant {
     #[must_use]
     pub fn taking_over(database: Database, activity: Arc<Activity>, open: &OpenImage, now: i64) -> Self {
         let mut tenant = Self::new(database, activity);
-        tenant.left = open.left.iter().map(|(ticket, left)| (*ticket, Left { since: now, ..*left })).collect();
+        tenant.left = open.left.iter().map(|(ticket, left)| (*ticket, Left { since: now, ..left.clone() })).collect();
         tenant
     }
 
@@ -239,7 +248,9 @@ impl Tenant {
             txn.map_or(0, |txn| bytes_of(&txn.deferred) + bytes_of(&txn.deferral) + bytes_of(&txn.savepoints));
         let coming = session.cursors.values().filter_map(|cursor| cursor.coming.as_deref());
         let queries = coming.map(|coming| coming.text.len() + bytes_of(&coming.parameters) + bytes_of(&coming.place));
-        let all = portals + cursors + texts + put_off + queries.sum::<usize>() + self.database.temporary_bytes(id);
+        let said = session.untold.bytes() + session.facts.notifying.borrow().bytes();
+        let all =
+            portals + cursors + texts + put_off + said + queries.sum::<usize>() + self.database.temporary_bytes(id);
         (all > OPEN_BYTES_MAX).then_some(Bound::Size)
     }
 
@@ -292,7 +303,16 @@ impl Tenant {
         let ticket = Ticket { attempt, session: id.0 };
         let transaction = session.txn.take();
         let advisory = session.facts.advisory.take();
-        let left = Left { txn: transaction.as_ref().map(|txn| txn.id), holder: advisory.holder, since: now };
+        let notifying = session.facts.notifying.take();
+        let listens = notifying.listens() || !session.untold.is_empty();
+        let left = Left {
+            txn: transaction.as_ref().map(|txn| txn.id),
+            holder: advisory.holder,
+            notifying,
+            untold: std::mem::take(&mut session.untold),
+            untold_after: session.untold_after,
+            since: now,
+        };
         let portals = session.portals.drain().map(|(name, portal)| portal_image(name, portal)).collect();
         let cursors = session.cursors.drain().map(|(name, mut cursor)| {
             let coming = cursor.coming.take().map(|coming| suspended_image(*coming));
@@ -305,9 +325,10 @@ impl Tenant {
             cursors: cursors.collect(),
             temporary,
             advisory,
+            listens,
             transaction: transaction.map(transaction_image),
         };
-        if left.txn.is_some() || left.holder.is_some() {
+        if left.txn.is_some() || left.holder.is_some() || listens {
             self.left.insert(ticket, left);
         }
         Ok(open)
@@ -317,11 +338,11 @@ impl Tenant {
     pub(super) fn claim(&mut self, id: SessionId, open: &Open) -> Result<()> {
         let left = self.left.remove(&open.ticket);
         let txn = open.transaction.as_ref().map(|txn| txn.id);
-        let mine = left.map_or((None, None), |left| (left.txn, left.holder));
-        if mine != (txn, open.advisory.holder) {
+        let mine = left.as_ref().map_or((None, None), |left| (left.txn, left.holder));
+        if mine != (txn, open.advisory.holder) || (open.listens && left.is_none()) {
             self.left.extend(left.map(|left| (open.ticket, left)));
             return Err(SqlError::new("57P01", "the node that the database has moved to has ended, and with it what was open in this session")
-                .hint("Connect again. A transaction that was open is rolled back; temporary tables and advisory locks are gone."));
+                .hint("Connect again. A transaction that was open is rolled back; temporary tables, advisory locks and what was listened to are gone."));
         }
         if let Some(temporary) = &open.temporary {
             self.database.put_temporary(id, temporary);
@@ -329,6 +350,12 @@ impl Tenant {
         let session = self.session(id)?;
         session.facts.transaction_began = open.transaction_began;
         session.facts.advisory.replace(open.advisory.clone());
+        if let Some(Left { notifying, untold, untold_after, .. }) = left {
+            let hears = !untold.is_empty();
+            session.facts.notifying.replace(notifying);
+            (session.untold, session.untold_after) = (untold, untold_after);
+            self.heard.extend(hears.then_some(id));
+        }
         Ok(())
     }
 
@@ -494,5 +521,7 @@ impl Session {
             && self.portals.is_empty()
             && self.cursors.is_empty()
             && self.facts.advisory.borrow().holder.is_none()
+            && self.untold.is_empty()
+            && !self.facts.notifying.borrow().listens()
     }
 }

@@ -1,5 +1,6 @@
 //! The transactions of sessions: how they begin and end.
 
+use savanna_journal::Lsn;
 use savanna_tenants_execution::{Run, reference::Checks};
 use savanna_tenants_sql::define::reference::Deferral;
 use savanna_tenants_store::{
@@ -43,6 +44,16 @@ impl Tenant {
         Ok(())
     }
 
+    /// Begins a transaction for a statement that is in none.
+    pub(super) fn in_transaction(&mut self, id: SessionId) -> Result<()> {
+        let session = self.session(id)?;
+        if session.txn.is_some() {
+            return Ok(());
+        }
+        let (isolation, read_only) = (session.facts.settings.isolation, session.facts.settings.read_only);
+        self.begin(id, isolation, read_only, false)
+    }
+
     /// Ends what the client did not begin: the transaction of single statements, at the end of a query or at Sync. After
     /// [`Step::Wait`], ask again when the session is woken.
     ///
@@ -81,6 +92,10 @@ impl Tenant {
                 return Err(error);
             }
         }
+        if let Err(error) = self.may_say(id) {
+            self.roll_back(id);
+            return Err(error);
+        }
         let Self { database, sessions, .. } = self;
         let Some(Session { txn: Some(txn), .. }) = sessions.get_mut(&id) else { return Ok(Step::Done(())) };
         let step = database.commit(txn.id);
@@ -99,6 +114,7 @@ impl Tenant {
                         session.facts.settings.set(&name, Some(&before))?;
                     }
                 }
+                self.say(id, lsn);
                 Ok(Step::Done(()))
             }
             Err(error) => {
@@ -130,7 +146,7 @@ impl Tenant {
     /// Notes that something failed: the transaction is over, or waits for its rollback if the client began it. What it locked and
     /// wrote since its last savepoint, if it has any, is in nobody's way meanwhile.
     pub fn fail(&mut self, id: SessionId) {
-        self.settle_advisory(id);
+        self.settle_statement(id);
         if let Some(session) = self.sessions.get_mut(&id) {
             session.simple = None;
             session.waits = false;
@@ -170,6 +186,8 @@ impl Tenant {
         session.portals.clear();
         session.undo_cursors(0);
         session.copying = None;
+        session.facts.notifying.get_mut().forget();
+        session.said_after = Lsn::NONE;
         if let Some(txn) = session.txn.take() {
             self.waiting.remove(&txn.id);
             if let Some(before) = txn.settings_before {

@@ -17,6 +17,7 @@ mod lock_tables;
 mod memory;
 mod moved_open;
 mod moved_sessions;
+mod notify;
 mod pages;
 mod placement;
 mod plans;

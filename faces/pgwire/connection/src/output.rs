@@ -6,7 +6,10 @@ use pgwire::messages::{
     copy::{CopyData, CopyDone, CopyInResponse, CopyOutResponse},
     data::{FieldDescription, NoData, ParameterDescription, RowDescription},
     extendedquery::{BindComplete, CloseComplete, ParseComplete, PortalSuspended},
-    response::{CommandComplete, EmptyQueryResponse, ErrorResponse, NoticeResponse, ReadyForQuery, TransactionStatus},
+    response::{
+        CommandComplete, EmptyQueryResponse, ErrorResponse, NoticeResponse, NotificationResponse, ReadyForQuery,
+        TransactionStatus,
+    },
     startup::{Authentication, BackendKeyData, ParameterStatus, SecretKey},
 };
 
@@ -98,6 +101,11 @@ impl Output {
             (field, text)
         });
         self.put(&NoticeResponse::new(fields.to_vec()));
+    }
+
+    /// What another connection, of this number, says to those who listen to a channel.
+    pub fn notification(&mut self, pid: i32, channel: &str, payload: &str) {
+        self.put(&NotificationResponse::new(pid, channel.to_owned(), payload.to_owned()));
     }
 
     /// A statement is done.

@@ -8,6 +8,7 @@ use pgwire::messages::{
     extendedquery::{Bind, Close, Describe, Execute, Parse},
 };
 use savanna_pgwire_login::Socket;
+use tokio::time::Instant;
 
 use crate::{OUTPUT_BYTES, Report, Status, Wire};
 
@@ -123,6 +124,16 @@ pub trait Connection: Sized {
     /// The client is served elsewhere from now on.
     fn leaves(&mut self) {}
 
+    /// Waits until the client, which has nothing to do, is to hear something for which it did not ask.
+    fn heard(&self) -> impl Future<Output = ()> + use<Self> {
+        std::future::pending()
+    }
+
+    /// Writes what that is, if there is anything.
+    fn tell(&mut self) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
+
     /// Sends what has been collected, once it may be told.
     fn send(&mut self) -> impl Future<Output = Result<(), Self::End>> {
         send(self)
@@ -217,33 +228,45 @@ impl<C: Connection> Conversation<'_, C> {
                 self.connection.send().await?;
                 self.owes = false;
             }
+            if !self.rest().await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until the client says more, and tells it meanwhile what it is to hear. Whether it is there and served here.
+    async fn rest(&mut self) -> Result<bool, C::End> {
+        let patience = self.connection.patience().filter(|_| self.ready);
+        let patience = patience.map(|(patience, report)| (Instant::now() + patience, report));
+        loop {
             self.connection.rest();
             let is_light = self.connection.wire().is_light();
             let dismissed = self.connection.dismissed(self.ready && is_light);
+            let (ready, heard) = (self.ready, self.connection.heard());
             tokio::select! {
                 biased;
                 dismissal = dismissed => match dismissal {
                     Dismissal::Fatal(report) => return Err(C::fatal(report)),
                     Dismissal::Leaves => {
                         self.connection.leaves();
-                        return Ok(());
+                        return Ok(false);
                     }
                 },
-                heard = self.hear() => if heard? == 0 {
-                    return Ok(());
-                },
+                bytes = self.hear(&patience) => return Ok(bytes? > 0),
+                () = heard, if ready => {}
             }
+            self.connection.tell().await;
+            self.connection.send().await?;
         }
     }
 
     /// Hears more of the client, unless it pauses for too long.
-    async fn hear(&mut self) -> Result<usize, C::End> {
-        let patience = self.connection.patience().filter(|_| self.ready);
+    async fn hear(&mut self, patience: &Option<(Instant, Report)>) -> Result<usize, C::End> {
         let heard = self.connection.wire().hear();
-        let Some((patience, report)) = patience else { return Ok(heard.await?) };
-        match tokio::time::timeout(patience, heard).await {
+        let Some((until, report)) = patience else { return Ok(heard.await?) };
+        match tokio::time::timeout_at(*until, heard).await {
             Ok(heard) => Ok(heard?),
-            Err(_) => Err(C::fatal(report)),
+            Err(_) => Err(C::fatal(report.clone())),
         }
     }
 

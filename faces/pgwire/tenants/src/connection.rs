@@ -318,4 +318,13 @@ impl<S: Socket> protocol::Connection for Connection<S> {
     fn leaves(&mut self) {
         self.leaves = true;
     }
+
+    fn heard(&self) -> impl Future<Output = ()> + use<S> {
+        let heard = self.session.heard();
+        async move { heard.notified().await }
+    }
+
+    async fn tell(&mut self) {
+        self.session.told(&mut self.wire).await;
+    }
 }

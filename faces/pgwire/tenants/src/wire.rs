@@ -4,7 +4,7 @@ use std::io;
 
 use savanna_pgwire_connection::{Output, Report, Wire};
 use savanna_pgwire_login::Socket;
-use savanna_tenants_host::{Notice, Peer, SqlError, value::zone::Zone};
+use savanna_tenants_host::{Notice, Notification, Peer, SqlError, value::zone::Zone};
 
 use crate::rows::RowWriter;
 
@@ -38,6 +38,10 @@ impl<S: Socket> Peer for ClientWire<S> {
 
     fn notice(&mut self, notice: &Notice) {
         put_notice(&mut self.wire.output, notice);
+    }
+
+    fn heard(&mut self, heard: &Notification) {
+        self.wire.output.notification(heard.pid, &heard.said.channel, &heard.said.payload);
     }
 
     fn zone(&mut self, zone: Zone) {

@@ -244,8 +244,13 @@ impl Binder<'_, '_> {
             return Err(no_function(self.planner.catalog, name, &types));
         };
         self.planner.asks_for_backends |= function.asks_for_backends();
-        if let (Function::Advisory(_) | Function::Sleep(_), Some(place)) = (function, self.closed) {
-            let what = if matches!(function, Function::Sleep(_)) { "sleep" } else { "an advisory lock" };
+        if let (Function::Advisory(_) | Function::Notify(_) | Function::Sleep(_), Some(place)) = (function, self.closed)
+        {
+            let what = match function {
+                Function::Notify(_) => "a notification",
+                Function::Sleep(_) => "sleep",
+                _ => "an advisory lock",
+            };
             return Err(SqlError::unsupported(format_args!("{what} in {place}")));
         }
         let arguments = arguments.into_iter().zip(wanted);

@@ -40,6 +40,8 @@ pub enum SetFunction {
     Parts,
     /// `pg_stat_get_activity`: the connections that the session may know of
     Backends,
+    /// `pg_listening_channels`: what the session listens to
+    Channels,
     /// `pg_cursor`: the cursors of the session
     Cursors,
     /// `pg_prepared_statement`: what it has prepared
@@ -102,6 +104,9 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<ResolvedSet> {
             ];
             ResolvedSet { function: F::Statements, wanted: Vec::new(), columns }
         }
+        ("pg_listening_channels", []) => {
+            ResolvedSet { function: F::Channels, wanted: Vec::new(), columns: vec![("", Text)] }
+        }
         ("pg_show_all_settings", []) => {
             let columns = vec![("name", Text), ("setting", Text), ("source", Text), ("boot_val", Text)];
             ResolvedSet { function: F::Settings, wanted: Vec::new(), columns }
@@ -152,6 +157,7 @@ pub(crate) fn is_name(name: &str) -> bool {
             | "jsonb_path_query"
             | "jsonb_path_query_tz"
             | "pg_cursor"
+            | "pg_listening_channels"
             | "pg_prepared_statement"
             | "pg_stat_get_activity"
             | "pg_show_all_settings"
@@ -215,6 +221,7 @@ impl SetFunction {
             Self::Split => "regexp_split_to_table",
             Self::Parts => "string_to_table",
             Self::Backends => "pg_stat_get_activity",
+            Self::Channels => "pg_listening_channels",
             Self::Cursors => "pg_cursor",
             Self::Statements => "pg_prepared_statement",
             Self::Settings => "pg_show_all_settings",
@@ -250,6 +257,10 @@ impl SetFunction {
                     vec![text(&backend.database), Value::Int(backend.pid.into()), text(&backend.user), text(state)]
                 };
                 give(all.filter(|backend| asker.sees(backend)).map(row), take)
+            }
+            (Self::Channels, []) => {
+                let notifying = facts.notifying.borrow();
+                give(notifying.channels().map(|channel| vec![Value::Text(channel.to_owned())]), take)
             }
             (Self::Cursors, []) => give(facts.listing.cursors.clone(), take),
             (Self::Statements, []) => give(facts.listing.statements.clone(), take),
