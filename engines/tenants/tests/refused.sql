@@ -51,8 +51,6 @@ REVOKE SELECT ON t FROM postgres;
 COMMENT ON ROLE postgres IS 'a role';
 SET default_tablespace = 'fast';
 SET session_replication_role = 'replica';
-LISTEN r;
-NOTIFY r;
 MERGE INTO t USING t AS s ON t.id = s.id WHEN MATCHED THEN DELETE;
 SELECT id FROM t SORT BY id;
 SELECT id FROM t CLUSTER BY id;
