@@ -30,6 +30,7 @@ LITERALS = {
     "varbit": ["'101'::varbit", "''::varbit", "'0010'::varbit", "'x1f'::varbit"],
     "int4range": ["'[1,5)'::int4range", "'empty'::int4range", "'(,3]'::int4range", "'[5,)'::int4range", "'[2,3]'::int4range"],
     "numrange": ["'[1.0,2.5]'::numrange", "'(1,2.50)'::numrange", "'(,)'::numrange", "'empty'::numrange"],
+    "int4multirange": ["'{[1,5),[7,9)}'::int4multirange", "'{}'::int4multirange", "'{(,3]}'::int4multirange", "'{[2,4),[5,)}'::int4multirange"],
     "mood": ["'sad'::mood", "'ok'::mood", "'happy'::mood"],
 }
 NUMBERS = ["smallint", "integer", "bigint", "numeric(8,2)", "numeric", "double precision"]
@@ -39,7 +40,7 @@ UNSHAPED = ["numeric", "double precision", "interval", "jsonb", "numrange"]
 # Types of which tenants have keys.
 KEYED = [of for of in LITERALS if not of.endswith("[]") and of != "jsonb"]
 # Types that have a smallest value.
-RANKED = [of for of in LITERALS if of not in ("boolean", "uuid", "bytea", "macaddr", "varbit", "int4range", *UNSHAPED)]
+RANKED = [of for of in LITERALS if of not in ("boolean", "uuid", "bytea", "macaddr", "varbit", "int4range", "int4multirange", *UNSHAPED)]
 # Operations that give a type: `<type>` stands for an expression of it, `<self>` for one of the same, `{this|that}` for one of these.
 OF_ALL = ["coalesce(<self>, <self>)", "CASE WHEN <condition> THEN <self> ELSE <self> END", "nullif(<self>, <self>)"]
 OF_NUMBERS = ["(<self> {+|-|*} <self>)", "abs(<self>)", "(-<self>)", "{greatest|least}(<self>, <self>)"]
@@ -49,12 +50,12 @@ FIELDS = "{year|month|day|dow|doy|week|quarter}"
 HOURS = "{hour|minute|second|milliseconds}"
 FORMS = {
     "integer": ["(<self> {/|%} {2|-3|7})", "sign(<self>)::integer", "length({<text>|<bytea>})", "cardinality(<integer[]>)", "(<integer[]>)[1]",
-                "position('b' in <text>)", "(<date> - <date>)", "jsonb_array_length(<jsonb>)", "(<self> {&|#} 6)", "{masklen|family}(<inet>)", "{length|octet_length}(<varbit>)", "{lower|upper}(<int4range>)", "array_position(<text[]>, 'b c')"],
+                "position('b' in <text>)", "(<date> - <date>)", "jsonb_array_length(<jsonb>)", "(<self> {&|#} 6)", "{masklen|family}(<inet>)", "{length|octet_length}(<varbit>)", "{lower|upper}({<int4range>|<int4multirange>})", "array_position(<text[]>, 'b c')"],
     "numeric": ["(<self> {/|%} {2|-3|7})", "sign(<self>)", "round(<self>, {0|1|-1})", "{floor|ceil|trunc}(<self>)",
                 f"extract({FIELDS} from {{<date>|<timestamp>|<timestamptz>}})", f"extract({HOURS} from {{<time>|<timestamp>|<interval>}})"],
     "text": ["(<jsonb> ->> {'a'|0})", "array_to_string(<text[]>, '-', '?')", "(<text[]>)[2]", "encode(<bytea>, {'hex'|'base64'|'escape'})",
              "({<integer>|<numeric>|<date>|<time>|<timestamp>|<timestamptz>|<interval>|<uuid>|<bytea>|<jsonb>|<integer[]>|<text[]>|<mood>})::text",
-             "{host|abbrev}(<inet>)", "({<inet>|<macaddr>|<varbit>|<int4range>|<numrange>})::text",
+             "{host|abbrev}(<inet>)", "({<inet>|<macaddr>|<varbit>|<int4range>|<numrange>|<int4multirange>})::text",
              "to_char(<timestamp>, 'YYYY-MM-DD HH24:MI:SS.MS Day')", "to_char(<numeric(8,2)>, 'S999G990D99')", "concat_ws('/', <text>, <integer>, <boolean>)",
              "format('%s-%I-%L', <text>, <text>, <text>)", r"regexp_replace(<text>, '[a-c]+', '<\\&>', 'g')"],
     "date": ["(<self> + {1|-30|365})", "(<timestamp>)::date", "make_date(2024, 2, {1|29|30})"],
@@ -72,6 +73,7 @@ FORMS = {
     "inet": ["(<self> {+|-} {1|-7|300})", "(~<self>)", "(<self> & <self>)", "{netmask|hostmask|broadcast}(<self>)", "set_masklen(<self>, {8|16|64})",
              "network(<self>)::inet", "inet_merge(<self>, <self>)::inet"],
     "int4range": ["(<self> {+|*|-} <self>)", "range_merge(<self>, <self>)", "int4range(<integer>, <integer>, '{[]|()|[)|(]}')"],
+    "int4multirange": ["(<self> {+|*|-} <self>)", "int4multirange(<int4range>)", "int4multirange(<int4range>, <int4range>)", "(<int4range>)::int4multirange"],
     "numrange": ["(<self> {+|*|-} <self>)", "numrange(<numeric(8,2)>, <numeric(8,2)>, '{[]|()}')"],
     "macaddr": ["trunc(<self>)", "(~<self>)", "(<self> & <self>)"],
     "varbit": ["(<self> || <self>)", "(~<self>)::varbit", "substring(<self>, 2, 3)::varbit", "(<self> {<<|>>} {1|2})::varbit", "(<self> {&|#} <self>)::varbit",
@@ -84,6 +86,8 @@ CONDITIONS = {
     "text[]": ["<self> {@>|<@|&&} <self>", "<text> = {ANY|ALL} (<self>)"],
     "inet": ["<self> {<<|<<=|>>|>>=|&&} <self>", "inet_same_family(<self>, <self>)"],
     "int4range": ["<self> {@>|<@|&&|<<|>>|&<|&>} <self>", "<self> -|- <self>", "<self> @> <integer>", "{isempty|lower_inf|upper_inc}(<self>)"],
+    "int4multirange": ["<self> {@>|<@|&&|<<|>>|&<|&>} <self>", "<self> -|- <int4range>", "<self> {@>|<@|&&|<<|&<} <int4range>", "<int4range> {@>|<@|&&|>>|&>} <self>",
+                       "<self> @> <integer>", "<integer> <@ <self>", "{isempty|lower_inf|upper_inc}(<self>)"],
     "numrange": ["<self> {@>|<@|&&|<<|>>|&<|&>} <self>", "<self> @> <numeric>"],
     "jsonb": ["<self> {@>|<@} <self>", "<self> ? 'a'", "jsonb_typeof(<self>) = 'object'"],
 }

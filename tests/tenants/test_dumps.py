@@ -10,6 +10,7 @@ from postgresql import PROGRAMS
 SCHEMA = """
     CREATE SCHEMA other;
     CREATE TYPE mood AS ENUM ('sad', 'ok', 'very happy');
+    CREATE TYPE other.size AS ENUM ('small', 'large');
     CREATE SEQUENCE counter START 5 INCREMENT 3 MAXVALUE 100 CYCLE;
     CREATE SEQUENCE other.small AS smallint;
     CREATE TABLE author (id serial PRIMARY KEY, name varchar(50) NOT NULL, born date, m mood DEFAULT 'ok');
@@ -23,7 +24,8 @@ SCHEMA = """
         f8 double precision, r real, s smallint, c "char", ok boolean DEFAULT true, tm time(3), ts timestamp(0), js json
     );
     CREATE TABLE nokey (a int, b text DEFAULT 'x''y');
-    CREATE TABLE aaa (n bigint DEFAULT nextval('counter'), m mood[]);
+    CREATE TABLE aaa (n bigint DEFAULT nextval('counter'), m mood[], z other.size DEFAULT 'large'::other.size CHECK (z <> 'small'::other.size), zs other.size[]);
+    CREATE VIEW sized AS SELECT n, z FROM aaa WHERE z = 'large'::other.size;
     CREATE INDEX book_by_title ON book (title text_pattern_ops, price DESC);
     CREATE INDEX lower_title ON book (lower(title));
     CREATE INDEX dear_ones ON book (price) WHERE price > 100;
@@ -56,6 +58,7 @@ CONTENTS = [
     'SELECT * FROM other."Odd Name" ORDER BY 1',
     "SELECT * FROM nokey ORDER BY a",
     "SELECT * FROM aaa ORDER BY n",
+    "SELECT * FROM sized ORDER BY n",
     "SELECT * FROM zeroth",
     "SELECT * FROM another",
     "SELECT * FROM checked ORDER BY id",

@@ -54,7 +54,7 @@ pub use self::{
     search::{Search, no_schema},
     table::Table,
 };
-use crate::{name::quoted, view::View};
+use crate::view::View;
 
 /// All tables and sequences of a tenant at some commit, and where a session looks for their names.
 #[derive(Clone, Debug, Default)]
@@ -120,9 +120,11 @@ impl Catalog {
         self.views.values()
     }
 
-    /// The enumeration of a name. All of them are in `public`, whatever the search path.
-    pub fn enumeration(&self, name: &str) -> Option<&Arc<Enumeration>> {
-        self.enumerations.get(self.in_schema(PUBLIC, name)?)
+    /// The enumeration of a name. Those in `public` are found without it, whatever the search path.
+    pub fn enumeration(&self, name: &Name) -> Option<&Arc<Enumeration>> {
+        let found = self.find(name).and_then(|id| self.enumerations.get(id));
+        let public = || self.enumerations.get(self.in_schema(PUBLIC, &name.name)?);
+        found.or_else(|| if name.schema.is_none() { public() } else { None })
     }
 
     /// All enumerations.
@@ -144,7 +146,9 @@ impl Catalog {
     /// The name of a type without length or precision, as messages have it.
     pub fn type_name(&self, of: Type) -> String {
         match of {
-            Type::Enum(id) => self.enumerations.get(id).map_or_else(|| of.name(), |of| quoted(&of.name)),
+            Type::Enum(id) => {
+                self.enumerations.get(id).map_or_else(|| of.name(), |of| self.written(of.schema, &of.name))
+            }
             Type::Array(_) => format!("{}[]", of.element().map(|element| self.type_name(element)).unwrap_or_default()),
             other => other.base_name(),
         }
@@ -204,7 +208,7 @@ impl Catalog {
             self.forget(old.schema, &old.name);
         }
         if let Some(old) = self.enumerations.remove(id) {
-            self.forget(PUBLIC, &old.name);
+            self.forget(old.schema, &old.name);
         }
         self.schemas.remove(&id);
         match value.map(Object::decode).transpose()? {
@@ -214,7 +218,7 @@ impl Catalog {
                 self.views.insert(id, Arc::new(view));
             }
             Some(Object::Enumeration(enumeration)) => {
-                self.learn(PUBLIC, &enumeration.name, id);
+                self.learn(enumeration.schema, &enumeration.name, id);
                 self.enumerations.insert(enumeration);
             }
             Some(Object::Table(definition)) => {
@@ -283,7 +287,7 @@ mod tests {
     fn the_catalogs_format_is_this() {
         let bytes = definition(16_384, "t").encode().unwrap();
         let expected = [
-            &[7, 1, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 0, 1, 0, 0, 1, 6][..],
+            &[8, 1, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 0, 1, 0, 0, 1, 6][..],
             b"t_pkey",
             &[1, 0, 0, 0, 0, 0, 0, 0],
         ];
@@ -306,13 +310,15 @@ mod tests {
             comment: Some("c".to_owned()),
         };
         let bytes = sequence.encode().unwrap();
-        assert_eq!(bytes, [7, 2, 0xac, 2, 1, b's', 0xad, 2, 1, 3, 2, 1, 3, 6, 2, 1, 1, 5, 0, 0x90, 3, 1, 1, b'c']);
+        assert_eq!(bytes, [8, 2, 0xac, 2, 1, b's', 0xad, 2, 1, 3, 2, 1, 3, 6, 2, 1, 1, 5, 0, 0x90, 3, 1, 1, b'c']);
         assert_eq!(Object::decode(&bytes), Ok(Object::Sequence(sequence)));
         let enumeration =
-            Enumeration { id: 300, name: "e".to_owned(), labels: vec![(-1, "a".to_owned())], comment: None };
+            Enumeration { id: 300, name: "e".to_owned(), labels: vec![(-1, "a".to_owned())], comment: None, schema: 5 };
         let bytes = enumeration.encode().unwrap();
-        assert_eq!(bytes, [7, 3, 0xac, 2, 1, b'e', 1, 1, 1, b'a', 0]);
-        assert_eq!(Object::decode(&bytes), Ok(Object::Enumeration(enumeration)));
+        assert_eq!(bytes, [8, 3, 0xac, 2, 1, b'e', 1, 1, 1, b'a', 0, 5]);
+        assert_eq!(Object::decode(&bytes), Ok(Object::Enumeration(enumeration.clone())));
+        let older = [7, 3, 0xac, 2, 1, b'e', 1, 1, 1, b'a', 0];
+        assert_eq!(Object::decode(&older), Ok(Object::Enumeration(Enumeration { schema: PUBLIC, ..enumeration })));
         let read = Read { id: 300, name: "t".to_owned(), columns: vec!["c".to_owned(), String::new()], used: vec![0] };
         let columns = vec![("c".to_owned(), Type::Int4)];
         let (name, query, check) = ("v".to_owned(), "Q".to_owned(), CheckOption::Local);
@@ -320,10 +326,10 @@ mod tests {
         let view = View { id: 301, name, columns, query, reads: vec![read], schema: 2, check, comments };
         let bytes = view.encode().unwrap();
         let reads = [1, 0xac, 2, 1, b't', 2, 1, b'c', 0, 1, 0, 2, 1, 1, 1, 0, 1, b'c'];
-        assert_eq!(bytes, [&[7, 4, 0xad, 2, 1, b'v', 1, 1, b'c', 2, 1, b'Q'][..], &reads].concat());
+        assert_eq!(bytes, [&[8, 4, 0xad, 2, 1, b'v', 1, 1, b'c', 2, 1, b'Q'][..], &reads].concat());
         assert_eq!(Object::decode(&bytes), Ok(Object::View(view)));
         let schema = Schema { id: 300, name: "s".to_owned(), comment: None };
-        assert_eq!(schema.encode().unwrap(), [7, 5, 0xac, 2, 1, b's', 0]);
+        assert_eq!(schema.encode().unwrap(), [8, 5, 0xac, 2, 1, b's', 0]);
         for damaged in [&[1, 1][..], &[2], &[2, 9, 0], &[]] {
             assert_eq!(Object::decode(damaged).unwrap_err().state, state::DATA_CORRUPTED);
         }

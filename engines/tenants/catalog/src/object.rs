@@ -12,8 +12,8 @@ use super::{
 };
 use crate::view::View;
 
-/// The format that is written. What formats 2 to 6 wrote ends before what came later, all of which is 0 there, and they had other indexes.
-const FORMAT: u8 = 7;
+/// The format that is written. What formats 2 to 7 wrote ends before what came later, all of which is 0 there, and those before 7 had other indexes.
+const FORMAT: u8 = 8;
 /// At least as many bytes as came later.
 const MISSING: [u8; 16] = [0; 16];
 
@@ -50,7 +50,7 @@ impl Object {
                 let older = read::<OlderDefinition<PartIndex>>(&[rest, &MISSING].concat());
                 older.map(|older| Self::Table(older.into()))
             }
-            [2..=6, kind, rest @ ..] => Self::of_kind(*kind, &[rest, &MISSING].concat()),
+            [2..=7, kind, rest @ ..] => Self::of_kind(*kind, &[rest, &MISSING].concat()),
             other => {
                 let came = &other[..other.len().min(2)];
                 Err(damaged(format_args!("expected format {FORMAT} and a kind, came {came:?}")))

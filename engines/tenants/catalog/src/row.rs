@@ -10,6 +10,7 @@ use savanna_tenants_values::{
         Interval, NonFinite, Value,
         array::{Array, Dimension},
         json::Json,
+        multirange::Multirange,
         network::Network,
         numeric,
         range::Range,
@@ -51,6 +52,11 @@ pub fn encode_value(value: &Value, of: Type, out: &mut Vec<u8>) {
             let bound = if let Type::Range(kind) = of { kind.element() } else { of };
             range.to_bytes(out, |value, out| encode_value(value, bound, out));
         }
+        Value::Multirange(multirange) => {
+            let bound = if let Type::Multirange(kind) = of { kind.element() } else { of };
+            let write = |value: &Value, out: &mut Vec<u8>| encode_value(value, bound, out);
+            multirange.to_bytes(out, |range, out| range.to_bytes(out, write));
+        }
         Value::Json(value) => out.extend(value.text().into_bytes()),
         Value::Enum(place, label) => {
             out.extend(place.to_le_bytes());
@@ -81,6 +87,10 @@ pub(crate) fn decode_value(bytes: &[u8], of: Type) -> Result<Value> {
         },
         Type::Range(kind) => Range::from_bytes(bytes, kind, |bound| decode_value(bound, kind.element()))?
             .map(|range| Value::Range(Box::new(range))),
+        Type::Multirange(kind) => {
+            let range = |bytes: &[u8]| Range::from_bytes(bytes, kind, |bound| decode_value(bound, kind.element()));
+            Multirange::from_bytes(bytes, range)?.map(|multirange| Value::Multirange(Box::new(multirange)))
+        }
         Type::Record => None,
         Type::Inet | Type::Cidr => Network::from_bytes(bytes).map(Value::Network),
         Type::Text
@@ -262,6 +272,13 @@ pub fn key_value(key: &mut KeyWriter, value: &Value, descending: bool) -> Result
                 key.boolean(upper.inclusive, order);
             }
             key
+        }
+        // Who has no more ranges is the smaller.
+        Value::Multirange(multirange) => {
+            for range in multirange.ranges() {
+                key_value(key.boolean(true, order), &Value::Range(Box::new(range.clone())), descending)?;
+            }
+            key.boolean(false, order)
         }
         // Not in order, and equal for equal values: for what is grouped, not for indexes.
         Value::Json(value) => key.text(&value.normalized().text(), order),

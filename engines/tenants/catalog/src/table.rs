@@ -116,6 +116,7 @@ fn width(of: Type) -> Width {
         | Type::Bit(_)
         | Type::Varbit(_)
         | Type::Range(_)
+        | Type::Multirange(_)
         | Type::Record
         | Type::Enum(_)
         | Type::Array(_) => Width::Variable,

@@ -15,6 +15,7 @@ mod format;
 mod json;
 pub(crate) mod json_path;
 mod like;
+mod multirange;
 mod network;
 mod notify;
 mod number;
@@ -51,6 +52,7 @@ pub(crate) use date::DateFunction;
 pub(crate) use json::JsonFunction;
 pub(crate) use json_path::{JsonPathFunction, Paths};
 pub(crate) use like::like;
+pub(crate) use multirange::MultirangeFunction;
 pub(crate) use network::NetworkFunction;
 pub use notify::NotifyFunction;
 pub(crate) use number::NumberFunction;
@@ -92,6 +94,7 @@ pub enum Function {
     /// The number that the session was given last.
     LastVal,
     Least,
+    Multirange(MultirangeFunction),
     Network(NetworkFunction),
     /// The next number of a sequence, by its number or name.
     NextVal,
@@ -154,6 +157,8 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
             let pattern = || pattern::resolve(name, arguments).map(|(f, wanted, of)| (F::Pattern(f), wanted, of));
             let bits = || bits::resolve(name, arguments).map(|(f, wanted, of)| (F::Bits(f), wanted, of));
             let range = || range::resolve(name, arguments).map(|(f, wanted, of)| (F::Range(f), wanted, of));
+            let multirange =
+                || multirange::resolve(name, arguments).map(|(f, wanted, of)| (F::Multirange(f), wanted, of));
             let network = || network::resolve(name, arguments).map(|(f, wanted, of)| (F::Network(f), wanted, of));
             let bytes = || bytes::resolve(name, arguments).map(|(f, wanted, of)| (F::Bytes(f), wanted, of));
             let setting = || setting::resolve(name, arguments).map(|(f, wanted, of)| (F::Setting(f), wanted, of));
@@ -176,6 +181,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
                 .or_else(bits)
                 .or_else(network)
                 .or_else(range)
+                .or_else(multirange)
                 .or_else(backend)
                 .or_else(notify)
                 .or_else(advisory)
@@ -291,6 +297,7 @@ impl Function {
             (Self::Bits(function), arguments) => function.call(arguments)?,
             (Self::Network(function), arguments) => function.call(arguments)?,
             (Self::Range(function), arguments) => function.call(arguments)?,
+            (Self::Multirange(function), arguments) => function.call(arguments)?,
             (Self::Row(function), arguments) => function.call(arguments)?,
             (Self::Array(function), arguments) => function.call(arguments, facts)?,
             (Self::Date(function), arguments) => function.call(arguments, facts)?,

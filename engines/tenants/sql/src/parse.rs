@@ -18,6 +18,7 @@ use sqlparser::{
     tokenizer::{Location, Token, TokenWithSpan, Whitespace},
 };
 
+pub use self::data_type::no_type;
 pub(crate) use self::mark::{AND, DISTINCT_SETS, VARIADIC, WEAKER, excluded};
 use self::mark::{write_distinct_sets, write_exclusions, write_lock_lists, write_variadic, write_weaker_locks};
 use crate::{
@@ -193,6 +194,38 @@ pub(crate) fn word(token: &TokenWithSpan) -> String {
 /// So often a word may stand in a text that makes it be written otherwise: each time all behind it moves. What has more is left to the parser.
 const RARE: usize = 100;
 
+/// Writes `SELECT` of no columns that reads nothing as one of a row without columns; the parser knows it with a `FROM` alone.
+fn write_empty_selects(tokens: &mut Vec<TokenWithSpan>) {
+    const BEHIND: [&str; 9] = ["WHERE", "UNION", "EXCEPT", "INTERSECT", "ORDER", "LIMIT", "OFFSET", "FETCH", "GROUP"];
+    let places = mark::places(tokens);
+    let is_empty = |at: usize| {
+        let selects = is_word(&tokens[places[at]].token, "SELECT");
+        let ends = match places.get(at + 1).map(|behind| &tokens[*behind].token) {
+            None | Some(Token::EOF | Token::SemiColon | Token::RParen) => true,
+            Some(behind) => BEHIND.iter().any(|word| is_word(behind, word)),
+        };
+        selects && ends && (at == 0 || tokens[places[at - 1]].token != Token::Period)
+    };
+    let empty: Vec<usize> = (0..places.len()).filter(|at| is_empty(*at)).map(|at| places[at]).collect();
+    if empty.len() > RARE {
+        return;
+    }
+    for place in empty.into_iter().rev() {
+        let row = [
+            Token::Whitespace(Whitespace::Space),
+            Token::make_keyword("FROM"),
+            Token::LParen,
+            Token::make_keyword("VALUES"),
+            Token::LParen,
+            Token::Number("0".to_owned(), false),
+            Token::RParen,
+            Token::RParen,
+            Token::make_word("row", Some('"')),
+        ];
+        tokens.splice(place + 1..place + 1, row.map(TokenWithSpan::wrap));
+    }
+}
+
 /// Whether a word stands in a text, and not too often.
 pub(crate) fn is_rare(tokens: &[TokenWithSpan], expected: &str) -> bool {
     (1..=RARE).contains(&tokens.iter().filter(|token| is_word(&token.token, expected)).count())
@@ -213,6 +246,7 @@ fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
     write_identity_options(tokens);
     write_without_only(tokens);
     write_explained(tokens);
+    write_empty_selects(tokens);
     let places: Vec<usize> =
         (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
     for pair in places.windows(2) {
@@ -525,6 +559,8 @@ mod tests {
         let shown = |text| parse(text).unwrap().unwrap().to_string();
         assert_eq!(shown("create user a with password 'x'"), shown("create role a with login password 'x'"));
         assert_eq!(shown("abort"), "ROLLBACK");
+        assert_eq!(shown("SELECT"), "SELECT FROM (VALUES (0)) \"row\"");
+        assert_eq!(shown("(select where a) union select;"), "(SELECT FROM (VALUES (0)) \"row\" WHERE a) UNION SELECT FROM (VALUES (0)) \"row\"");
         let checked = "create view v (a) with (check_option = LOCAL) as select 1 as b";
         assert_eq!(shown("create view v (a) as select 1 as b with local check option;"), shown(checked));
         assert_eq!(

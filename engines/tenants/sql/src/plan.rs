@@ -485,13 +485,13 @@ pub enum Define {
     CreateEnumeration(Enumeration),
     AddLabel {
         /// The type's name.
-        name: String,
+        name: Name,
         label: String,
         position: Position,
         if_not_exists: bool,
     },
     DropTypes {
-        names: Vec<String>,
+        names: Vec<Name>,
         if_exists: bool,
         cascade: bool,
     },
@@ -523,7 +523,7 @@ pub enum Commented {
     Index(Name),
     Column { relation: Name, column: String },
     Constraint { table: Name, name: String },
-    Type(String),
+    Type(Name),
     Schema(String),
 }
 

@@ -30,13 +30,14 @@ use crate::{
     parse,
     parse::{
         dialect,
-        name::{name_of, object_name, relation_name, type_name},
+        name::{name_of, object_name, relation_name},
         words::Words,
     },
     plan::{Define, Modes, OutputColumn, Plan, Statement, With},
     prepare::{cursor::parse_cursor, explain::Explain},
     query::{scope::Scope, select::Planner},
     settings::switch,
+    system::qualify,
 };
 
 /// Plans a statement for a session in a time zone, unless it is interrupted. `declared` are the types that the client gave to its first
@@ -80,7 +81,10 @@ fn planned(
         planner.overriding = parse::overriding(&words);
         planner.conflict_target = conflict_target(&words)?;
         match parse::tree(words)? {
-            Some(ast) => planner.statement(&ast)?,
+            Some(mut ast) => {
+                qualify::types(&catalog, &mut ast);
+                planner.statement(&ast)?
+            }
             None => (Plan::Empty, None),
         }
     };
@@ -147,7 +151,9 @@ impl Planner<'_> {
             Ast::CreateIndex(create) => silent(Plan::Define(self.create_index(create)?)),
             Ast::CreateType { name, representation: Some(ast::UserDefinedTypeRepresentation::Enum { labels }) } => {
                 let labels = labels.iter().map(|label| label.value.clone()).collect();
-                silent(Plan::Define(Define::CreateEnumeration(Enumeration::new(type_name(name)?, labels)?)))
+                let name = relation_name(name)?;
+                let schema = self.catalog.schema_of_new(&name, false)?;
+                silent(Plan::Define(Define::CreateEnumeration(Enumeration::new(name.name, schema, labels)?)))
             }
             Ast::AlterType(ast::AlterType { name, operation: ast::AlterTypeOperation::AddValue(add) }) => {
                 let position = match &add.position {
@@ -155,7 +161,7 @@ impl Planner<'_> {
                     Some(ast::AlterTypeAddValuePosition::Before(label)) => Position::Before(label.value.clone()),
                     Some(ast::AlterTypeAddValuePosition::After(label)) => Position::After(label.value.clone()),
                 };
-                let (name, label) = (type_name(name)?, add.value.value.clone());
+                let (name, label) = (relation_name(name)?, add.value.value.clone());
                 silent(Plan::Define(Define::AddLabel { name, label, position, if_not_exists: add.if_not_exists }))
             }
             Ast::CreateView(create) => silent(Plan::Define(self.create_view(create)?)),
@@ -181,10 +187,7 @@ impl Planner<'_> {
                     ObjectType::Role | ObjectType::User => {
                         Define::Roles(RoleChange::Drop { names: others()?, if_exists })
                     }
-                    ObjectType::Type => {
-                        let names = names.iter().map(type_name).collect::<Result<_>>()?;
-                        Define::DropTypes { names, if_exists, cascade }
-                    }
+                    ObjectType::Type => Define::DropTypes { names: relations()?, if_exists, cascade },
                     ObjectType::Database => match others()?.as_slice() {
                         [name] => return silent(Plan::DropDatabase { name: name.clone(), if_exists }),
                         _ => return Err(unsupported()),

@@ -9,7 +9,7 @@ mod depend;
 mod description;
 mod empty;
 mod indexes;
-mod qualify;
+pub(crate) mod qualify;
 mod relations;
 mod rewrite;
 mod types;

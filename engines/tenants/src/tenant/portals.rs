@@ -51,14 +51,14 @@ pub enum Given<'a> {
 pub(super) fn listed_statements(prepared: &HashMap<String, Prepared>) -> Vec<Vec<Value>> {
     let row = |(name, prepared): (&String, &Prepared)| {
         let types = prepared.statement.parameters.iter().map(|of| prepared.statement.catalog.type_name(*of));
-        let types = format!("{{{}}}", types.collect::<Vec<_>>().join(","));
+        let types: Vec<Value> = types.map(Value::Text).collect();
         let text = Value::Text(prepared.made_by.as_ref().unwrap_or(&prepared.text).to_string());
         let none = Value::Int(0);
         vec![
             Value::Text(name.clone()),
             text,
             Value::Timestamp(prepared.at),
-            Value::Text(types),
+            Value::Array(Arc::new(types.into())),
             Value::Bool(prepared.made_by.is_some()),
             none.clone(),
             none,

@@ -180,3 +180,12 @@ SELECT jsonb_set('{"a": {"b": 1}}', '{a,b}', '2'), jsonb_set('[1, 2]', '{5}', '3
 > {"a": {"b": 2}}|[1, 2, 3]|{"a": 1}
 SELECT jsonb_set_lax('{"a": 1}', '{a}', NULL), jsonb_set_lax('{"a": 1}', '{a}', NULL, true, 'delete_key');
 > {"a": null}|{}
+
+SELECT;
+> 
+SELECT WHERE false;
+(SELECT) UNION ALL (SELECT LIMIT 1);
+> 
+> 
+SELECT EXISTS (SELECT), EXISTS (SELECT WHERE 1 > 2), (SELECT count(*) FROM (SELECT) AS t);
+> t|f|1

@@ -29,6 +29,8 @@ pub struct Enumeration {
     pub labels: Vec<(i64, String)>,
     /// What is said about it.
     pub comment: Option<String>,
+    /// The number of its schema.
+    pub schema: u32,
 }
 
 /// Where a label is added.
@@ -43,12 +45,12 @@ pub enum Position {
 }
 
 impl Enumeration {
-    /// An enumeration without a number yet.
+    /// An enumeration without a number yet, in a schema.
     ///
     /// # Errors
     /// 42602 for a label that is too long, 23505 for one that comes twice.
-    pub fn new(name: String, labels: Vec<String>) -> Result<Self> {
-        let mut made = Self { id: 0, name, labels: Vec::with_capacity(labels.len()), comment: None };
+    pub fn new(name: String, schema: u32, labels: Vec<String>) -> Result<Self> {
+        let mut made = Self { id: 0, name, labels: Vec::with_capacity(labels.len()), comment: None, schema };
         let mut known = HashSet::with_capacity(labels.len());
         for label in labels {
             if !known.insert(label.clone()) {
@@ -164,7 +166,7 @@ mod tests {
 
     #[test]
     fn labels_are_added_where_they_belong_and_others_keep_their_places() {
-        let mut of = Enumeration::new("e".to_owned(), vec!["a".to_owned(), "c".to_owned()]).unwrap();
+        let mut of = Enumeration::new("e".to_owned(), 0, vec!["a".to_owned(), "c".to_owned()]).unwrap();
         let (a, c) = (of.find("a"), of.find("c"));
         of.add("b".to_owned(), &Position::Before("c".to_owned())).unwrap();
         of.add("0".to_owned(), &Position::Before("a".to_owned())).unwrap();
@@ -174,12 +176,12 @@ mod tests {
         assert!(of.labels.is_sorted() && (of.find("a"), of.find("c")) == (a, c));
         assert_eq!(of.add("x".to_owned(), &Position::After("y".to_owned())).unwrap_err().state, "22023");
         assert_eq!(of.add("x".repeat(64), &Position::Last).unwrap_err().state, "42602");
-        assert_eq!(Enumeration::new("e".to_owned(), vec!["a".to_owned(); 2]).unwrap_err().state, "23505");
+        assert_eq!(Enumeration::new("e".to_owned(), 0, vec!["a".to_owned(); 2]).unwrap_err().state, "23505");
     }
 
     #[test]
     fn a_place_that_is_full_is_refused() {
-        let mut of = Enumeration::new("e".to_owned(), vec!["a".to_owned(), "z".to_owned()]).unwrap();
+        let mut of = Enumeration::new("e".to_owned(), 0, vec!["a".to_owned(), "z".to_owned()]).unwrap();
         let full = (0..100).find_map(|n| of.add(format!("l{n}"), &Position::After("a".to_owned())).err());
         assert_eq!(full.map(|error| error.state), Some(state::PROGRAM_LIMIT_EXCEEDED));
         assert!(of.labels.is_sorted());

@@ -82,6 +82,8 @@ pub enum Type {
     Range(Ranged),
     /// `record`, a row of any columns
     Record,
+    /// `int4multirange` and the like
+    Multirange(Ranged),
 }
 
 /// What PostgreSQL says instead of the digits of an interval that has them all.
@@ -136,7 +138,7 @@ impl Element {
 const VECTOR: i32 = -2;
 
 /// Types of elements that have a number of their own in PostgreSQL, with those of their arrays.
-const ARRAYS: [(u32, u32); 36] = [
+const ARRAYS: [(u32, u32); 42] = [
     (16, 1000),
     (17, 1001),
     (18, 1002),
@@ -173,6 +175,12 @@ const ARRAYS: [(u32, u32); 36] = [
     (3912, 3913),
     (3926, 3927),
     (4072, 4073),
+    (4451, 6150),
+    (4532, 6151),
+    (4533, 6152),
+    (4534, 6153),
+    (4535, 6155),
+    (4536, 6157),
 ];
 
 /// The number of the arrays of a type, by its number.
@@ -207,6 +215,7 @@ impl Type {
             Self::Bit(_) => 1560,
             Self::Varbit(_) => 1562,
             Self::Range(of) => of.oid(),
+            Self::Multirange(of) => of.multirange_oid(),
             Self::Record => 2249,
             Self::Char(_) => 1042,
             Self::Varchar(_) => 1043,
@@ -266,6 +275,9 @@ impl Type {
             _ => {
                 if let Some(of) = Ranged::ALL.into_iter().find(|of| of.oid() == oid) {
                     return Some(Self::Range(of));
+                }
+                if let Some(of) = Ranged::ALL.into_iter().find(|of| of.multirange_oid() == oid) {
+                    return Some(Self::Multirange(of));
                 }
                 let (element, _) = ARRAYS.iter().find(|(_, array)| *array == oid)?;
                 return Self::of_oid(*element).and_then(Self::array);
@@ -337,6 +349,7 @@ impl Type {
             Self::Byte => "\"char\"".to_owned(),
             Self::Inet => "inet".to_owned(),
             Self::Range(of) => of.name().to_owned(),
+            Self::Multirange(of) => of.multirange_name(),
             Self::Record => "record".to_owned(),
             Self::Cidr => "cidr".to_owned(),
             Self::Macaddr => "macaddr".to_owned(),
@@ -475,10 +488,10 @@ impl Type {
         matches!(self, Self::Bit(_) | Self::Varbit(_))
     }
 
-    /// Whether it is one of the types of ranges.
+    /// Whether it is one of the types of ranges and multiranges.
     #[must_use]
     pub fn is_range(self) -> bool {
-        matches!(self, Self::Range(_))
+        matches!(self, Self::Range(_) | Self::Multirange(_))
     }
 
     /// Whether its values are texts where texts are wanted.

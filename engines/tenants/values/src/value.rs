@@ -9,6 +9,7 @@ pub mod datetime;
 pub mod decimal;
 pub mod json;
 pub mod mac;
+pub mod multirange;
 pub mod network;
 pub mod numeric;
 pub mod range;
@@ -67,6 +68,8 @@ pub enum Value {
     Range(Box<range::Range>),
     /// A row
     Record(Box<record::Record>),
+    /// A multirange
+    Multirange(Box<multirange::Multirange>),
 }
 
 /// A `numeric` that has no digits, in their order; between the first two are all numbers.
@@ -164,6 +167,7 @@ impl Value {
             (Self::Network(a), Self::Network(b)) => a.compare(*b),
             (Self::Range(a), Self::Range(b)) => a.compare(b),
             (Self::Record(a), Self::Record(b)) => a.compare(b),
+            (Self::Multirange(a), Self::Multirange(b)) => a.compare(b),
             (a, b) => {
                 debug_assert!(false, "values of one kind are compared, not {a:?} and {b:?}");
                 a.kind().cmp(&b.kind())
@@ -192,6 +196,7 @@ impl Value {
                 Self::Array(array) => array.bytes(),
                 Self::Range(range) => range.bytes(),
                 Self::Record(record) => record.bytes(),
+                Self::Multirange(multirange) => multirange.bytes(),
                 _ => 0,
             }
     }
@@ -216,6 +221,7 @@ impl Value {
             Self::Network(_) => 15,
             Self::Range(_) => 16,
             Self::Record(_) => 17,
+            Self::Multirange(_) => 18,
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use savanna_tenants_catalog::{Encode, PUBLIC, Table, table_key, view::View};
-use savanna_tenants_sql::plan::Alteration;
+use savanna_tenants_catalog::{Encode, Name, Table, table_key, view::View};
+use savanna_tenants_sql::{parse::no_type, plan::Alteration};
 use savanna_tenants_store::database::Step;
 use savanna_tenants_values::{
     enumeration::{Enumeration, Position},
@@ -16,16 +16,17 @@ use crate::{define::Definer, effects::ready};
 impl Definer<'_, '_> {
     /// A new type under a name that is free.
     pub(crate) fn create_enumeration(&mut self, mut enumeration: Enumeration) -> Result<Step<()>> {
-        if self.catalog.in_schema(PUBLIC, &enumeration.name).is_some() {
+        if self.catalog.in_schema(enumeration.schema, &enumeration.name).is_some() {
             let message = format!("type \"{}\" already exists", enumeration.name);
             return Err(SqlError::new(state::DUPLICATE_OBJECT, message));
         }
+        ready!(self.hold_schema(enumeration.schema));
         enumeration.id = self.run.database().new_relation()?;
         // Its arrays have the next number.
         while self.run.database().new_relation()? != enumeration.id + 1 {
             enumeration.id = self.run.database().new_relation()?;
         }
-        ready!(self.take_name(PUBLIC, &enumeration.name, enumeration.id));
+        ready!(self.take_name(enumeration.schema, &enumeration.name, enumeration.id));
         self.save_enumeration(&enumeration)
     }
 
@@ -33,14 +34,13 @@ impl Definer<'_, '_> {
         self.effects.set(&mut self.run.database(), table_key(enumeration.id), Some(enumeration.encode()?))
     }
 
-    pub(crate) fn enumeration(&self, name: &str) -> Result<Arc<Enumeration>> {
-        let missing = || SqlError::new(state::UNDEFINED_OBJECT, format!("type \"{name}\" does not exist"));
-        self.catalog.enumeration(name).map(Arc::clone).ok_or_else(missing)
+    pub(crate) fn enumeration(&self, name: &Name) -> Result<Arc<Enumeration>> {
+        self.catalog.enumeration(name).map(Arc::clone).ok_or_else(|| no_type(self.catalog, name))
     }
 
     pub(crate) fn add_label(
         &mut self,
-        name: &str,
+        name: &Name,
         label: &str,
         position: &Position,
         if_not_exists: bool,
@@ -60,12 +60,17 @@ impl Definer<'_, '_> {
     }
 
     /// Drops a type, and with `cascade` the columns that have it.
-    pub(crate) fn drop_type(&mut self, name: &str, if_exists: bool, cascade: bool) -> Result<Step<()>> {
+    pub(crate) fn drop_type(&mut self, name: &Name, if_exists: bool, cascade: bool) -> Result<Step<()>> {
         if if_exists && self.catalog.enumeration(name).is_none() {
             self.notices.push(format!("type \"{name}\" does not exist, skipping"));
             return Ok(Step::Done(()));
         }
         let enumeration = self.enumeration(name)?;
+        self.drop_enumeration(&enumeration, cascade)
+    }
+
+    pub(crate) fn drop_enumeration(&mut self, enumeration: &Enumeration, cascade: bool) -> Result<Step<()>> {
+        let name = self.catalog.written(enumeration.schema, &enumeration.name);
         ready!(self.own_object(&table_key(enumeration.id)));
         let has = |view: &View| view.columns.iter().any(|(_, of)| of.enumeration() == Some(enumeration.id));
         ready!(self.drop_readers(&has, &format!("type {name}"), cascade));
@@ -89,7 +94,7 @@ impl Definer<'_, '_> {
         }
         let reads = |view: &View| view.columns.iter().any(|(_, of)| of.enumeration() == Some(enumeration.id));
         ready!(self.drop_readers(&reads, &format!("type {name}"), cascade));
-        ready!(self.free_name(PUBLIC, &enumeration.name));
+        ready!(self.free_name(enumeration.schema, &enumeration.name));
         self.effects.set(&mut self.run.database(), table_key(enumeration.id), None)
     }
 

@@ -7,7 +7,10 @@ use savanna_tenants_catalog::{
 };
 use savanna_tenants_sql::plan::Kind;
 use savanna_tenants_store::database::Step;
-use savanna_tenants_values::error::{Result, SqlError, state};
+use savanna_tenants_values::{
+    enumeration::Enumeration,
+    error::{Result, SqlError, state},
+};
 
 use crate::{define::Definer, effects::ready};
 
@@ -17,6 +20,7 @@ struct Contents {
     views: Vec<Arc<View>>,
     /// Those that go with no table among these.
     sequences: Vec<Arc<Sequence>>,
+    types: Vec<Arc<Enumeration>>,
 }
 
 impl Definer<'_, '_> {
@@ -58,6 +62,10 @@ impl Definer<'_, '_> {
         if let Some(view) = self.catalog.views().find(reads) {
             return Err(SqlError::unsupported(format_args!("renaming schema {name}, which view {} names", view.name)));
         }
+        // And so has what is kept of the catalog as SQL.
+        if let Some(of) = self.catalog.enumerations().find(|of| of.schema == schema.id) {
+            return Err(SqlError::unsupported(format_args!("renaming schema {name}, in which type {} is", of.name)));
+        }
         ready!(self.effects.set(&mut self.run.database(), schema_name_key(name), None));
         self.save_schema(&Schema { name: to.to_owned(), ..Schema::clone(&schema) })
     }
@@ -84,7 +92,7 @@ impl Definer<'_, '_> {
         }
         let contents = self.contents(&schemas);
         self.may_drop(&names.join(", "), &contents, cascade)?;
-        let Contents { tables, views, sequences } = contents;
+        let Contents { tables, views, sequences, types } = contents;
         for schema in &schemas {
             ready!(self.own_object(&table_key(schema.id)));
         }
@@ -104,6 +112,9 @@ impl Definer<'_, '_> {
         for sequence in &sequences {
             ready!(self.drop_sequence(sequence, cascade));
         }
+        for of in &types {
+            ready!(self.drop_enumeration(of, cascade));
+        }
         for schema in &schemas {
             ready!(self.effects.set(&mut self.run.database(), schema_name_key(&schema.name), None));
             ready!(self.effects.set(&mut self.run.database(), table_key(schema.id), None));
@@ -119,17 +130,20 @@ impl Definer<'_, '_> {
         Contents {
             views: self.catalog.views().filter(|of| within(of.schema)).map(Arc::clone).collect(),
             sequences: sequences.map(Arc::clone).collect(),
+            types: self.catalog.enumerations().filter(|of| within(of.schema)).map(Arc::clone).collect(),
             tables,
         }
     }
 
     /// Refuses to drop schemas that have something in them, or says that it goes, too.
-    fn may_drop(&mut self, names: &str, Contents { tables, views, sequences }: &Contents, cascade: bool) -> Result<()> {
+    fn may_drop(&mut self, names: &str, contents: &Contents, cascade: bool) -> Result<()> {
+        let Contents { tables, views, sequences, types } = contents;
         let shown = |kind: &str, schema: u32, name: &str| format!("{kind} {}", self.catalog.written(schema, name));
         let tables = tables.iter().map(|of| shown("table", of.schema, &of.name));
         let views = views.iter().map(|of| shown("view", of.schema, &of.name));
         let sequences = sequences.iter().map(|of| shown("sequence", of.schema, &of.name));
-        let objects: Vec<String> = tables.chain(views).chain(sequences).collect();
+        let types = types.iter().map(|of| shown("type", of.schema, &of.name));
+        let objects: Vec<String> = tables.chain(views).chain(sequences).chain(types).collect();
         match objects.as_slice() {
             [] => {}
             _ if !cascade => {

@@ -97,7 +97,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<ResolvedSet> {
                 ("name", Text),
                 ("statement", Text),
                 ("prepare_time", Type::Timestamptz),
-                ("parameter_types", Text),
+                ("parameter_types", Text.array()?),
                 ("from_sql", Type::Bool),
                 ("generic_plans", Type::Int8),
                 ("custom_plans", Type::Int8),
@@ -140,6 +140,11 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<ResolvedSet> {
             };
             ResolvedSet { function, wanted: vec![Text; arguments.len()], columns: vec![("", of)] }
         }
+        ("unnest", [Type::Multirange(of)]) => ResolvedSet {
+            function: F::Unnest,
+            wanted: vec![Type::Multirange(*of)],
+            columns: vec![("", Type::Range(*of))],
+        },
         ("unnest", arrays) if !arrays.is_empty() => {
             let columns = arrays.iter().map(|of| Some(("", of.element()?))).collect::<Option<Vec<_>>>()?;
             ResolvedSet { function: F::Unnest, wanted: arrays.to_vec(), columns }
@@ -284,6 +289,9 @@ impl SetFunction {
                     }
                 }
                 Ok(())
+            }
+            (Self::Unnest, [Value::Multirange(of)]) => {
+                give(of.ranges().iter().map(|range| vec![Value::Range(Box::new(range.clone()))]), take)
             }
             (Self::Unnest, arrays) => {
                 let elements = |array: &Value| match array {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    types::Type,
+    types::{Ranged, Type},
     value::{Value, json::Json, size::Elements, text, zone::Zone},
 };
 
-use super::{Function, JsonFunction, Resolved, TextFunction, is_texty, wrong_arguments};
+use super::{Function, JsonFunction, MultirangeFunction, Resolved, TextFunction, is_texty, wrong_arguments};
 
 /// What is called with the elements of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +42,11 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
         return fits.then(|| (function, vec![of, texts], if text { Text } else { of }));
     }
     let of = array.element()?;
+    if let (Type::Range(range), []) = (of, leading)
+        && Ranged::of_multirange_name(name) == Some(range)
+    {
+        return Some((Function::Multirange(MultirangeFunction::Make), vec![*array], Type::Multirange(range)));
+    }
     let (called, result) = match (name, leading) {
         ("concat", []) => (Called::Concat, Text),
         ("concat_ws", [by]) if is_texty(by) => (Called::ConcatWs, Text),

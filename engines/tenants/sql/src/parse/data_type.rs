@@ -1,13 +1,13 @@
 //! Types as statements write them.
 
-use savanna_tenants_catalog::Catalog;
+use savanna_tenants_catalog::{Catalog, Name, no_schema};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::{Clock, Element, Ranged, Span, Type},
 };
 use sqlparser::ast::{ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, TimezoneInfo};
 
-use crate::parse::name::type_name;
+use crate::parse::name::relation_name;
 
 /// The type that a statement names.
 ///
@@ -56,19 +56,27 @@ pub(crate) fn type_of(ast: &DataType, catalog: &Catalog) -> Result<Type> {
             element.array().filter(|_| kept).ok_or_else(|| unknown(ast))?
         }
         DataType::Custom(name, modifiers) if modifiers.is_empty() => {
-            let name = type_name(name)?;
-            match (named(&name), catalog.enumeration(&name)) {
+            let name = relation_name(name)?;
+            let builtin = matches!(name.schema.as_deref(), None | Some("pg_catalog"));
+            match (named(&name.name).filter(|_| builtin), catalog.enumeration(&name)) {
                 (Some(of), _) => of,
-                _ if NOT_HERE.contains(&name.as_str()) => return Err(unknown(ast)),
                 (None, Some(of)) => Type::Enum(of.id),
-                (None, None) => {
-                    return Err(SqlError::new(state::UNDEFINED_OBJECT, format!("type \"{name}\" does not exist")));
-                }
+                _ if builtin && NOT_HERE.contains(&name.name.as_str()) => return Err(unknown(ast)),
+                (None, None) => return Err(no_type(catalog, &name)),
             }
         }
         _ => return Err(unknown(ast)),
     })
 }
+
+/// There is no type of a name.
+pub fn no_type(catalog: &Catalog, name: &Name) -> SqlError {
+    match &name.schema {
+        Some(schema) if schema != "pg_catalog" && catalog.schema_number(schema).is_none() => no_schema(schema),
+        _ => SqlError::new(state::UNDEFINED_OBJECT, format!("type \"{name}\" does not exist")),
+    }
+}
+
 /// A type by the name that PostgreSQL keeps of it. Others come here with quotes or a schema only.
 fn named(name: &str) -> Option<Type> {
     Some(match name {
@@ -101,21 +109,18 @@ fn named(name: &str) -> Option<Type> {
         "json" => Type::Json,
         "jsonpath" => Type::Jsonpath,
         "jsonb" => Type::Jsonb,
-        other => return Ranged::of_name(other).map(Type::Range),
+        other => {
+            let multirange = || Ranged::of_multirange_name(other).map(Type::Multirange);
+            return Ranged::of_name(other).map(Type::Range).or_else(multirange);
+        }
     })
 }
 
 /// Types of PostgreSQL that there are not here.
-const NOT_HERE: [&str; 29] = [
+const NOT_HERE: [&str; 23] = [
     "aclitem",
     "box",
     "circle",
-    "datemultirange",
-    "int4multirange",
-    "int8multirange",
-    "nummultirange",
-    "tsmultirange",
-    "tstzmultirange",
     "hstore",
     "line",
     "lseg",

@@ -12,8 +12,8 @@ use sqlparser::{
 use crate::{
     define::sequence::SequenceOptions,
     parse::{
-        data_type::type_of,
-        name::{name_of, object_name, relation_name, type_name},
+        data_type::{no_type, type_of},
+        name::{name_of, object_name, relation_name},
         words::Words,
     },
     plan::{Alteration, Commented, Define, Kind, Plan, SetConstraints},
@@ -178,9 +178,9 @@ fn owner_change(parser: &mut Parser<'_>, kind: &'static str, catalog: &Catalog) 
     let missing = |state, message: String| Err(SqlError::new(state, message));
     let (tag, there) = match kind {
         "TYPE" => {
-            let name = type_name(&of)?;
+            let name = relation_name(&of)?;
             if catalog.enumeration(&name).is_none() {
-                return missing(state::UNDEFINED_OBJECT, format!("type \"{name}\" does not exist"));
+                return Err(no_type(catalog, &name));
             }
             ("ALTER TYPE", true)
         }
@@ -224,7 +224,7 @@ fn comment(parser: &mut Parser<'_>) -> Result<Define> {
             parser.expect_keyword(Keyword::ON).map_err(|error| syntax(&error))?;
             Commented::Constraint { table: name(parser)?, name: constraint }
         }
-        "type" => Commented::Type(type_name(&parser.parse_object_name(false).map_err(|error| syntax(&error))?)?),
+        "type" => Commented::Type(name(parser)?),
         "schema" => Commented::Schema(identifier(parser)?),
         other => return Err(SqlError::unsupported(format_args!("COMMENT ON {}", other.to_uppercase()))),
     };

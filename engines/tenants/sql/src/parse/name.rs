@@ -26,15 +26,6 @@ pub(crate) fn relation_name(name: &ObjectName) -> Result<Name> {
     }
 }
 
-/// The name of a type. All of them are in `public`.
-pub(crate) fn type_name(name: &ObjectName) -> Result<String> {
-    let Name { schema, name } = relation_name(name)?;
-    match schema.as_deref() {
-        None | Some("public" | "pg_catalog") => Ok(name),
-        Some(schema) => Err(SqlError::unsupported(format_args!("a type in schema {schema}, which is not public"))),
-    }
-}
-
 /// The name of a function, column, constraint, role or setting: no schema has any of its own.
 pub(crate) fn object_name(name: &ObjectName) -> Result<String> {
     let Name { schema, name } = relation_name(name)?;

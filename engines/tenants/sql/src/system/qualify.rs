@@ -43,6 +43,47 @@ pub(super) fn expression(catalog: &Catalog, text: &str) -> String {
     }
 }
 
+/// Writes the schemas of types into a statement that the catalog may keep: wherever it is read again, they are the same types. Those in `public` are found without.
+pub(crate) fn types(catalog: &Catalog, ast: &mut Statement) {
+    let is_kept = matches!(
+        ast,
+        Statement::CreateTable(_) | Statement::AlterTable(_) | Statement::CreateIndex(_) | Statement::CreateView(_)
+    );
+    if is_kept && catalog.enumerations().any(|of| of.schema != PUBLIC) {
+        let _ = VisitMut::visit(ast, &mut Types(catalog));
+    }
+}
+
+struct Types<'a>(&'a Catalog);
+
+impl VisitorMut for Types<'_> {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<()> {
+        if let Some(name) = own_type(expr)
+            && let Ok(found) = relation_name(name)
+            && let Some(enumeration) = self.0.enumeration(&found).filter(|_| found.schema.is_none())
+            && enumeration.schema != PUBLIC
+        {
+            let schema = Ident::with_quote('"', self.0.schema_name(enumeration.schema));
+            name.0.insert(0, ObjectNamePart::Identifier(schema));
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The name of the type, or of that of the elements, that an expression names, if it is not one of the parser's words.
+fn own_type(expr: &mut ast::Expr) -> Option<&mut ObjectName> {
+    let (ast::Expr::Cast { data_type, .. } | ast::Expr::TypedString(ast::TypedString { data_type, .. })) = expr else {
+        return None;
+    };
+    let mut of = data_type;
+    while let DataType::Array(ast::ArrayElemTypeDef::SquareBracket(element, _)) = of {
+        of = element;
+    }
+    if let DataType::Custom(name, _) = of { Some(name) } else { None }
+}
+
 /// The places of the columns that an expression of a table names, in their order there.
 pub(super) fn columns_of(table: &Table, text: &str) -> Vec<usize> {
     let mut columns = Columns { table, met: Vec::new() };
@@ -120,12 +161,12 @@ impl VisitorMut for Writer<'_> {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<()> {
-        if let ast::Expr::Cast { data_type: DataType::Custom(name, _), .. } = expr
-            && let [ObjectNamePart::Identifier(of)] = name.0.as_slice()
-            && let Some(enumeration) = self.catalog.enumeration(&name_of(of))
-            && !self.catalog.is_visible(PUBLIC, &enumeration.name)
+        if let Some(name) = own_type(expr)
+            && let Ok(found) = relation_name(name)
+            && let Some(enumeration) = self.catalog.enumeration(&found).filter(|_| found.schema.is_none())
+            && !self.catalog.is_visible(enumeration.schema, &enumeration.name)
         {
-            self.put_schema(name, PUBLIC);
+            self.put_schema(name, enumeration.schema);
         }
         ControlFlow::Continue(())
     }

@@ -40,6 +40,9 @@ pub(crate) fn rewrite(ast: &Expr) -> Result<Option<Cow<'_, Expr>>> {
         }
         Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, .. } => object(expr, data_type),
         Expr::Function(function) => call(function),
+        Expr::BinaryOp { left, op: op @ (BinaryOperator::Eq | BinaryOperator::NotEq), right } => {
+            same_type(left, op, right)
+        }
         // Names are texts here, in which PostgreSQL counts bytes from 0.
         Expr::CompoundFieldAccess { root, .. } if ast.to_string() == "typname[0]" => {
             query(&format!("SELECT substr({}, 1, 1)", print::expression(root)?)).map(Some)
@@ -132,6 +135,39 @@ fn object(expr: &Expr, of: &DataType) -> Result<Option<Expr>> {
     }
 }
 
+/// `pg_typeof(a) = 'integer'::regtype`: both sides as numbers of types.
+fn same_type(left: &Expr, op: &BinaryOperator, right: &Expr) -> Result<Option<Expr>> {
+    let number = |expr: &Expr, other: &Expr| match (type_of_value(expr), type_of_value(other), regtype(other)) {
+        (Some(of), None, Some(_)) => named_object("pg_type", "typname", of),
+        _ => Ok(None),
+    };
+    let (left_number, right_number) = (number(left, right)?, number(right, left)?);
+    if left_number.is_none() && right_number.is_none() {
+        return Ok(None);
+    }
+    let side = |number: Option<Expr>, expr: &Expr| Box::new(number.unwrap_or_else(|| expr.clone()));
+    Ok(Some(Expr::BinaryOp { left: side(left_number, left), op: op.clone(), right: side(right_number, right) }))
+}
+
+/// `pg_typeof(..)`, perhaps as a `regtype`.
+fn type_of_value(expr: &Expr) -> Option<&Expr> {
+    match expr {
+        Expr::Function(function) if last_name(function) == "pg_typeof" => Some(expr),
+        other => regtype(other).and_then(type_of_value),
+    }
+}
+
+/// What is cast to `regtype`.
+fn regtype(expr: &Expr) -> Option<&Expr> {
+    match expr {
+        Expr::Cast { expr, data_type, .. } => {
+            let of = data_type.to_string().to_ascii_lowercase();
+            (of.strip_prefix("pg_catalog.").unwrap_or(&of) == "regtype").then_some(expr)
+        }
+        _ => None,
+    }
+}
+
 fn is_name(expr: &Expr) -> bool {
     literal(expr).is_some() || is_parameter(expr)
 }
@@ -156,6 +192,7 @@ fn folded(name: &Expr, table: &str) -> Result<Expr> {
         .collect();
     Ok(match table {
         "pg_relation_name" => text(&parts.join(".")),
+        "pg_type" => text(&parts.join(".")),
         _ => text(parts.last().map_or("", String::as_str)),
     })
 }
@@ -167,10 +204,16 @@ fn named_object(table: &str, name: &str, of: &Expr) -> Result<Option<Expr>> {
     }
     let of = print::expression(of)?;
     let named = format!(
-        "SELECT oid AS \"$v\", {name} AS \"$k\", pg_catalog.format_type(oid, -1) AS \"$f\" FROM pg_catalog.{table}"
+        "SELECT t.oid AS \"$v\", t.{name} AS \"$k\", n.nspname || '.' || t.{name} AS \"$q\", pg_catalog.format_type(t.oid, -1) AS \"$f\" \
+         FROM pg_catalog.{table} t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace"
     );
-    query(&format!("SELECT \"$o\".\"$v\" FROM ({named}) \"$o\" WHERE \"$o\".\"$k\" = {of} OR \"$o\".\"$f\" = {of}"))
-        .map(Some)
+    // Of several schemas the one that is searched first.
+    let order = "(\"$o\".\"$f\" = \"$o\".\"$k\") DESC, \"$o\".\"$v\"";
+    query(&format!(
+        "SELECT \"$o\".\"$v\" FROM ({named}) \"$o\" WHERE {of} IN (\"$o\".\"$k\", \"$o\".\"$q\", \"$o\".\"$f\") \
+         ORDER BY {order} LIMIT 1"
+    ))
+    .map(Some)
 }
 
 fn call(function: &Function) -> Result<Option<Expr>> {

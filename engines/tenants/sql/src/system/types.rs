@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use savanna_tenants_catalog::{Catalog, PUBLIC};
+use savanna_tenants_catalog::Catalog;
 use savanna_tenants_values::{
     enumeration::Enumeration,
     types::{Ranged, Type, array_oid},
     value::Value,
 };
 
-use super::{B, C, I, N, NAMESPACE_CATALOG, NAMESPACE_PUBLIC, OIDS, OWNER, R, S, SystemTable, T, TEXTS, VECTOR, row};
+use super::{B, C, I, N, NAMESPACE_CATALOG, OIDS, OWNER, R, S, SystemTable, T, TEXTS, VECTOR, namespace_oid, row};
 
 /// Types with their names in `pg_type`, sizes and categories.
 const TYPES: &[(u32, &str, i64, &str)] = &[
@@ -50,6 +50,12 @@ const TYPES: &[(u32, &str, i64, &str)] = &[
     (3910, "tstzrange", -1, "R"),
     (3912, "daterange", -1, "R"),
     (3926, "int8range", -1, "R"),
+    (4451, "int4multirange", -1, "M"),
+    (4532, "nummultirange", -1, "M"),
+    (4533, "tsmultirange", -1, "M"),
+    (4534, "tstzmultirange", -1, "M"),
+    (4535, "datemultirange", -1, "M"),
+    (4536, "int8multirange", -1, "M"),
     (4072, "jsonpath", -1, "U"),
 ];
 
@@ -177,7 +183,7 @@ pub(super) const TABLES: &[SystemTable] = &[
             let range = |of: Ranged| {
                 let canonical = if of.is_discrete() { format!("{}_canonical", of.name()) } else { "-".to_owned() };
                 let bound = of.element().oid();
-                row![of.oid(), bound, 0_u32, 0_u32, 0_u32, canonical, format!("{}_subdiff", of.name())]
+                row![of.oid(), bound, of.multirange_oid(), 0_u32, 0_u32, canonical, format!("{}_subdiff", of.name())]
             };
             Ranged::ALL.map(range).into()
         }),
@@ -302,15 +308,16 @@ fn types(catalog: &Catalog) -> Vec<Vec<Value>> {
     };
     for (oid, name, size, category) in TYPES {
         let array = array_oid(*oid).unwrap_or_default();
-        let (kind, functions) = match *category {
-            "R" => ("r", "range_"),
-            "P" => ("p", "record_"),
-            _ => ("b", *name),
+        let (kind, category, functions) = match *category {
+            "R" => ("r", "R", "range_"),
+            "M" => ("m", "R", "multirange_"),
+            "P" => ("p", "P", "record_"),
+            category => ("b", category, *name),
         };
         add((*oid, name, array), NAMESPACE_CATALOG, *size, (kind, category), functions);
     }
     for of in catalog.enumerations() {
-        add((of.id, &of.name, of.id + 1), NAMESPACE_PUBLIC, 4, ("e", "E"), "enum_");
+        add((of.id, &of.name, of.id + 1), namespace_oid(of.schema), 4, ("e", "E"), "enum_");
     }
     rows
 }
@@ -330,7 +337,7 @@ pub(crate) fn format_type(catalog: &Catalog, oid: i64, modifier: Option<i64>) ->
     match (of, name) {
         (Some(of), _) if let Some(id) = of.enumeration() => {
             let named = catalog.enumerations().find(|enumeration| enumeration.id == id);
-            let name = named.map_or_else(|| "???".to_owned(), |of| catalog.written(PUBLIC, &of.name));
+            let name = named.map_or_else(|| "???".to_owned(), |of| catalog.written(of.schema, &of.name));
             if of.element().is_some() { format!("{name}[]") } else { name }
         }
         (Some(of), _) => {

@@ -59,6 +59,31 @@ impl Ranged {
         }
     }
 
+    /// PostgreSQL's number of the type of multiranges.
+    #[must_use]
+    pub fn multirange_oid(self) -> u32 {
+        match self {
+            Self::Int4 => 4451,
+            Self::Num => 4532,
+            Self::Ts => 4533,
+            Self::Tstz => 4534,
+            Self::Date => 4535,
+            Self::Int8 => 4536,
+        }
+    }
+
+    /// The name of the type of multiranges.
+    #[must_use]
+    pub fn multirange_name(self) -> String {
+        self.name().replace("range", "multirange")
+    }
+
+    /// What the type of multiranges of a name is of.
+    #[must_use]
+    pub fn of_multirange_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|of| of.multirange_name() == name)
+    }
+
     /// What the type of ranges of a name is of.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {

@@ -6,8 +6,8 @@ use crate::{
     error::{Result, SqlError, state},
     types::Type,
     value::{
-        Context, Interval, Value, array::Array, bits, byte, datetime, mac, network::Network, numeric, range::Range,
-        text, zone::Zone,
+        Context, Interval, Value, array::Array, bits, byte, datetime, mac, multirange::Multirange, network::Network,
+        numeric, range::Range, text, zone::Zone,
     },
 };
 
@@ -47,6 +47,11 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut Vec<u8>) {
         Value::Range(range) => {
             if let Type::Range(kind) = of {
                 range.to_wire(kind, out);
+            }
+        }
+        Value::Multirange(multirange) => {
+            if let Type::Multirange(kind) = of {
+                multirange.to_wire(kind, out);
             }
         }
         Value::Json(value) => {
@@ -109,6 +114,9 @@ pub fn parse(bytes: &[u8], of: Type, context: Context<'_>) -> Result<Value> {
         Type::Macaddr => fixed::<6>(bytes).map(|bytes| Value::Bytes(bytes.to_vec())),
         Type::Macaddr8 => mac::widened(bytes).map(|bytes| Value::Bytes(bytes.to_vec())),
         Type::Range(kind) => Range::from_wire(bytes, kind, context)?.map(|range| Value::Range(Box::new(range))),
+        Type::Multirange(kind) => {
+            Multirange::from_wire(bytes, kind, context)?.map(|multirange| Value::Multirange(Box::new(multirange)))
+        }
         Type::Record => return Err(SqlError::unsupported("a row in the binary format")),
         Type::Inet | Type::Cidr => Network::from_wire(bytes, of).map(Value::Network),
         Type::Bit(_) | Type::Varbit(_) => {

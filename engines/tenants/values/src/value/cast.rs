@@ -55,6 +55,7 @@ pub fn ease(from: Type, to: Type) -> Option<Ease> {
         (Type::Macaddr, Type::Macaddr8) | (Type::Macaddr8, Type::Macaddr) => Implicit,
         (Type::Bit(_), Type::Varbit(_)) | (Type::Varbit(_), Type::Bit(_)) => Implicit,
         (Type::Int4 | Type::Int8, Type::Bit(_)) | (Type::Bit(_), Type::Int4 | Type::Int8) => Explicit,
+        (Type::Range(range), Type::Multirange(of)) if range == of => Explicit,
         (Type::Jsonb, to) if to.is_number() || to == Type::Bool => Explicit,
         (Type::Bool, Type::Int4) | (Type::Int4, Type::Bool) => Explicit,
         _ => return None,
@@ -90,6 +91,7 @@ pub fn cast(value: Value, from: Type, to: Type, explicit: bool, context: Context
         (Value::Network(network), Type::Cidr) => Value::Network(network.network()),
         (Value::Network(network), Type::Inet) => Value::Network(network),
         (Value::Network(network), to) if to.is_text() => Value::Text(network.text(Type::Cidr)),
+        (Value::Range(range), Type::Multirange(_)) => Value::Multirange(Box::new((*range).into())),
         (Value::Bytes(bytes), Type::Macaddr) => mac::narrowed(&bytes)?,
         (Value::Bytes(bytes), Type::Macaddr8) => Value::Bytes(mac::widened(&bytes).unwrap_or_default().to_vec()),
         (value, to) if to.is_text() => {

@@ -219,18 +219,28 @@ impl Range {
     /// # Errors
     /// 22000 if there is something between what is left.
     pub fn difference(&self, other: &Self, of: Ranged) -> Result<Self> {
-        let Some([l1, u1, l2, u2]) = self.with(other) else { return Ok(self.clone()) };
-        let (lowers, uppers) = (compare(Side::Lower(l1), Side::Lower(l2)), compare(Side::Upper(u1), Side::Upper(u2)));
+        match self.without(other, of)? {
+            (Self::Empty, one) | (one, Self::Empty) => Ok(one),
+            _ => Err(SqlError::new("22000", "result of range difference would not be contiguous")),
+        }
+    }
+
+    /// What is in it before all that is in another, and what is behind it.
+    pub(crate) fn without(&self, other: &Self, of: Ranged) -> Result<(Self, Self)> {
+        let Some([l1, u1, l2, u2]) = self.with(other) else { return Ok((Self::Empty, self.clone())) };
         if !self.overlaps(other) {
-            return Ok(self.clone());
+            return Ok(if self.is_before(other) { (self.clone(), Self::Empty) } else { (Self::Empty, self.clone()) });
         }
         let other_side = |bound: &Bound| Bound { inclusive: !bound.inclusive, ..bound.clone() };
-        match (lowers.is_lt(), uppers.is_gt()) {
-            (true, true) => Err(SqlError::new("22000", "result of range difference would not be contiguous")),
-            (false, false) => Ok(Self::Empty),
-            (true, false) => Self::new(l1.clone(), other_side(l2), of),
-            (false, true) => Self::new(other_side(u2), u1.clone(), of),
-        }
+        let before = match compare(Side::Lower(l1), Side::Lower(l2)).is_lt() {
+            true => Self::new(l1.clone(), other_side(l2), of)?,
+            false => Self::Empty,
+        };
+        let behind = match compare(Side::Upper(u1), Side::Upper(u2)).is_gt() {
+            true => Self::new(other_side(u2), u1.clone(), of)?,
+            false => Self::Empty,
+        };
+        Ok((before, behind))
     }
 
     /// Appends its text.

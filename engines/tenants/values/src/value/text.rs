@@ -11,6 +11,7 @@ use crate::{
         bits, byte, datetime,
         json::{self, Json},
         mac,
+        multirange::Multirange,
         network::Network,
         numeric,
         range::Range,
@@ -62,6 +63,10 @@ pub(crate) fn write(value: &Value, of: Type, zone: Zone, out: &mut String) {
         Value::Range(range) => {
             let kind = if let Type::Range(kind) = of { kind } else { Ranged::Int8 };
             range.write(kind, zone, out);
+        }
+        Value::Multirange(multirange) => {
+            let kind = if let Type::Multirange(kind) = of { kind } else { Ranged::Int8 };
+            multirange.write(kind, zone, out);
         }
         Value::Record(record) => record.write(zone, out),
         Value::Network(network) => out.push_str(&network.text(of)),
@@ -191,6 +196,7 @@ pub fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Value> {
             None => parse_escaped(text).ok_or_else(wrong)?,
         }),
         Type::Range(kind) => Value::Range(Box::new(Range::parse(text, kind, context)?)),
+        Type::Multirange(kind) => Value::Multirange(Box::new(Multirange::parse(text, kind, context)?)),
         Type::Record => return Err(SqlError::unsupported("a text of a row")),
         Type::Inet | Type::Cidr => Value::Network(Network::parse(text, of)?),
         Type::Macaddr | Type::Macaddr8 => mac::parse(text, of)?,
