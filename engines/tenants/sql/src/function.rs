@@ -266,6 +266,7 @@ impl Function {
             Self::Array(function) => function.is_strict(),
             Self::Json(function) => function.is_strict(),
             Self::Text(function) => function.is_strict(),
+            Self::Multirange(function) => function.is_strict(),
             Self::Range(function) => function.is_strict(),
             Self::Row(function) => function.is_strict(),
             Self::Setting(function) => function.is_strict(),

@@ -560,7 +560,10 @@ mod tests {
         assert_eq!(shown("create user a with password 'x'"), shown("create role a with login password 'x'"));
         assert_eq!(shown("abort"), "ROLLBACK");
         assert_eq!(shown("SELECT"), "SELECT FROM (VALUES (0)) \"row\"");
-        assert_eq!(shown("(select where a) union select;"), "(SELECT FROM (VALUES (0)) \"row\" WHERE a) UNION SELECT FROM (VALUES (0)) \"row\"");
+        assert_eq!(
+            shown("(select where a) union select;"),
+            "(SELECT FROM (VALUES (0)) \"row\" WHERE a) UNION SELECT FROM (VALUES (0)) \"row\""
+        );
         let checked = "create view v (a) with (check_option = LOCAL) as select 1 as b";
         assert_eq!(shown("create view v (a) as select 1 as b with local check option;"), shown(checked));
         assert_eq!(

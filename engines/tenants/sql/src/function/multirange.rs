@@ -25,8 +25,10 @@ pub enum MultirangeFunction {
     OfSpan(RangeFunction),
     /// That range itself
     Merge,
-    /// `int4multirange(..)`, `multirange(..)`, of ranges or an array of them
+    /// `int4multirange(..)`, `multirange(..)`, of a range or an array of them
     Make,
+    /// `int4multirange(..)` of several ranges, none of which may be missing
+    Gather,
 }
 
 /// The function of multiranges of a name, as [`super::resolve`].
@@ -40,7 +42,8 @@ pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Multira
             return Some((F::Make, vec![multirange], multirange));
         }
         let fits = arguments.iter().all(|given| *given == range || *given == Unknown);
-        return fits.then(|| (F::Make, vec![range; arguments.len()], multirange));
+        let function = if arguments.len() > 1 { F::Gather } else { F::Make };
+        return fits.then(|| (function, vec![range; arguments.len()], multirange));
     }
     if let ("multirange", [Type::Range(of)]) = (name, arguments) {
         return Some((F::Make, vec![Type::Range(*of)], Type::Multirange(*of)));
@@ -89,12 +92,17 @@ pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Multira
 }
 
 impl MultirangeFunction {
+    /// Whether it is NULL as soon as one of its arguments is.
+    pub(super) fn is_strict(self) -> bool {
+        self != Self::Gather
+    }
+
     /// Its value.
     pub(super) fn call(self, arguments: &[&Value]) -> Result<Value> {
         let made = |multirange: Multirange| Value::Multirange(Box::new(multirange));
         let sets = arguments.iter().map(|value| set(value)).collect::<Result<Vec<_>>>()?;
         Ok(match (self, sets.as_slice()) {
-            (Self::Make, sets) => {
+            (Self::Make | Self::Gather, sets) => {
                 made(Multirange::new(sets.iter().flat_map(|set| set.ranges().iter().cloned()).collect()))
             }
             (Self::Merge, [of]) => Value::Range(Box::new(of.span())),
@@ -125,13 +133,18 @@ fn set(value: &Value) -> Result<Multirange> {
         Value::Array(array) => {
             let range = |element: &Value| match element {
                 Value::Range(range) => Ok((**range).clone()),
-                _ => Err(SqlError::new(state::NULL_VALUE_NOT_ALLOWED, "multirange values cannot contain null members")),
+                _ => Err(null_member()),
             };
             Multirange::new(array.elements.iter().map(range).collect::<Result<_>>()?)
         }
+        Value::Null => return Err(null_member()),
         value => {
             let bound = || Bound { value: Some(value.clone()), inclusive: true };
             Multirange::from(Range::Between(bound(), bound()))
         }
     })
+}
+
+fn null_member() -> SqlError {
+    SqlError::new(state::NULL_VALUE_NOT_ALLOWED, "multirange values cannot contain null members")
 }

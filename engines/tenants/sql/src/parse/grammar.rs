@@ -150,12 +150,14 @@ fn interval_with_digits(parser: &mut Parser<'_>) -> Option<Result<Expr, ParserEr
     }))
 }
 
-/// `inet '..'`, of a type whose name is no word of the parser, or has quotes.
+/// `inet '..'`, of a type whose name is no word of the parser, or has quotes or a schema.
 fn typed_text(parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
     let Token::Word(Word { keyword: Keyword::NoKeyword | Keyword::NAME, .. }) = parser.peek_token_ref().token else {
         return None;
     };
-    if !is_text(&parser.peek_nth_token_ref(1).token) {
+    let in_schema = parser.peek_nth_token_ref(1).token == Token::Period
+        && matches!(parser.peek_nth_token_ref(2).token, Token::Word(_));
+    if !is_text(&parser.peek_nth_token_ref(if in_schema { 3 } else { 1 }).token) {
         return None;
     }
     let typed = |parser: &mut Parser<'_>| {
@@ -204,6 +206,7 @@ mod tests {
     #[test]
     fn a_text_may_follow_the_name_of_any_type() {
         assert_eq!(parsed("inet '::1' = \"Mood\" 'sad'"), "inet '::1' = \"Mood\" 'sad'");
+        assert_eq!(parsed("s.mood 'ok' = s.mood"), "s.mood 'ok' = s.mood");
         assert_eq!(parsed("NOT 'a' LIKE name 'b'"), "NOT 'a' LIKE name 'b'");
     }
 

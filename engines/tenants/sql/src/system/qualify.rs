@@ -4,6 +4,7 @@ use std::{collections::HashSet, ops::ControlFlow};
 
 use savanna_tenants_catalog::{
     Catalog, PUBLIC, Table,
+    name::quoted,
     view::{Read, View},
 };
 use sqlparser::ast::{
@@ -65,11 +66,16 @@ impl VisitorMut for Types<'_> {
             && let Some(enumeration) = self.0.enumeration(&found).filter(|_| found.schema.is_none())
             && enumeration.schema != PUBLIC
         {
-            let schema = Ident::with_quote('"', self.0.schema_name(enumeration.schema));
-            name.0.insert(0, ObjectNamePart::Identifier(schema));
+            put_schema(name, self.0.schema_name(enumeration.schema));
         }
         ControlFlow::Continue(())
     }
+}
+
+/// Writes a schema before a name, with quotes where it needs them.
+fn put_schema(name: &mut ObjectName, schema: &str) {
+    let ident = if quoted(schema) == schema { Ident::new(schema) } else { Ident::with_quote('"', schema) };
+    name.0.insert(0, ObjectNamePart::Identifier(ident));
 }
 
 /// The name of the type, or of that of the elements, that an expression names, if it is not one of the parser's words.
@@ -136,8 +142,7 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn put_schema(&mut self, name: &mut ObjectName, schema: u32) {
-        let schema = Ident::with_quote('"', self.catalog.schema_name(schema));
-        name.0.insert(0, ObjectNamePart::Identifier(schema));
+        put_schema(name, self.catalog.schema_name(schema));
         self.changed = true;
     }
 }

@@ -96,7 +96,9 @@ pub(super) fn of_information_schema(name: &str) -> Option<&'static str> {
                 NULL::text AS character_set_catalog, NULL::text AS character_set_schema, NULL::text AS character_set_name,
                 NULL::text AS collation_catalog, NULL::text AS collation_schema, NULL::text AS collation_name,
                 NULL::text AS domain_catalog, NULL::text AS domain_schema, NULL::text AS domain_name,
-                current_database() AS udt_catalog, CASE WHEN t.typnamespace = 2200 THEN 'public' ELSE 'pg_catalog' END AS udt_schema,
+                current_database() AS udt_catalog,
+                CASE t.typnamespace WHEN 11 THEN 'pg_catalog' WHEN 2200 THEN 'public'
+                    ELSE (SELECT u.nspname FROM pg_catalog.pg_namespace u WHERE u.oid = t.typnamespace) END AS udt_schema,
                 t.typname AS udt_name,
                 NULL::text AS scope_catalog, NULL::text AS scope_schema, NULL::text AS scope_name, NULL::integer AS maximum_cardinality,
                 a.attnum::text AS dtd_identifier, 'NO' AS is_self_referencing,
