@@ -101,6 +101,7 @@ DECLARE
     -- Rows that were carried back before have another place.
     moved CONSTANT text := format('(bullfrog.is_%s_moved(%s, o.ctid) OR bullfrog.is_own(o.xmin))', bullfrog.naming(source.granule), source.id);
     chosen CONSTANT text := CASE WHEN only_noted THEN bullfrog.is_noted(source, source.old_table, keys, 'o') ELSE 'true' END;
+    old_key CONSTANT text := bullfrog.column_list(source.old_table, keys, 'o.%s');
     target bullfrog.target;
     news record;
     columns record;
@@ -114,43 +115,54 @@ BEGIN
     END IF;
     -- New tables are n1, n2 ..
     SELECT string_agg(format('ONLY %s n%s', t.new_table, t.n), ', ' ORDER BY t.n) AS tables, (array_agg(t.target ORDER BY t.n))[1] AS first,
-        string_agg(format('(%s) = (%s)', bullfrog.key_names(t.target, keys, format('n%s.%%s', t.n)), t.old_key), ' AND ') AS with_old_key,
+        count(*) > 1 AS are_several,
         string_agg(format('(%s) = (%s)', bullfrog.key_names(t.target, keys, format('n%s.%%s', t.n)), t.first_key), ' AND ') AS with_first_key,
-        string_agg(format('EXISTS (SELECT FROM ONLY %s t WHERE (%s) = (%s))', t.new_table, bullfrog.key_names(t.target, keys, 't.%s'), t.old_key),
+        string_agg(format('EXISTS (SELECT FROM ONLY %s t WHERE (%s) = (%s))', t.new_table, bullfrog.key_names(t.target, keys, 't.%s'), old_key),
             ' AND ') AS in_all,
-        string_agg(format('EXISTS (SELECT FROM ONLY %s t WHERE (%s) = (%s))', t.new_table, bullfrog.key_names(t.target, keys, 't.%s'), t.old_key),
+        string_agg(format('EXISTS (SELECT FROM ONLY %s t WHERE (%s) = (%s))', t.new_table, bullfrog.key_names(t.target, keys, 't.%s'), old_key),
             ' OR ') AS in_any
     INTO news
-    FROM (SELECT g AS target, g.new_table, row_number() OVER by_number AS n, bullfrog.column_list(source.old_table, keys, 'o.%s') AS old_key,
-            bullfrog.key_names(first_value(g) OVER by_number, keys, 'n1.%s') AS first_key
+    FROM (SELECT g AS target, g.new_table, row_number() OVER by_number AS n, bullfrog.key_names(first_value(g) OVER by_number, keys, 'n1.%s') AS first_key
         FROM bullfrog.target g WHERE g.source = source.id WINDOW by_number AS (ORDER BY g.id)) t;
     -- A row that was not moved is in the new tables as it is: those there that have its key are others.
     PERFORM bullfrog.leave(source, is_last, news.first, '%s rows are twice in a new table, or in some of them only',
-        format('SELECT %s FROM ONLY %s o WHERE %s AND CASE WHEN %s THEN (%s) AND NOT (%s) ELSE %5$s END',
-            bullfrog.column_list(source.old_table, keys, 'o.%s'), source.old_table, chosen, moved, news.in_any, news.in_all));
+        format('SELECT %s FROM ONLY %s o WHERE %s AND CASE WHEN %s THEN (%s) AND NOT (%s) ELSE %5$s END', old_key, source.old_table, chosen, moved, news.in_any, news.in_all));
     PERFORM bullfrog.change(source.old_table, format('DELETE FROM ONLY %s o WHERE %s AND %s AND NOT (%s)', source.old_table, chosen, moved,
         news.in_any), quiet => is_quiet);
-    -- Each column that a new table has, from the first that has it.
-    SELECT string_agg(quote_ident(c.old), ', ' ORDER BY c.attnum) AS olds, string_agg(c.new, ', ' ORDER BY c.attnum) AS news,
-        string_agg(format('%I = %s', c.old, c.new), ', ') FILTER (WHERE c.attnum <> ALL (keys)) AS assigned,
-        -- By their bytes.
-        format('record_image_ne(ROW(%s), ROW(%s))', string_agg('o.' || quote_ident(c.old), ', ' ORDER BY c.attnum),
-            string_agg(c.new, ', ' ORDER BY c.attnum)) AS differ
-    INTO columns
-    FROM (SELECT DISTINCT ON (o.attnum) o.attnum, o.attname AS old, format('n%s.%I', t.n, a.attname) AS new
-        FROM (SELECT g.*, row_number() OVER (ORDER BY g.id) AS n FROM bullfrog.target g WHERE g.source = source.id) t
-        JOIN pg_attribute o ON o.attrelid = source.old_table AND o.attnum > 0 AND NOT o.attisdropped AND o.attgenerated = ''
-        JOIN pg_attribute a ON a.attrelid = t.new_table AND a.attnum = array_position(t.origins, o.attnum)
-        ORDER BY o.attnum, t.n) c;
-    IF columns.assigned IS NOT NULL THEN
-        PERFORM bullfrog.change(source.old_table, format('UPDATE ONLY %s o SET %s FROM %s WHERE %s AND %s AND %s', source.old_table,
-            columns.assigned, news.tables, chosen, news.with_old_key, columns.differ), quiet => is_quiet);
+    IF news.are_several THEN
+        -- A row that all of them have a part of. Each column from the first that has it.
+        SELECT string_agg(quote_ident(c.old), ', ' ORDER BY c.attnum) AS olds, string_agg(c.new, ', ' ORDER BY c.attnum) AS news INTO columns
+        FROM (SELECT DISTINCT ON (o.attnum) o.attnum, o.attname AS old, format('n%s.%I', t.n, a.attname) AS new
+            FROM (SELECT g.*, row_number() OVER (ORDER BY g.id) AS n FROM bullfrog.target g WHERE g.source = source.id) t
+            JOIN pg_attribute o ON o.attrelid = source.old_table AND o.attnum > 0 AND NOT o.attisdropped AND o.attgenerated = ''
+            JOIN pg_attribute a ON a.attrelid = t.new_table AND a.attnum = array_position(t.origins, o.attnum)
+            ORDER BY o.attnum, t.n) c;
+        PERFORM bullfrog.change(source.old_table, format('INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM %s '
+            'WHERE %s AND %s AND NOT EXISTS (SELECT FROM ONLY %1$s o WHERE (%7$s) = (%8$s))', source.old_table, columns.olds, columns.news, news.tables,
+            CASE WHEN only_noted THEN bullfrog.is_noted(source, (news.first).new_table, bullfrog.new_columns(news.first, keys), 'n1') ELSE 'true' END,
+            news.with_first_key, bullfrog.key_names(news.first, keys, 'n1.%s'), old_key), quiet => is_quiet);
     END IF;
-    PERFORM bullfrog.change(source.old_table, format('INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM %s '
-        'WHERE %s AND %s AND NOT EXISTS (SELECT FROM ONLY %1$s o WHERE (%7$s) = (%8$s))', source.old_table, columns.olds, columns.news, news.tables,
-        CASE WHEN only_noted THEN bullfrog.is_noted(source, (news.first).new_table, bullfrog.new_columns(news.first, keys), 'n1') ELSE 'true' END,
-        news.with_first_key, bullfrog.key_names(news.first, keys, 'n1.%s'), bullfrog.column_list(source.old_table, keys, 'o.%s')),
-        quiet => is_quiet);
+    FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
+        SELECT string_agg(quote_ident(o.attname), ', ' ORDER BY o.attnum) AS olds,
+            string_agg('t.' || quote_ident(n.attname), ', ' ORDER BY o.attnum) AS news,
+            string_agg(format('%I = t.%I', o.attname, n.attname), ', ') FILTER (WHERE o.attnum <> ALL (keys)) AS assigned,
+            -- By their bytes.
+            format('record_image_ne(ROW(%s), ROW(%s))', string_agg('o.' || quote_ident(o.attname), ', ' ORDER BY o.attnum),
+                string_agg('t.' || quote_ident(n.attname), ', ' ORDER BY o.attnum)) AS differ
+        INTO columns
+        FROM pg_attribute o
+        JOIN pg_attribute n ON n.attrelid = target.new_table AND n.attnum = array_position(target.origins, o.attnum)
+        WHERE o.attrelid = source.old_table AND o.attnum > 0 AND NOT o.attisdropped AND o.attgenerated = '';
+        PERFORM bullfrog.change(source.old_table, format('INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM ONLY %s t '
+            'WHERE %s AND NOT EXISTS (SELECT FROM ONLY %1$s o WHERE (%6$s) = (%7$s))', source.old_table, columns.olds, columns.news,
+            target.new_table, CASE WHEN only_noted THEN bullfrog.is_noted(source, target.new_table, bullfrog.new_columns(target, keys), 't') ELSE 'true' END,
+            bullfrog.key_names(target, keys, 't.%s'), old_key), quiet => is_quiet);
+        IF columns.assigned IS NOT NULL THEN
+            PERFORM bullfrog.change(source.old_table, format('UPDATE ONLY %s o SET %s FROM ONLY %s t WHERE %s AND (%s) = (%s) AND %s',
+                source.old_table, columns.assigned, target.new_table, chosen, bullfrog.key_names(target, keys, 't.%s'), old_key, columns.differ),
+                quiet => is_quiet);
+        END IF;
+    END LOOP;
     -- Whatever was done: the old table must give every row that new tables have.
     FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
         PERFORM bullfrog.leave(source, is_last, target, '%s rows are none that the definition gives', format(
@@ -262,6 +274,63 @@ $$;
 COMMENT ON FUNCTION bullfrog.carry_rest(int, boolean) IS 'Carries back what is left, when nobody writes: what was noted meanwhile, or all that differs. An '
     'error if it cannot.';
 
+CREATE FUNCTION bullfrog.kept(relation oid, columns smallint[], old_table oid, all_rows boolean) RETURNS smallint[]
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN relation = old_table THEN columns ELSE (
+        SELECT ARRAY(SELECT t.origins[c] FROM unnest(columns) WITH ORDINALITY AS k (c, n) ORDER BY n) FROM bullfrog.target t
+        WHERE t.new_table = relation AND t.old_tables = ARRAY[old_table] AND t.granule <> 'group'
+            AND (NOT all_rows OR t.complete AND NOT EXISTS (SELECT FROM bullfrog.quarantined q WHERE q.target = t.id))) END
+$$;
+COMMENT ON FUNCTION bullfrog.kept(oid, smallint[], oid, boolean) IS 'Which columns of an old table (0: none) some of a new one are, each of whose rows is one row of '
+    'it; if that is asked for, each of its rows is one. Or those of the table itself.';
+
+CREATE FUNCTION bullfrog.still_holds(key bullfrog.released) RETURNS boolean
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (
+        SELECT FROM pg_constraint k WHERE k.contype = 'f' AND k.confmatchtype = 's' AND key.options !~ 'MATCH'
+            AND EXISTS (SELECT FROM bullfrog.target t WHERE t.new_table IN (k.conrelid, k.confrelid))
+            -- The same columns in pairs, in any order.
+            AND ARRAY(SELECT format('%s %s', c.referring, c.referred) FROM unnest(bullfrog.kept(k.conrelid, k.conkey, key.relation, true),
+                    bullfrog.kept(k.confrelid, k.confkey, key.refers_to, false)) AS c (referring, referred) ORDER BY 1)
+                = ARRAY(SELECT format('%s %s', c.referring, c.referred) FROM unnest(key.columns, key.referred) AS c (referring, referred) ORDER BY 1))
+$$;
+COMMENT ON FUNCTION bullfrog.still_holds(bullfrog.released) IS 'Whether a foreign key that ended at the switch holds for all rows, if the old tables have what the '
+    'new ones have, because one of these has it.';
+
+CREATE FUNCTION bullfrog.bring_back(key bullfrog.released, holds boolean) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    definition CONSTANT text := bullfrog.foreign_key(key.relation, key.columns, key.refers_to, key.referred) || key.options;
+BEGIN
+    IF definition IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'undefined_table', MESSAGE = 'the table that it referred to was dropped';
+    END IF;
+    EXECUTE format('ALTER TABLE %s ADD CONSTRAINT %I %s', key.relation, key.name, definition || CASE WHEN key.valid THEN ' NOT VALID' ELSE '' END);
+    IF NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conrelid = key.relation AND k.confrelid = key.refers_to AND k.conname = key.name) THEN
+        RAISE EXCEPTION USING ERRCODE = 'undefined_table', MESSAGE = 'its tables were renamed meanwhile';
+    END IF;
+    IF key.valid AND holds THEN
+        UPDATE pg_constraint k SET convalidated = true WHERE k.conrelid = key.relation AND k.conname = key.name;
+    ELSIF key.valid THEN
+        -- The server's check may call a cast of the owner's.
+        PERFORM bullfrog.change(key.relation, format('ALTER TABLE %s VALIDATE CONSTRAINT %I', key.relation, key.name));
+    END IF;
+EXCEPTION
+    WHEN foreign_key_violation THEN
+        RAISE EXCEPTION 'a foreign key of the old schema does not hold any more'
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                DETAIL = format('%s of %s, %s: %s', quote_ident(key.name), key.relation, definition, SQLERRM),
+                HINT = 'Rows of other tables were written since the switch. Correct them, then abort again; or finish the migration.';
+    WHEN syntax_error_or_access_rule_violation THEN
+        RAISE EXCEPTION 'a foreign key of the old schema cannot come back'
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                DETAIL = format('%s of %s: %s', quote_ident(key.name), key.relation, SQLERRM),
+                HINT = 'Other tables were changed since the switch. Bring back what it needs, then abort again; or finish the migration.';
+END
+$$;
+COMMENT ON FUNCTION bullfrog.bring_back(bullfrog.released, boolean) IS 'Brings back a foreign key that ended at the switch. If it is not known to hold, rows are '
+    'checked.';
+
 CREATE FUNCTION bullfrog.perform_abort(name text, discard_writes boolean) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -272,7 +341,7 @@ DECLARE
     ahead boolean := false;
     keys bullfrog.released[];
     key bullfrog.released;
-    definition text;
+    holding boolean[] := '{}';
 BEGIN
     PERFORM bullfrog.require_quiet_session();
     migration := bullfrog.under_way(perform_abort.name);
@@ -301,34 +370,17 @@ BEGIN
     -- A table that is not there any more took its foreign keys along.
     keys := ARRAY(SELECT r FROM bullfrog.released r WHERE r.migration = migration.id
         AND EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = r.relation));
+    FOREACH key IN ARRAY keys LOOP
+        holding := holding || (NOT discard_writes AND bullfrog.still_holds(key));
+    END LOOP;
     PERFORM bullfrog.forget(migration.id);
     PERFORM bullfrog.reach('abort: moves forgotten');
     FOR t IN SELECT k.conname, k.conrelid::regclass AS relation FROM bullfrog.referring(news::oid[]) k LOOP
         EXECUTE pg_catalog.format('ALTER TABLE %s DROP CONSTRAINT %I', t.relation, t.conname);
     END LOOP;
     EXECUTE 'DROP TABLE ' || pg_catalog.array_to_string(news, ', ');
-    FOREACH key IN ARRAY keys LOOP
-        definition := bullfrog.foreign_key(key.relation, key.columns, key.refers_to, key.referred) || key.options;
-        BEGIN
-            IF definition IS NULL THEN
-                RAISE EXCEPTION USING ERRCODE = 'undefined_table', MESSAGE = 'the table that it referred to was dropped';
-            END IF;
-            -- The server's check may call a cast of the owner's.
-            PERFORM bullfrog.change(key.relation, pg_catalog.format('ALTER TABLE %s ADD CONSTRAINT %I %s', key.relation, key.name, definition));
-        EXCEPTION
-            WHEN foreign_key_violation THEN
-                RAISE EXCEPTION 'a foreign key of the old schema does not hold any more'
-                    USING ERRCODE = 'object_not_in_prerequisite_state',
-                        DETAIL = pg_catalog.format('%s of %s, %s: %s', pg_catalog.quote_ident(key.name), key.relation, definition, SQLERRM),
-                        HINT = 'Rows of other tables were written since the switch. Correct them, then abort again; or finish the '
-                            'migration.';
-            WHEN syntax_error_or_access_rule_violation THEN
-                RAISE EXCEPTION 'a foreign key of the old schema cannot come back'
-                    USING ERRCODE = 'object_not_in_prerequisite_state',
-                        DETAIL = pg_catalog.format('%s of %s: %s', pg_catalog.quote_ident(key.name), key.relation, SQLERRM),
-                        HINT = 'Other tables were changed since the switch. Bring back what it needs, then abort again; or finish the '
-                            'migration.';
-        END;
+    FOR i IN 1..cardinality(keys) LOOP
+        PERFORM bullfrog.bring_back(keys[i], holding[i]);
     END LOOP;
     DELETE FROM bullfrog.quarantined q WHERE q.migration = migration.id;
     PERFORM bullfrog.reach('abort: tables dropped');

@@ -23,7 +23,7 @@ def test_what_was_written_to_new_tables_is_in_the_old_one_after_abort(customers,
         (5000, "inserted", "s", "inserted nick", None)]
     assert customers.execute("SELECT count(*), count(DISTINCT id), count(city) FROM customer").fetchone() == (CUSTOMERS, CUSTOMERS,
         CUSTOMERS - 1)
-    assert customers.execute("SELECT count(*) FROM bullfrog.moved").fetchone() == (0,)
+    wait_until(lambda: customers.execute("SELECT count(*) FROM bullfrog.moved").fetchone() == (0,), "movers have forgotten what they moved")
     migrate(customers, SPLIT, "again")
     assert customers.execute("SELECT nick FROM customer_public WHERE id = 5000").fetchone() == ("inserted nick",)
 

@@ -109,6 +109,20 @@ def test_foreign_keys_of_an_owner_end_and_come_back(owner):
         owner.execute("INSERT INTO line VALUES (2, 1000)")
 
 
+def test_a_foreign_key_comes_back_whose_owner_may_not_use_the_table_it_refers_to(owner, stranger, hostile):
+    """A superuser made it."""
+    hostile.execute("CREATE TABLE alice.line (item int); ALTER TABLE alice.line OWNER TO alice; INSERT INTO alice.line VALUES (1); "
+        "ALTER TABLE alice.line ADD CONSTRAINT of_item FOREIGN KEY (item) REFERENCES hers.item; REVOKE USAGE ON SCHEMA hers FROM alice")
+    hostile.execute("SELECT bullfrog.migrate('m', 'CREATE TABLE hers.named AS SELECT id, label FROM hers.item; ALTER TABLE hers.named ADD PRIMARY KEY (id); "
+        "ALTER TABLE alice.line DROP CONSTRAINT of_item')")
+    stranger.execute("INSERT INTO line VALUES (1000)")
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="does not hold any more"):
+        hostile.execute("SELECT bullfrog.abort('m')")
+    stranger.execute("DELETE FROM line WHERE item = 1000")
+    hostile.execute("SELECT bullfrog.abort('m')")
+    assert hostile.execute("SELECT convalidated FROM pg_constraint WHERE conname = 'of_item'").fetchone() == (True,)
+
+
 def test_who_was_not_granted_the_functions_calls_none(hostile, database):
     owner = log_in(database, "mallory", "hers")
     for call in ("plan('m', 'x')", "migrate('m', 'x')", "pause('m')", "resume('m')", "finish('m')", "abort('m')"):
@@ -265,7 +279,7 @@ PLACES = {
             'BEGIN PERFORM hers.attack(); RETURN 1; END';
             CREATE CAST (color AS int) WITH FUNCTION number(color) AS IMPLICIT; CREATE TABLE kind (id int PRIMARY KEY); INSERT INTO kind VALUES (1);
             ALTER TABLE item ADD kind color DEFAULT 'a' REFERENCES kind""", "CREATE TABLE named AS SELECT id, label FROM item", "", "", "abort",
-        ("perform_abort", "PERFORM bullfrog.change(key.relation, ", "EXECUTE (")),
+        ("bring_back", "PERFORM bullfrog.change(key.relation, ", "EXECUTE (")),
 }
 
 
