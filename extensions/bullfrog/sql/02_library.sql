@@ -18,6 +18,10 @@ CREATE FUNCTION bullfrog.is_place_moved(source int, tid) RETURNS boolean
 COMMENT ON FUNCTION bullfrog.is_place_moved(int, tid) IS
     'Whether the statement sees that an old row, or the group that begins with it, was moved.';
 
+CREATE FUNCTION bullfrog.is_own(xid) RETURNS boolean
+    LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'is_own_wrapper';
+COMMENT ON FUNCTION bullfrog.is_own(xid) IS 'Whether the current transaction wrote a row.';
+
 CREATE FUNCTION bullfrog.is_in_progress(source int, granule bigint) RETURNS boolean
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'is_in_progress_wrapper';
 COMMENT ON FUNCTION bullfrog.is_in_progress(int, bigint) IS 'Whether a client moves a granule in a transaction that has not ended.';

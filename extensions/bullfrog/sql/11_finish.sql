@@ -9,7 +9,6 @@ DECLARE
     o record;
 BEGIN
     FOR s IN SELECT * FROM bullfrog.source WHERE migration = migration_id LOOP
-        DELETE FROM bullfrog.moved v WHERE v.source = s.id;
         FOR t IN DELETE FROM bullfrog.target g WHERE g.source = s.id RETURNING * LOOP
             PERFORM bullfrog.announce('bullfrog.target');
             PERFORM bullfrog.announce(t.new_table);
@@ -20,7 +19,7 @@ BEGIN
             EXECUTE format('DROP VIEW IF EXISTS bullfrog.unmoved_%1$s, bullfrog.candidates_%1$s, bullfrog.transformed_%1$s, '
                 'bullfrog.all_%1$s, bullfrog.members_%1$s', t.id);
         END LOOP;
-        EXECUTE format('DROP TABLE IF EXISTS bullfrog.written_%s', s.id);
+        EXECUTE format('DROP TABLE IF EXISTS bullfrog.written_%1$s, bullfrog.due_%1$s', s.id);
     END LOOP;
     DELETE FROM bullfrog.source WHERE migration = migration_id;
     FOR o IN DELETE FROM bullfrog.old WHERE migration = migration_id RETURNING * LOOP
@@ -34,7 +33,8 @@ BEGIN
     DELETE FROM bullfrog.released WHERE migration = migration_id;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.forget(int) IS 'Removes everything of a migration except its tables and its record.';
+COMMENT ON FUNCTION bullfrog.forget(int) IS 'Removes everything of a migration except its tables, its record, and what is noted of each granule that was moved: '
+    'nobody waits for that, movers remove it afterwards.';
 
 CREATE FUNCTION bullfrog.readers(sources int[]) RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -88,9 +88,11 @@ CREATE FUNCTION bullfrog.has_unmoved(source bullfrog.source) RETURNS boolean
 DECLARE
     target int;
 BEGIN
-    -- A closed table has no page more than at the switch; of one that stays in use, later pages do not count.
+    -- A closed table has no row on later pages than at the switch; of one that stays in use, these do not count. An abort that was refused may have left
+    -- pages without rows.
     IF bullfrog.is_swept(source) AND (EXISTS (SELECT FROM bullfrog.old o WHERE o.old_table = source.old_table AND o.live)
-        OR pg_relation_size(source.old_table) / current_setting('block_size')::int <= source.pages) THEN
+        OR NOT (SELECT e::boolean FROM bullfrog.evaluate(source.old_table, format('SELECT to_jsonb(EXISTS (SELECT FROM ONLY %s WHERE ctid >= %L))',
+            source.old_table, format('(%s,0)', source.pages)), plain => true) e)) THEN
         RETURN false;
     END IF;
     FOR target IN SELECT t.id FROM bullfrog.target t WHERE t.source = source.id LOOP

@@ -51,23 +51,17 @@ CREATE FUNCTION bullfrog.key_columns(source bullfrog.source) RETURNS smallint[]
 $$;
 COMMENT ON FUNCTION bullfrog.key_columns(bullfrog.source) IS 'The columns of a key of the old table that every new table has, too.';
 
-CREATE FUNCTION bullfrog.same_key(target bullfrog.target, keys smallint[]) RETURNS text
+CREATE FUNCTION bullfrog.key_names(target bullfrog.target, keys smallint[], form text DEFAULT '%s') RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT pg_catalog.string_agg(pg_catalog.format('t.%I = o.%I', n.attname, o.attname), ' AND ')
-    FROM pg_catalog.unnest(keys) k
-    JOIN pg_catalog.pg_attribute o ON o.attrelid = target.old_tables[1] AND o.attnum = k
-    JOIN pg_catalog.pg_attribute n ON n.attrelid = target.new_table AND n.attnum = pg_catalog.array_position(target.origins, k)
+    SELECT bullfrog.column_list(target.new_table, bullfrog.new_columns(target, keys), form)
 $$;
-COMMENT ON FUNCTION bullfrog.same_key(bullfrog.target, smallint[])
-    IS 'When row t of a new table and row o of the old one have the same key.';
+COMMENT ON FUNCTION bullfrog.key_names(bullfrog.target, smallint[], text) IS 'What the columns of a key of the old table are called in a new one.';
 
-CREATE FUNCTION bullfrog.key_names(target bullfrog.target, keys smallint[]) RETURNS text
+CREATE FUNCTION bullfrog.has_triggers(relation oid) RETURNS boolean
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT pg_catalog.string_agg(pg_catalog.quote_ident(n.attname), ', ')
-    FROM pg_catalog.unnest(keys) k
-    JOIN pg_catalog.pg_attribute n ON n.attrelid = target.new_table AND n.attnum = pg_catalog.array_position(target.origins, k)
+    SELECT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = relation AND NOT t.tgisinternal)
 $$;
-COMMENT ON FUNCTION bullfrog.key_names(bullfrog.target, smallint[]) IS 'What the columns of a key of the old table are called in a new one.';
+COMMENT ON FUNCTION bullfrog.has_triggers(oid) IS 'Whether a table has triggers of its users.';
 
 CREATE FUNCTION bullfrog.forbids_return(migration_id int) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -77,7 +71,10 @@ CREATE FUNCTION bullfrog.forbids_return(migration_id int) RETURNS text
                 WHEN t.granule = 'group' OR cardinality(t.old_tables) > 1 OR NOT t.complete
                     THEN format('not every row of %s is one of %s', t.old_tables[1]::regclass, t.new_table)
                 WHEN EXISTS (SELECT FROM bullfrog.quarantined q WHERE q.target = t.id) THEN format('rows of %s are in quarantine', t.new_table)
-                WHEN bullfrog.key_columns(s) IS NULL THEN format('no key of %s is in all new tables', s.old_table) END AS hindrance
+                WHEN bullfrog.key_columns(s) IS NULL THEN format('no key of %s is in all new tables', s.old_table)
+                -- What is carried back fires no triggers, and the recheck of a deferrable key is one.
+                WHEN bullfrog.has_triggers(s.old_table) AND EXISTS (SELECT FROM pg_index x WHERE x.indrelid = s.old_table AND NOT x.indimmediate)
+                    THEN format('%s has triggers and a deferrable key', s.old_table) END AS hindrance
         FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id) h
     WHERE h.hindrance IS NOT NULL ORDER BY h.id LIMIT 1
 $$;
@@ -96,93 +93,243 @@ END
 $$;
 COMMENT ON FUNCTION bullfrog.refuse_return(regclass, bigint, text) IS 'Ends an abort that would lose what was written.';
 
-CREATE FUNCTION bullfrog.carry_back(migration_id int, only_noted boolean) RETURNS text
+CREATE FUNCTION bullfrog.carry_back(source bullfrog.source, only_noted boolean, is_last boolean) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 DECLARE
-    source bullfrog.source;
+    keys CONSTANT smallint[] := bullfrog.key_columns(source);
+    is_quiet CONSTANT boolean := bullfrog.has_triggers(source.old_table);
+    -- Rows that were carried back before have another place.
+    moved CONSTANT text := format('(bullfrog.is_%s_moved(%s, o.ctid) OR bullfrog.is_own(o.xmin))', bullfrog.naming(source.granule), source.id);
+    chosen CONSTANT text := CASE WHEN only_noted THEN bullfrog.is_noted(source, source.old_table, keys, 'o') ELSE 'true' END;
+    old_key CONSTANT text := bullfrog.column_list(source.old_table, keys, 'o.%s');
     target bullfrog.target;
-    keys smallint[];
+    news record;
     columns record;
     deferred text;
-    moved text;
-    chosen text;
-    lost bigint;
-    forbidden CONSTANT text := bullfrog.forbids_return(migration_id);
-    has_triggers boolean;
 BEGIN
-    IF forbidden IS NOT NULL THEN
-        RETURN forbidden;
+    -- What is deferred to the commit would be evaluated with the rights of who commits: the server does not let it.
+    SELECT string_agg(format('%s.%I', k.connamespace::regnamespace, k.conname), ', ') INTO deferred
+        FROM pg_constraint k WHERE k.conrelid = source.old_table AND k.condeferred;
+    IF deferred IS NOT NULL THEN
+        PERFORM bullfrog.change(source.old_table, format('SET CONSTRAINTS %s IMMEDIATE', deferred));
     END IF;
-    FOR source IN SELECT * FROM bullfrog.source s WHERE s.migration = migration_id LOOP
-        keys := bullfrog.key_columns(source);
-        -- What is deferred to the commit would be evaluated with the rights of who commits: the server does not let it.
-        SELECT string_agg(format('%s.%I', k.connamespace::regnamespace, k.conname), ', ') INTO deferred
-            FROM pg_constraint k WHERE k.conrelid = source.old_table AND k.condeferred;
-        IF deferred IS NOT NULL THEN
-            PERFORM bullfrog.change(source.old_table, format('SET CONSTRAINTS %s IMMEDIATE', deferred));
+    -- New tables are n1, n2 ..
+    SELECT string_agg(format('ONLY %s n%s', t.new_table, t.n), ', ' ORDER BY t.n) AS tables, (array_agg(t.target ORDER BY t.n))[1] AS first,
+        count(*) > 1 AS are_several,
+        string_agg(format('(%s) = (%s)', bullfrog.key_names(t.target, keys, format('n%s.%%s', t.n)), t.first_key), ' AND ') AS with_first_key,
+        string_agg(format('EXISTS (SELECT FROM ONLY %s t WHERE (%s) = (%s))', t.new_table, bullfrog.key_names(t.target, keys, 't.%s'), old_key),
+            ' AND ') AS in_all,
+        string_agg(format('EXISTS (SELECT FROM ONLY %s t WHERE (%s) = (%s))', t.new_table, bullfrog.key_names(t.target, keys, 't.%s'), old_key),
+            ' OR ') AS in_any
+    INTO news
+    FROM (SELECT g AS target, g.new_table, row_number() OVER by_number AS n, bullfrog.key_names(first_value(g) OVER by_number, keys, 'n1.%s') AS first_key
+        FROM bullfrog.target g WHERE g.source = source.id WINDOW by_number AS (ORDER BY g.id)) t;
+    -- A row that was not moved is in the new tables as it is: those there that have its key are others.
+    PERFORM bullfrog.leave(source, is_last, news.first, '%s rows are twice in a new table, or in some of them only',
+        format('SELECT %s FROM ONLY %s o WHERE %s AND CASE WHEN %s THEN (%s) AND NOT (%s) ELSE %5$s END', old_key, source.old_table, chosen, moved, news.in_any, news.in_all));
+    PERFORM bullfrog.change(source.old_table, format('DELETE FROM ONLY %s o WHERE %s AND %s AND NOT (%s)', source.old_table, chosen, moved,
+        news.in_any), quiet => is_quiet);
+    IF news.are_several THEN
+        -- A row that all of them have a part of. Each column from the first that has it.
+        SELECT string_agg(quote_ident(c.old), ', ' ORDER BY c.attnum) AS olds, string_agg(c.new, ', ' ORDER BY c.attnum) AS news INTO columns
+        FROM (SELECT DISTINCT ON (o.attnum) o.attnum, o.attname AS old, format('n%s.%I', t.n, a.attname) AS new
+            FROM (SELECT g.*, row_number() OVER (ORDER BY g.id) AS n FROM bullfrog.target g WHERE g.source = source.id) t
+            JOIN pg_attribute o ON o.attrelid = source.old_table AND o.attnum > 0 AND NOT o.attisdropped AND o.attgenerated = ''
+            JOIN pg_attribute a ON a.attrelid = t.new_table AND a.attnum = array_position(t.origins, o.attnum)
+            ORDER BY o.attnum, t.n) c;
+        PERFORM bullfrog.change(source.old_table, format('INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM %s '
+            'WHERE %s AND %s AND NOT EXISTS (SELECT FROM ONLY %1$s o WHERE (%7$s) = (%8$s))', source.old_table, columns.olds, columns.news, news.tables,
+            CASE WHEN only_noted THEN bullfrog.is_noted(source, (news.first).new_table, bullfrog.new_columns(news.first, keys), 'n1') ELSE 'true' END,
+            news.with_first_key, bullfrog.key_names(news.first, keys, 'n1.%s'), old_key), quiet => is_quiet);
+    END IF;
+    FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
+        SELECT string_agg(quote_ident(o.attname), ', ' ORDER BY o.attnum) AS olds,
+            string_agg('t.' || quote_ident(n.attname), ', ' ORDER BY o.attnum) AS news,
+            string_agg(format('%I = t.%I', o.attname, n.attname), ', ') FILTER (WHERE o.attnum <> ALL (keys)) AS assigned,
+            -- By their bytes.
+            format('record_image_ne(ROW(%s), ROW(%s))', string_agg('o.' || quote_ident(o.attname), ', ' ORDER BY o.attnum),
+                string_agg('t.' || quote_ident(n.attname), ', ' ORDER BY o.attnum)) AS differ
+        INTO columns
+        FROM pg_attribute o
+        JOIN pg_attribute n ON n.attrelid = target.new_table AND n.attnum = array_position(target.origins, o.attnum)
+        WHERE o.attrelid = source.old_table AND o.attnum > 0 AND NOT o.attisdropped AND o.attgenerated = '';
+        PERFORM bullfrog.change(source.old_table, format('INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM ONLY %s t '
+            'WHERE %s AND NOT EXISTS (SELECT FROM ONLY %1$s o WHERE (%6$s) = (%7$s))', source.old_table, columns.olds, columns.news,
+            target.new_table, CASE WHEN only_noted THEN bullfrog.is_noted(source, target.new_table, bullfrog.new_columns(target, keys), 't') ELSE 'true' END,
+            bullfrog.key_names(target, keys, 't.%s'), old_key), quiet => is_quiet);
+        IF columns.assigned IS NOT NULL THEN
+            PERFORM bullfrog.change(source.old_table, format('UPDATE ONLY %s o SET %s FROM ONLY %s t WHERE %s AND (%s) = (%s) AND %s',
+                source.old_table, columns.assigned, target.new_table, chosen, bullfrog.key_names(target, keys, 't.%s'), old_key, columns.differ),
+                quiet => is_quiet);
         END IF;
-        -- What is carried back was written once, and triggers of the new tables were there. The recheck of a deferrable key is a trigger, too.
-        has_triggers := EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = source.old_table AND NOT t.tgisinternal);
-        IF has_triggers AND EXISTS (SELECT FROM pg_index x WHERE x.indrelid = source.old_table AND NOT x.indimmediate) THEN
-            RETURN format('%s has triggers and a deferrable key', source.old_table);
-        END IF;
-        moved := format('bullfrog.is_%s_moved(%s, o.ctid)', bullfrog.naming(source.granule), source.id);
-        chosen := CASE WHEN only_noted THEN bullfrog.is_noted(source, source.old_table, keys, 'o') ELSE 'true' END;
-        SELECT string_agg(format('EXISTS (SELECT FROM ONLY %s t WHERE %s)', t.new_table, bullfrog.same_key(t, keys)), ' AND ') AS in_all,
-            string_agg(format('EXISTS (SELECT FROM ONLY %s t WHERE %s)', t.new_table, bullfrog.same_key(t, keys)), ' OR ') AS in_any
-            INTO columns FROM bullfrog.target t WHERE t.source = source.id;
-        -- A row that was not moved is in the new tables as it is: those there that have its key are others.
-        SELECT e::bigint INTO lost FROM bullfrog.evaluate(source.old_table, format('SELECT to_jsonb(count(*)) FROM ONLY %s o '
-            'WHERE %s AND CASE WHEN %s THEN (%s) AND NOT (%s) ELSE %4$s END', source.old_table, chosen, moved, columns.in_any,
-            columns.in_all), plain => true) e;
-        IF lost > 0 THEN
-            RETURN format('%s rows of %s are twice in a new table, or in some of them only', lost, source.old_table);
-        END IF;
-        PERFORM bullfrog.change(source.old_table, format('DELETE FROM ONLY %s o WHERE %s AND %s AND NOT (%s)', source.old_table, chosen,
-            moved, columns.in_any), quiet => has_triggers);
-        FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
-            SELECT string_agg(quote_ident(o.attname), ', ' ORDER BY o.attnum) AS olds,
-                string_agg('t.' || quote_ident(n.attname), ', ' ORDER BY o.attnum) AS news,
-                string_agg(format('%I = t.%I', o.attname, n.attname), ', ') FILTER (WHERE o.attnum <> ALL (keys)) AS assigned,
-                -- By their bytes.
-                format('record_image_ne(ROW(%s), ROW(%s))', string_agg('o.' || quote_ident(o.attname), ', ' ORDER BY o.attnum),
-                    string_agg('t.' || quote_ident(n.attname), ', ' ORDER BY o.attnum)) AS differ
-            INTO columns
-            FROM pg_attribute o
-            JOIN pg_attribute n ON n.attrelid = target.new_table AND n.attnum = array_position(target.origins, o.attnum)
-            WHERE o.attrelid = source.old_table AND o.attnum > 0 AND NOT o.attisdropped AND o.attgenerated = '';
-            PERFORM bullfrog.change(source.old_table, format('INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM ONLY %s t '
-                'WHERE %s AND NOT EXISTS (SELECT FROM ONLY %1$s o WHERE %6$s)', source.old_table, columns.olds, columns.news,
-                target.new_table, CASE WHEN only_noted THEN bullfrog.is_noted(source, target.new_table,
-                    bullfrog.new_columns(target, keys), 't') ELSE 'true' END, bullfrog.same_key(target, keys)), quiet => has_triggers);
-            IF columns.assigned IS NOT NULL THEN
-                PERFORM bullfrog.change(source.old_table, format('UPDATE ONLY %s o SET %s FROM ONLY %s t WHERE %s AND %s AND (%s)',
-                    source.old_table, columns.assigned, target.new_table, chosen, bullfrog.same_key(target, keys), columns.differ),
-                    quiet => has_triggers);
-            END IF;
-        END LOOP;
-        -- Whatever was done: the old table must give every row that new tables have.
-        FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
-            SELECT e::bigint INTO lost FROM bullfrog.evaluate(target.new_table, format(
-                'WITH new AS MATERIALIZED (SELECT %1$s AS r FROM ONLY %2$s t WHERE %5$s), old AS MATERIALIZED (SELECT %1$s AS r '
-                    'FROM bullfrog.transformed_%3$s t WHERE %5$s AND (%4$s) IN (SELECT %4$s FROM ONLY %2$s)) '
-                    'SELECT to_jsonb(count(*)) FROM (TABLE new EXCEPT ALL TABLE old) AS d',
-                bullfrog.content(target.new_table), target.new_table, target.id, bullfrog.key_names(target, keys),
-                CASE WHEN only_noted THEN bullfrog.is_noted(source, target.new_table, bullfrog.new_columns(target, keys), 't')
-                    ELSE 'true' END), plain => true) e;
-            IF lost > 0 THEN
-                RETURN format('%s rows of %s are none that the definition gives', lost, target.new_table);
-            END IF;
-        END LOOP;
     END LOOP;
-    RETURN NULL;
-EXCEPTION WHEN integrity_constraint_violation THEN
-    RETURN SQLERRM;
+    -- Whatever was done: the old table must give every row that new tables have.
+    FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
+        PERFORM bullfrog.leave(source, is_last, target, '%s rows are none that the definition gives', format(
+            'WITH new AS MATERIALIZED (SELECT %1$s, %2$s AS r FROM ONLY %3$s t WHERE %5$s), old AS MATERIALIZED (SELECT %1$s, %2$s AS r '
+                'FROM bullfrog.transformed_%4$s t WHERE %5$s AND (%1$s) IN (SELECT %1$s FROM ONLY %3$s)) '
+                'SELECT %1$s FROM (TABLE new EXCEPT ALL TABLE old) AS d',
+            bullfrog.key_names(target, keys), bullfrog.content(target.new_table), target.new_table, target.id,
+            CASE WHEN only_noted THEN bullfrog.is_noted(source, target.new_table, bullfrog.new_columns(target, keys), 't') ELSE 'true' END));
+    END LOOP;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.carry_back(int, boolean) IS
-    'Writes to the old tables what was written to new ones since the switch, where every new row is one old row with its key; of that what was '
-        'noted, if only that can be. Gives what stands in the way: then nothing of it counts, and the caller must fail.';
+COMMENT ON FUNCTION bullfrog.carry_back(bullfrog.source, boolean, boolean) IS
+    'Writes to an old table what was written to new ones since the switch, where every new row is one old row with its key: all of it, or those rows that '
+        'are due. What cannot be carried back is an error if nothing follows.';
+
+CREATE FUNCTION bullfrog.leave(source bullfrog.source, is_last boolean, target bullfrog.target, hindrance text, query text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    rows bigint;
+BEGIN
+    IF NOT is_last THEN
+        -- Between two writes of a client, perhaps.
+        PERFORM bullfrog.change(source.old_table, format('INSERT INTO bullfrog.written_%s (%s) %s', source.id,
+            bullfrog.column_list(source.old_table, bullfrog.noted_key(source)), query));
+        RETURN;
+    END IF;
+    SELECT e::bigint INTO rows FROM bullfrog.evaluate(source.old_table, format('SELECT to_jsonb(count(*)) FROM (%s) d', query), plain => true) e;
+    IF rows > 0 THEN
+        PERFORM bullfrog.refuse_return(target.new_table, rows, format(hindrance, rows));
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.leave(bullfrog.source, boolean, bullfrog.target, text, text) IS 'What becomes of rows, whose keys a query gives, that cannot be '
+    'carried back as they are: they are left for later, or lets the abort fail.';
+
+CREATE FUNCTION bullfrog.carry_ahead(migration_id int) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    source bullfrog.source;
+    began timestamptz;
+    took interval;
+    longest interval;
+    has_failed boolean := false;
+BEGIN
+    IF bullfrog.forbids_return(migration_id) IS NOT NULL THEN
+        RETURN;
+    END IF;
+    FOR round IN 1..10 LOOP
+        began := clock_timestamp();
+        BEGIN
+            FOR source IN SELECT * FROM bullfrog.source s WHERE s.migration = migration_id AND bullfrog.noted_key(s) <> '{}' ORDER BY s.id LOOP
+                PERFORM bullfrog.take_notes(source);
+                PERFORM bullfrog.carry_back(source, true, false);
+                EXECUTE format('TRUNCATE bullfrog.due_%s', source.id);
+            END LOOP;
+            took := clock_timestamp() - began;
+        EXCEPTION WHEN integrity_constraint_violation THEN
+            -- Perhaps by what clients have written half: it is tried again, the last time when nobody writes.
+            EXIT WHEN has_failed;
+            has_failed := true;
+        END;
+        PERFORM bullfrog.reach('abort: round carried back');
+        EXIT WHEN took < '50 ms' OR took > longest;
+        longest := took * 0.75;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.carry_ahead(int) IS 'Carries back what was written while clients go on, in rounds, each what was written during the one '
+    'before, as long as they get shorter. Nobody sees it before the transaction commits.';
+
+CREATE FUNCTION bullfrog.carry_rest(migration_id int, ahead boolean) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    forbidden CONSTANT text := bullfrog.forbids_return(migration_id);
+    source bullfrog.source;
+    target bullfrog.target;
+    by_key boolean;
+    written bigint;
+    is_written boolean;
+BEGIN
+    FOR source IN SELECT * FROM bullfrog.source s WHERE s.migration = migration_id ORDER BY s.id LOOP
+        by_key := ahead AND bullfrog.noted_key(source) <> '{}';
+        IF by_key THEN
+            PERFORM bullfrog.take_notes(source);
+        END IF;
+        IF ahead THEN
+            SELECT e::boolean INTO is_written FROM bullfrog.evaluate(source.old_table, format('SELECT to_jsonb(EXISTS (SELECT FROM bullfrog.%s_%s))',
+                CASE WHEN by_key THEN 'due' ELSE 'written' END, source.id)) e;
+            CONTINUE WHEN NOT is_written;
+        END IF;
+        IF forbidden IS NOT NULL OR NOT by_key THEN
+            written := 0;
+            FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
+                written := bullfrog.difference(target, CASE WHEN by_key THEN bullfrog.is_noted(source, target.new_table,
+                    bullfrog.new_columns(target, bullfrog.noted_key(source)), 't') ELSE 'true' END);
+                EXIT WHEN written > 0;
+            END LOOP;
+            CONTINUE WHEN written = 0;
+            IF forbidden IS NOT NULL THEN
+                PERFORM bullfrog.refuse_return(target.new_table, written, forbidden);
+            END IF;
+        END IF;
+        PERFORM bullfrog.carry_back(source, by_key, true);
+    END LOOP;
+EXCEPTION WHEN integrity_constraint_violation THEN
+    PERFORM bullfrog.refuse_return((SELECT t.new_table FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LIMIT 1), NULL, SQLERRM);
+END
+$$;
+COMMENT ON FUNCTION bullfrog.carry_rest(int, boolean) IS 'Carries back what is left, when nobody writes: what was noted meanwhile, or all that differs. An '
+    'error if it cannot.';
+
+CREATE FUNCTION bullfrog.kept(relation oid, columns smallint[], old_table oid, all_rows boolean) RETURNS smallint[]
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN relation = old_table THEN columns ELSE (
+        SELECT ARRAY(SELECT t.origins[c] FROM unnest(columns) WITH ORDINALITY AS k (c, n) ORDER BY n) FROM bullfrog.target t
+        WHERE t.new_table = relation AND t.old_tables = ARRAY[old_table] AND t.granule <> 'group'
+            AND (NOT all_rows OR t.complete AND NOT EXISTS (SELECT FROM bullfrog.quarantined q WHERE q.target = t.id))) END
+$$;
+COMMENT ON FUNCTION bullfrog.kept(oid, smallint[], oid, boolean) IS 'Which columns of an old table (0: none) some of a new one are, each of whose rows is one row of '
+    'it; if that is asked for, each of its rows is one. Or those of the table itself.';
+
+CREATE FUNCTION bullfrog.still_holds(key bullfrog.released) RETURNS boolean
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (
+        SELECT FROM pg_constraint k WHERE k.contype = 'f' AND k.confmatchtype = 's' AND key.options !~ 'MATCH'
+            AND EXISTS (SELECT FROM bullfrog.target t WHERE t.new_table IN (k.conrelid, k.confrelid))
+            -- The same columns in pairs, in any order.
+            AND ARRAY(SELECT format('%s %s', c.referring, c.referred) FROM unnest(bullfrog.kept(k.conrelid, k.conkey, key.relation, true),
+                    bullfrog.kept(k.confrelid, k.confkey, key.refers_to, false)) AS c (referring, referred) ORDER BY 1)
+                = ARRAY(SELECT format('%s %s', c.referring, c.referred) FROM unnest(key.columns, key.referred) AS c (referring, referred) ORDER BY 1))
+$$;
+COMMENT ON FUNCTION bullfrog.still_holds(bullfrog.released) IS 'Whether a foreign key that ended at the switch holds for all rows, if the old tables have what the '
+    'new ones have, because one of these has it.';
+
+CREATE FUNCTION bullfrog.bring_back(key bullfrog.released, holds boolean) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    definition CONSTANT text := bullfrog.foreign_key(key.relation, key.columns, key.refers_to, key.referred) || key.options;
+BEGIN
+    IF definition IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'undefined_table', MESSAGE = 'the table that it referred to was dropped';
+    END IF;
+    EXECUTE format('ALTER TABLE %s ADD CONSTRAINT %I %s', key.relation, key.name, definition || CASE WHEN key.valid THEN ' NOT VALID' ELSE '' END);
+    IF NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conrelid = key.relation AND k.confrelid = key.refers_to AND k.conname = key.name) THEN
+        RAISE EXCEPTION USING ERRCODE = 'undefined_table', MESSAGE = 'its tables were renamed meanwhile';
+    END IF;
+    IF key.valid AND holds THEN
+        UPDATE pg_constraint k SET convalidated = true WHERE k.conrelid = key.relation AND k.conname = key.name;
+    ELSIF key.valid THEN
+        -- The server's check may call a cast of the owner's.
+        PERFORM bullfrog.change(key.relation, format('ALTER TABLE %s VALIDATE CONSTRAINT %I', key.relation, key.name));
+    END IF;
+EXCEPTION
+    WHEN foreign_key_violation THEN
+        RAISE EXCEPTION 'a foreign key of the old schema does not hold any more'
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                DETAIL = format('%s of %s, %s: %s', quote_ident(key.name), key.relation, definition, SQLERRM),
+                HINT = 'Rows of other tables were written since the switch. Correct them, then abort again; or finish the migration.';
+    WHEN syntax_error_or_access_rule_violation THEN
+        RAISE EXCEPTION 'a foreign key of the old schema cannot come back'
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                DETAIL = format('%s of %s: %s', quote_ident(key.name), key.relation, SQLERRM),
+                HINT = 'Other tables were changed since the switch. Bring back what it needs, then abort again; or finish the migration.';
+END
+$$;
+COMMENT ON FUNCTION bullfrog.bring_back(bullfrog.released, boolean) IS 'Brings back a foreign key that ended at the switch. If it is not known to hold, rows are '
+    'checked.';
 
 CREATE FUNCTION bullfrog.perform_abort(name text, discard_writes boolean) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -192,70 +339,48 @@ DECLARE
     t record;
     standstill text;
     ahead boolean := false;
-    written bigint;
-    hindrance text;
     keys bullfrog.released[];
     key bullfrog.released;
-    definition text;
+    holding boolean[] := '{}';
 BEGIN
     PERFORM bullfrog.require_quiet_session();
     migration := bullfrog.under_way(perform_abort.name);
     IF NOT discard_writes THEN
         standstill := bullfrog.compare_ahead(migration.id);
         ahead := standstill IS NULL;
-        IF NOT ahead THEN
+        IF ahead THEN
+            PERFORM bullfrog.carry_ahead(migration.id);
+        ELSE
             RAISE WARNING 'writers wait while all rows that were moved are compared' USING DETAIL = standstill,
                 HINT = 'Cancel it if that takes too long, and abort again.';
         END IF;
     END IF;
     -- Meanwhile it may have ended.
     PERFORM bullfrog.under_way(perform_abort.name);
-    -- Nobody writes while the rest is compared, and everybody reads.
+    -- Nobody writes while the rest is carried back, and everybody reads.
     PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration.id), mode => 'EXCLUSIVE');
     PERFORM bullfrog.under_way(perform_abort.name);
     PERFORM bullfrog.reach('abort: tables locked');
-    FOR t IN SELECT g.* FROM bullfrog.target g JOIN bullfrog.source c ON c.id = g.source WHERE c.migration = migration.id
-        AND NOT discard_writes ORDER BY g.id LOOP
-        written := bullfrog.left_to_carry(t.id, ahead);
-        CONTINUE WHEN written = 0;
-        hindrance := bullfrog.carry_back(migration.id, ahead);
-        EXIT WHEN hindrance IS NULL;
-        PERFORM bullfrog.refuse_return(t.new_table, written, hindrance);
-    END LOOP;
+    IF NOT discard_writes THEN
+        PERFORM bullfrog.carry_rest(migration.id, ahead);
+    END IF;
     PERFORM bullfrog.reach('abort: writes carried back');
     PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration.id));
     news := ARRAY(SELECT g.new_table FROM bullfrog.target g JOIN bullfrog.source c ON c.id = g.source WHERE c.migration = migration.id);
     -- A table that is not there any more took its foreign keys along.
     keys := ARRAY(SELECT r FROM bullfrog.released r WHERE r.migration = migration.id
         AND EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = r.relation));
+    FOREACH key IN ARRAY keys LOOP
+        holding := holding || (NOT discard_writes AND bullfrog.still_holds(key));
+    END LOOP;
     PERFORM bullfrog.forget(migration.id);
     PERFORM bullfrog.reach('abort: moves forgotten');
     FOR t IN SELECT k.conname, k.conrelid::regclass AS relation FROM bullfrog.referring(news::oid[]) k LOOP
         EXECUTE pg_catalog.format('ALTER TABLE %s DROP CONSTRAINT %I', t.relation, t.conname);
     END LOOP;
     EXECUTE 'DROP TABLE ' || pg_catalog.array_to_string(news, ', ');
-    FOREACH key IN ARRAY keys LOOP
-        definition := bullfrog.foreign_key(key.relation, key.columns, key.refers_to, key.referred) || key.options;
-        BEGIN
-            IF definition IS NULL THEN
-                RAISE EXCEPTION USING ERRCODE = 'undefined_table', MESSAGE = 'the table that it referred to was dropped';
-            END IF;
-            -- The server's check may call a cast of the owner's.
-            PERFORM bullfrog.change(key.relation, pg_catalog.format('ALTER TABLE %s ADD CONSTRAINT %I %s', key.relation, key.name, definition));
-        EXCEPTION
-            WHEN foreign_key_violation THEN
-                RAISE EXCEPTION 'a foreign key of the old schema does not hold any more'
-                    USING ERRCODE = 'object_not_in_prerequisite_state',
-                        DETAIL = pg_catalog.format('%s of %s, %s: %s', pg_catalog.quote_ident(key.name), key.relation, definition, SQLERRM),
-                        HINT = 'Rows of other tables were written since the switch. Correct them, then abort again; or finish the '
-                            'migration.';
-            WHEN syntax_error_or_access_rule_violation THEN
-                RAISE EXCEPTION 'a foreign key of the old schema cannot come back'
-                    USING ERRCODE = 'object_not_in_prerequisite_state',
-                        DETAIL = pg_catalog.format('%s of %s: %s', pg_catalog.quote_ident(key.name), key.relation, SQLERRM),
-                        HINT = 'Other tables were changed since the switch. Bring back what it needs, then abort again; or finish the '
-                            'migration.';
-        END;
+    FOR i IN 1..cardinality(keys) LOOP
+        PERFORM bullfrog.bring_back(keys[i], holding[i]);
     END LOOP;
     DELETE FROM bullfrog.quarantined q WHERE q.migration = migration.id;
     PERFORM bullfrog.reach('abort: tables dropped');

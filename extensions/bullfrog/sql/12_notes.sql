@@ -30,13 +30,13 @@ COMMENT ON FUNCTION bullfrog.noted_key(bullfrog.source) IS 'The columns of a key
 
 CREATE FUNCTION bullfrog.is_noted(source bullfrog.source, relation oid, columns smallint[], alias text) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE WHEN k.columns = '{}' THEN 'true' ELSE format('(%s) IN (SELECT %s FROM bullfrog.written_%s w)',
+    SELECT CASE WHEN k.columns = '{}' THEN 'true' ELSE format('(%s) IN (SELECT %s FROM bullfrog.due_%s w)',
         bullfrog.column_list(relation, is_noted.columns, alias || '.%s'), bullfrog.column_list(source.old_table, k.columns, 'w.%s'),
         source.id) END
     FROM bullfrog.noted_key(source) AS k (columns)
 $$;
 COMMENT ON FUNCTION bullfrog.is_noted(bullfrog.source, oid, smallint[], text) IS
-    'When a row of an old or a new table, whose key these columns are, was noted. Without a key, every row may have been.';
+    'When a row of an old or a new table, whose key these columns are, is to be carried back now. Without a key, every row is.';
 
 CREATE FUNCTION bullfrog.begin_notes(migration_id int, reader xid8) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -109,6 +109,35 @@ END
 $$;
 COMMENT ON FUNCTION bullfrog.end_stale_notes() IS 'Ends notes for transactions that have ended. If the tables are in use, nothing.';
 
+CREATE FUNCTION bullfrog.begin_carrying(source bullfrog.source) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    keys CONSTANT smallint[] := bullfrog.noted_key(source);
+BEGIN
+    IF keys = '{}' THEN
+        RETURN;
+    END IF;
+    -- Of this transaction alone.
+    EXECUTE format('CREATE TABLE bullfrog.due_%s AS SELECT %s FROM ONLY %s WITH NO DATA', source.id,
+        bullfrog.column_list(source.old_table, keys), source.old_table);
+    EXECUTE (SELECT format('GRANT SELECT, INSERT ON bullfrog.due_%s TO %s', source.id, c.relowner::regrole) FROM pg_class c
+        WHERE c.oid = source.old_table);
+END
+$$;
+COMMENT ON FUNCTION bullfrog.begin_carrying(bullfrog.source) IS 'Makes a place for the keys of rows that are to be carried back next.';
+
+CREATE FUNCTION bullfrog.take_notes(source bullfrog.source) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- As its owner, who may have made a view of it.
+    PERFORM bullfrog.change(source.old_table, format('WITH taken AS (DELETE FROM bullfrog.written_%s RETURNING *) '
+        'INSERT INTO bullfrog.due_%1$s SELECT DISTINCT * FROM taken', source.id));
+    EXECUTE format('ANALYZE bullfrog.due_%s', source.id);
+END
+$$;
+COMMENT ON FUNCTION bullfrog.take_notes(bullfrog.source) IS 'Adds the keys of rows that were written, and noted, to those that are to be carried back. What '
+    'is noted from now on is for later.';
+
 CREATE FUNCTION bullfrog.note_differences(source bullfrog.source) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 DECLARE
@@ -125,7 +154,7 @@ BEGIN
         END IF;
         news := bullfrog.new_columns(target, keys);
         PERFORM bullfrog.change(target.new_table, format(
-            'INSERT INTO bullfrog.written_%s (%s) SELECT %s FROM (SELECT %s, %s AS bullfrog_row FROM ONLY %s) n '
+            'INSERT INTO bullfrog.due_%s (%s) SELECT %s FROM (SELECT %s, %s AS bullfrog_row FROM ONLY %s) n '
                 'FULL JOIN (SELECT %4$s, %5$s AS bullfrog_row FROM bullfrog.transformed_%7$s WHERE bullfrog.is_%8$s_moved(%1$s, bullfrog_tid)) o '
                 'ON (%9$s) = (%10$s) WHERE n.bullfrog_row IS DISTINCT FROM o.bullfrog_row',
             source.id, bullfrog.column_list(source.old_table, keys),
@@ -133,11 +162,10 @@ BEGIN
             bullfrog.content(target.new_table), target.new_table, target.id, bullfrog.naming(target.granule),
             bullfrog.column_list(target.new_table, news, 'n.%s'), bullfrog.column_list(target.new_table, news, 'o.%s')));
     END LOOP;
-    EXECUTE format('ANALYZE bullfrog.written_%s', source.id);
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.note_differences(bullfrog.source) IS 'Notes the keys of rows that differ between the old schema and the new one, as far as '
+COMMENT ON FUNCTION bullfrog.note_differences(bullfrog.source) IS 'Finds the keys of rows that differ between the old schema and the new one, as far as '
     'they were moved. False: some do, and have no key by which they could be noted.';
 
 CREATE FUNCTION bullfrog.compare_ahead(migration_id int) RETURNS text
@@ -169,6 +197,7 @@ BEGIN
     END IF;
     PERFORM bullfrog.reach('abort: writes noted');
     FOR source IN SELECT * FROM bullfrog.source s WHERE s.migration = migration_id ORDER BY s.id LOOP
+        PERFORM bullfrog.begin_carrying(source);
         IF forbidden IS NOT NULL THEN
             -- What differs now lets it fail: nobody has to wait for that.
             FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
@@ -188,27 +217,3 @@ END
 $$;
 COMMENT ON FUNCTION bullfrog.compare_ahead(int) IS 'Compares what was moved with the old rows while clients go on: what differs, or is written from '
     'now on, is noted. Else why that was not possible.';
-
-CREATE FUNCTION bullfrog.left_to_carry(target_id int, only_noted boolean) RETURNS bigint
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    target bullfrog.target;
-    source bullfrog.source;
-    any_noted boolean := true;
-BEGIN
-    SELECT * INTO target FROM bullfrog.target t WHERE t.id = target_id;
-    SELECT * INTO source FROM bullfrog.source s WHERE s.id = target.source;
-    IF only_noted THEN
-        -- As its owner, who may have made a view of it.
-        SELECT e::boolean INTO any_noted FROM bullfrog.evaluate(source.old_table, format('SELECT to_jsonb(EXISTS (SELECT FROM bullfrog.written_%s))',
-            source.id)) e;
-    END IF;
-    IF NOT any_noted THEN
-        RETURN 0;
-    END IF;
-    RETURN bullfrog.difference(target, CASE WHEN only_noted THEN bullfrog.is_noted(source, target.new_table,
-        bullfrog.new_columns(target, bullfrog.noted_key(source)), 't') ELSE 'true' END);
-END
-$$;
-COMMENT ON FUNCTION bullfrog.left_to_carry(int, boolean) IS 'How many rows differ between the old schema and the new one, of those that were '
-    'noted, or of all that were moved.';

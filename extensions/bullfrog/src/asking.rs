@@ -13,7 +13,7 @@ use pgrx::prelude::*;
 use crate::errors::raise;
 use crate::nodes;
 use crate::passing::{as_they_are, in_context, remembering, tell_migration};
-use crate::rights::{OWN_NAMES, as_role};
+use crate::rights::{OWN_NAMES, as_role, set_for_now};
 use crate::statements::run;
 
 /// Who called a function of bullfrog.
@@ -39,6 +39,14 @@ impl Asked {
                 PgSqlErrorCode::ERRCODE_OBJECT_IN_USE,
                 "a function of bullfrog cannot be called by what another one of them evaluates",
                 "Call it by itself.",
+            );
+        }
+        // SAFETY: a setting of this process.
+        if !unsafe { pg_sys::standard_conforming_strings } {
+            raise(
+                PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
+                "bullfrog reads and writes strings as the SQL standard says",
+                "SET standard_conforming_strings = on.",
             );
         }
         // SAFETY: the current user, whatever function it is whose rights are in force; a setting of this process, which is copied.
@@ -76,6 +84,8 @@ extern "C-unwind" fn pg_finfo_bullfrog_ask() -> &'static pg_sys::Pg_finfo_record
 /// Calls, with the same arguments, the function that does what this one is the door to.
 #[pg_guard]
 unsafe extern "C-unwind" fn ask(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
+    // SAFETY: the call is the server's.
+    unsafe { refuse_nulls(call) };
     let _asked = Asked::begin();
     let all = Oid::from_u32(pg_sys::BOOTSTRAP_SUPERUSERID);
     // SAFETY: the first argument is the name of a migration.
@@ -90,8 +100,28 @@ unsafe extern "C-unwind" fn ask(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum
         (*call).flinfo = door;
         result.unwrap_or_else(pg_sys::Datum::null)
     };
-    let with_all_rights = || as_role(all, pg_sys::SECURITY_LOCAL_USERID_CHANGE, OWN_NAMES, perform);
+    let with_all_rights = || {
+        as_role(all, pg_sys::SECURITY_LOCAL_USERID_CHANGE, OWN_NAMES, || {
+            set_for_now(c"default_table_access_method", c"heap");
+            set_for_now(c"quote_all_identifiers", c"off");
+            perform()
+        })
+    };
     remembering(|| in_context(tell_migration, &migration, with_all_rights))
+}
+
+/// What an argument that is NULL says is not clear: whether writes are to be discarded, say.
+unsafe fn refuse_nulls(call: pg_sys::FunctionCallInfo) {
+    // SAFETY: the call is the server's, for a function with so many arguments.
+    let (count, function) = unsafe { ((*call).nargs, nodes::text(pg_sys::get_func_name((*(*call).flinfo).fn_oid))) };
+    // SAFETY: as above.
+    if let Some(number) = (0..count as usize).find(|number| unsafe { pgrx::fcinfo::pg_arg_is_null(call, *number) }) {
+        raise(
+            PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED,
+            format!("argument {} of bullfrog.{function} is NULL", number + 1),
+            "Leave it out for its default.",
+        );
+    }
 }
 
 /// The function that does what another one is the door to.

@@ -13,11 +13,12 @@ use crate::shared::{database, has_ended, is_own, with_board, with_ledger};
 fn is_in_progress(source: i32, granule: i64) -> bool {
     let database = database();
     let holder = with_ledger(|ledger| ledger.holder((database, source, granule)));
-    holder.is_some_and(|holder| {
-        !is_own(holder)
-            && !has_ended(holder)
-            && !with_board(|board| board.movers_of(database).any(|mover| mover.xid == holder))
-    })
+    holder.is_some_and(|holder| !is_own(holder) && !has_ended(holder) && !is_of_mover(holder))
+}
+
+/// Whether a transaction is one of a mover of this database.
+pub(crate) fn is_of_mover(transaction: Xid) -> bool {
+    with_board(|board| board.movers_of(database()).any(|mover| mover.xid == transaction))
 }
 
 /// What came of a transaction's claims.

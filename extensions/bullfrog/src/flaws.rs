@@ -33,6 +33,9 @@ pub(crate) enum Flaw {
     /// What a statement touches by its joins is looked for once, with a snapshot that it does not run with.
     #[name = c"looks_once"]
     LooksOnce,
+    /// Rows that are locked ahead count whatever comes before them.
+    #[name = c"any_order"]
+    AnyOrder,
     /// While rows move no triggers fire at all, of whatever table.
     #[name = c"all_quiet"]
     AllQuiet,

@@ -7,14 +7,15 @@
 use bullfrog_model::board::Xid;
 use pgrx::pg_sys::{self, Oid};
 
-use crate::claims::Claims;
+use crate::claims::{Claims, is_of_mover};
 use crate::moving::Care;
 use crate::rights::with_rights_of;
 use crate::shared::wait_for_transaction;
 use crate::{metering, registry};
 
-/// Moves granules of a source in the transaction under way. False if its snapshot is older than the migration.
-pub(crate) fn move_here(source: i32, granules: &[i64]) -> bool {
+/// Moves granules of a source in the transaction under way. False if its snapshot is older than the migration. `skips`: those that other clients
+/// have in progress are left.
+pub(crate) fn move_here(source: i32, granules: &[i64], skips: bool) -> bool {
     // What belongs to bullfrog only is written here, under the rights that its movers have.
     with_rights_of(Oid::from_u32(pg_sys::BOOTSTRAP_SUPERUSERID), || {
         let mut wait_for: Option<Xid> = None;
@@ -27,7 +28,7 @@ pub(crate) fn move_here(source: i32, granules: &[i64]) -> bool {
                 return false;
             };
             metering::count(source, moving.granule, moving.move_granules(&claims.won, Care::Together));
-            wait_for = claims.busy.first().map(|(_, owner)| *owner);
+            wait_for = claims.busy.iter().map(|(_, owner)| *owner).find(|owner| !skips || is_of_mover(*owner));
             if wait_for.is_none() {
                 return true;
             }

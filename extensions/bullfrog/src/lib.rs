@@ -72,6 +72,7 @@ mod moving;
 mod nodes;
 mod notes;
 mod objects;
+mod order;
 mod passing;
 mod phases;
 mod places;

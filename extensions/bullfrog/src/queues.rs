@@ -2,6 +2,7 @@
 //!
 //! Of the old rows they touch the first that are found, so these are moved. But others may take them before the statement does, and there
 //! may be more: so the rows are locked first ([`Touch::probe`](crate::touching)), as the statement will do it, and if they are too few, more are moved.
+//! Where the order says which are the first, old rows that come before the last one that is locked are moved, too, until there are none.
 //!
 //! An `UPDATE` of rows that such a query names by their primary key touches no others.
 
@@ -20,8 +21,17 @@ use crate::touching::is_about;
 pub(crate) struct Queue {
     /// Finds the granules of the first old rows.
     pub(crate) query: *mut pg_sys::Query,
-    /// Locks rows as the level does, and gives for each how many there are to be.
-    pub(crate) probe: *mut pg_sys::Query,
+    pub(crate) probe: Probe,
+}
+
+/// What locks rows before a statement does.
+pub(crate) struct Probe {
+    /// Locks them as the statement will, and gives for each how many there are to be, and by what it is in its place in the order.
+    pub(crate) query: *mut pg_sys::Query,
+    /// The order (`SortGroupClause`), NULL if there is none. The granules of old rows come with the same columns.
+    pub(crate) order: *mut pg_sys::List,
+    /// Rows that others have locked are passed over.
+    pub(crate) skips: bool,
 }
 
 /// A level of a statement that locks the first rows of its relation `number`. None: it is no such level.
@@ -40,7 +50,7 @@ pub(crate) unsafe fn of(
             return None;
         }
         let search = conditions_of(level);
-        (*search).targetList = std::ptr::null_mut();
+        (*search).targetList = sort_columns(level, 1);
         if !can_be_asked(search, number) {
             return None;
         }
@@ -54,14 +64,33 @@ pub(crate) unsafe fn of(
         let asked =
             if skips && target.is_inside { Asked::FreeGranulesBehindBarrier } else { Asked::GranulesBehindBarrier };
         look_for(registry, registry.query(target, asked), level, search, number);
+        for (place, column) in (1..).zip(nodes::elements::<pg_sys::TargetEntry>((*search).targetList)) {
+            (*column).resno = place;
+        }
 
         let probe = nodes::copy(level);
         (*probe).hasTargetSRFs = false;
         let limit = nodes::copy((*probe).limitCount);
         let limit = pg_sys::makeTargetEntry(limit.cast(), 1, c"limit".as_ptr().cast_mut(), false);
-        (*probe).targetList = pg_sys::lappend(std::ptr::null_mut(), limit.cast());
+        let limit = pg_sys::lappend(std::ptr::null_mut(), limit.cast());
+        (*probe).targetList = pg_sys::list_concat(limit, sort_columns(level, 2));
         read_others(registry, probe, number);
-        Some(Queue { query: search, probe })
+        Some(Queue { query: search, probe: Probe { query: probe, order: nodes::copy((*level).sortClause), skips } })
+    }
+}
+
+/// The columns by which a level is sorted, one for each part of its order, as columns from this one on.
+unsafe fn sort_columns(level: *mut pg_sys::Query, first: pg_sys::AttrNumber) -> *mut pg_sys::List {
+    // SAFETY: nodes of the server, and copies of our own.
+    unsafe {
+        let mut columns = std::ptr::null_mut();
+        for (number, clause) in (first..).zip(nodes::elements::<pg_sys::SortGroupClause>((*level).sortClause)) {
+            let column = nodes::copy(pg_sys::get_sortgroupclause_tle(clause, (*level).targetList));
+            (*column).resno = number;
+            (*column).resjunk = false;
+            columns = pg_sys::lappend(columns, column.cast());
+        }
+        columns
     }
 }
 
@@ -74,8 +103,8 @@ unsafe fn is_queue(level: *mut pg_sys::Query, number: c_int) -> bool {
             && locks_only(level) == Some(number)
             && !limit.is_null()
             && is_about(limit, 0)
-            // Rows of the new table that are locked would count, also where old ones come before them.
-            && (*level).sortClause.is_null()
+            // One row would be several.
+            && ((*level).sortClause.is_null() || !(*level).hasTargetSRFs)
             && (*level).limitOffset.is_null()
             && (*level).limitOption == pg_sys::LimitOption::LIMIT_OPTION_COUNT
     }

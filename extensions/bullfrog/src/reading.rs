@@ -91,7 +91,7 @@ unsafe extern "C-unwind" fn planner(
             let statement = plan(query, text, options, parameters);
             for touch in touches {
                 let granules = plan(touch.query, text, 0, parameters);
-                let probe = touch.probe.map(|probe| plan(probe, text, 0, parameters));
+                let probe = touch.probe.as_ref().map(|probe| plan(probe.query, text, 0, parameters));
                 touching::attach(statement, &touch, granules, probe);
             }
             statement

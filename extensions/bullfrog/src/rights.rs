@@ -28,9 +28,22 @@ pub(crate) fn as_role<R>(role: Oid, restriction: u32, search_path: &CStr, action
     unsafe {
         pg_sys::GetUserIdAndSecContext(&raw mut user, &raw mut context);
         let level = pg_sys::NewGUCNestLevel();
+        set_for_now(c"search_path", search_path);
+        pg_sys::SetUserIdAndSecContext(role, context | restriction as i32);
+        let result = action();
+        pg_sys::AtEOXact_GUC(false, level);
+        pg_sys::SetUserIdAndSecContext(user, context);
+        result
+    }
+}
+
+/// Changes a setting that everybody may change, to the end of what [`as_role`] does.
+pub(crate) fn set_for_now(name: &CStr, value: &CStr) {
+    // SAFETY: the server copies both; the level of settings ends before the transaction does.
+    unsafe {
         pg_sys::set_config_option(
-            c"search_path".as_ptr(),
-            search_path.as_ptr(),
+            name.as_ptr(),
+            value.as_ptr(),
             pg_sys::GucContext::PGC_USERSET,
             pg_sys::GucSource::PGC_S_SESSION,
             pg_sys::GucAction::GUC_ACTION_SAVE,
@@ -38,11 +51,6 @@ pub(crate) fn as_role<R>(role: Oid, restriction: u32, search_path: &CStr, action
             0,
             false,
         );
-        pg_sys::SetUserIdAndSecContext(role, context | restriction as i32);
-        let result = action();
-        pg_sys::AtEOXact_GUC(false, level);
-        pg_sys::SetUserIdAndSecContext(user, context);
-        result
     }
 }
 

@@ -8,18 +8,21 @@ use bullfrog_model::cursor::Cursor;
 use bullfrog_model::granule::Granule;
 use bullfrog_model::pace::Pace;
 use bullfrog_model::rounds::{End, Rounds};
+use pgrx::pg_sys::Oid;
 use pgrx::prelude::*;
 use pgrx::spi::OwnedPreparedStatement;
 
 use crate::log::{warn, warn_of_source_alone};
 use crate::mover::{self, Mover, ROUND_MILLIS, look, with_snapshot};
-use crate::registry::{self, Registry};
+use crate::registry::{self, Registry, own_table};
 use crate::settings;
 use crate::shared::{active_sessions, database, has_ended, now, wait_for_transaction, with_board, with_meters};
 use crate::statements::run;
 use crate::stops::show;
 
 const ROUND: Duration = Duration::from_millis(ROUND_MILLIS);
+/// How many granules of a migration that has ended are forgotten at a time.
+const FORGOTTEN: usize = 50_000;
 /// Between two tries to end notes that clients are in the way of.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -47,7 +50,7 @@ pub(crate) struct Sweeper {
 /// What came of a look for rows to move.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sweep {
-    /// Pages were moved.
+    /// Pages were moved, or what is known of pages of a migration that has ended was forgotten.
     Moved,
     /// Something is on the move, but nothing is due.
     Later,
@@ -126,6 +129,7 @@ impl Sweeper {
                 }
                 Sweep::Moved
             }
+            (Ok(()), None) if number == 0 && forget() => Sweep::Moved,
             (Ok(()), None) if on_the_move => Sweep::Later,
             (Ok(()), None) => {
                 self.cursors.clear();
@@ -266,6 +270,29 @@ fn look_whether(condition: impl FnOnce() -> bool) -> Result<bool, Failure> {
 /// Lets new tables that have all rows be read and written without looking for others.
 fn settle() {
     run(|client| client.update("SELECT bullfrog.settle()", None, &[]).map(|_| ()));
+}
+
+/// Forgets some of what was moved by a migration that has ended: its end does not wait for that. Whether there was any.
+fn forget() -> bool {
+    let some = format!(
+        "WITH RECURSIVE known (id) AS ((SELECT m.source FROM bullfrog.moved m ORDER BY m.source LIMIT 1) \
+            UNION ALL SELECT (SELECT m.source FROM bullfrog.moved m WHERE m.source > k.id ORDER BY m.source LIMIT 1) FROM known k \
+                WHERE k.id IS NOT NULL), \
+            ended AS (SELECT k.id FROM known k WHERE k.id IS NOT NULL AND NOT EXISTS (SELECT FROM bullfrog.source s WHERE s.id = k.id) LIMIT 1) \
+        DELETE FROM bullfrog.moved v WHERE v.ctid = ANY (ARRAY(SELECT m.ctid FROM bullfrog.moved m \
+            WHERE m.source = (SELECT e.id FROM ended e) LIMIT {FORGOTTEN}))"
+    );
+    let mut forgotten = 0;
+    let looked = look(|| {
+        if own_table(c"moved") != Oid::INVALID {
+            forgotten = with_snapshot(|| run(|client| client.update(&some, None, &[]).map(|rows| rows.len())));
+        }
+    });
+    if let Err(failure) = looked {
+        warn("cannot forget what was moved", &failure);
+        return false;
+    }
+    forgotten > 0
 }
 
 /// Ends the notes of writes for an abort that did not come to its end. Whether some are left, because clients use the tables.

@@ -19,8 +19,9 @@ use crate::inside;
 use crate::joined;
 use crate::mover;
 use crate::nodes;
+use crate::order::{self, Keys};
 use crate::passing::{as_they_are, remembering};
-use crate::queues::{self, Queue};
+use crate::queues::{self, Probe, Queue};
 use crate::quiet::quiet;
 use crate::registry::{self, Asked, Registry, Target};
 use crate::requests::have_moved;
@@ -44,8 +45,8 @@ pub(crate) struct Touch<'a> {
     pub(crate) query: *mut pg_sys::Query,
     /// How long what it finds is so.
     validity: Validity,
-    /// Locks rows as the statement will do it, if these are the first few that there are, and gives for each how many there are to be.
-    pub(crate) probe: Option<*mut pg_sys::Query>,
+    /// Locks rows as the statement will do it, if these are the first few that there are.
+    pub(crate) probe: Option<Probe>,
 }
 
 /// How long it is so that a statement touches some granules and no others.
@@ -196,7 +197,7 @@ pub(crate) unsafe fn is_about(expression: *mut pg_sys::Node, number: c_int) -> b
 /// Puts the plan for the granules that a statement touches into the statement's plan.
 ///
 /// # Safety
-/// All are finished plans, the second of the query of `touch`, the third of its probe.
+/// All are finished plans, the third of the query of `touch`, the fourth of its probe.
 pub(crate) unsafe fn attach(
     statement: *mut pg_sys::PlannedStmt,
     touch: &Touch<'_>,
@@ -220,7 +221,17 @@ pub(crate) unsafe fn attach(
         let is_inside = pg_sys::makeInteger(i32::from(touch.target.is_inside));
         let validity = pg_sys::makeInteger(touch.validity as i32);
         let probe = probe.unwrap_or(granules);
-        for part in [source.cast(), is_inside.cast(), validity.cast(), granules.cast(), probe.cast::<c_void>()] {
+        let order = touch.probe.as_ref().map_or(std::ptr::null_mut(), |probe| probe.order);
+        let skips = pg_sys::makeInteger(touch.probe.as_ref().map_or(0, |probe| i32::from(probe.skips)));
+        for part in [
+            source.cast(),
+            is_inside.cast(),
+            validity.cast(),
+            granules.cast(),
+            probe.cast::<c_void>(),
+            order.cast(),
+            skips.cast(),
+        ] {
             (*carrier).values_lists = pg_sys::lappend((*carrier).values_lists, part);
         }
         // What makes this plan invalid makes the statement's plan invalid.
@@ -295,7 +306,7 @@ unsafe fn note_reads(statement: *mut pg_sys::PlannedStmt, snapshot: pg_sys::Snap
 /// Moves what a statement touches. If anything had to be moved, the statement's snapshot does not see it: it gets a new one,
 /// or must be tried again if its transaction has one snapshot for all, has shown what that sees, and others did the move.
 unsafe fn move_touched(description: *mut pg_sys::QueryDesc, carrier: *mut pg_sys::RangeTblEntry, is_first: bool) {
-    // SAFETY: the carrier holds, for each target, three numbers and two plans; the rest is the server's.
+    // SAFETY: the carrier holds, for each target, four numbers, two plans and an order; the rest is the server's.
     unsafe {
         // Conditions are evaluated over old rows below: only for who may read and write the new ones.
         versions::check_rights((*description).plannedstmt);
@@ -304,7 +315,7 @@ unsafe fn move_touched(description: *mut pg_sys::QueryDesc, carrier: *mut pg_sys
         loop {
             let (mut moved_by_others, mut moved_here) = (false, false);
             for part in parts.iter_mut().filter(|part| !part.is_done) {
-                let mut granules = run(part.granules, description).found;
+                let mut granules = run(part.granules, description, &part.order, part.last.take()).found;
                 // All in one order, which is that of their places: who moves the same does not wait in a circle.
                 granules.sort_unstable();
                 granules.dedup();
@@ -312,7 +323,7 @@ unsafe fn move_touched(description: *mut pg_sys::QueryDesc, carrier: *mut pg_sys
                 if granules.is_empty() || granules == part.found {
                     continue;
                 }
-                if move_granules(part.source, part.is_inside, &granules) {
+                if move_granules(part, &granules) {
                     moved_here = true;
                 } else {
                     moved_by_others = true;
@@ -338,14 +349,20 @@ unsafe fn move_touched(description: *mut pg_sys::QueryDesc, carrier: *mut pg_sys
                 return;
             }
             for part in parts.iter_mut().filter(|part| !part.is_done && part.validity == Validity::Contested as i32) {
-                part.is_done = run(part.probe, description).is_enough();
+                let locked = run(part.probe, description, &part.order, None);
+                part.is_done = (part.order.is_empty() || flaws::is_set(Flaw::AnyOrder)) && locked.is_enough();
+                part.last = Some(locked).filter(Granules::is_enough).map(|locked| locked.last);
+            }
+            if parts.iter().any(|part| part.last.is_some()) {
+                // The rows may have been changed before they were locked: from now on they come in the order that the statement sees.
+                snapshots::renew(description);
             }
         }
     }
 }
 
 /// How many elements of a list a part is.
-const PART: usize = 5;
+const PART: usize = 7;
 
 /// What a statement touches by one of its relations.
 struct Part {
@@ -354,6 +371,12 @@ struct Part {
     validity: i32,
     granules: *mut pg_sys::PlannedStmt,
     probe: *mut pg_sys::PlannedStmt,
+    /// The order in which rows are locked; empty: any.
+    order: Vec<*mut pg_sys::SortGroupClause>,
+    /// Rows that others have locked are passed over.
+    skips: bool,
+    /// The last of the rows that are locked, if they are enough: old rows that come before it are to be moved, no others.
+    last: Option<Keys>,
     /// What was found last.
     found: Vec<i64>,
     /// Nothing more of it is to be moved, whatever the snapshot.
@@ -372,6 +395,10 @@ impl Part {
             validity: number(2),
             granules: part[3].cast(),
             probe: part[4].cast(),
+            // SAFETY: as promised.
+            order: unsafe { nodes::elements(part[5].cast()) },
+            skips: number(6) != 0,
+            last: None,
             found: Vec::new(),
             is_done: false,
         }
@@ -379,23 +406,37 @@ impl Part {
 }
 
 /// Moves granules that a statement touches, or has them moved. Tells whether its own transaction did it.
-fn move_granules(source: i32, is_inside: bool, granules: &[i64]) -> bool {
+fn move_granules(part: &Part, granules: &[i64]) -> bool {
     let began = Instant::now();
     // One snapshot for all statements does not see what others move.
     // SAFETY: a variable of this process.
     let is_few = granules.len() <= FEW || unsafe { pg_sys::XactIsoLevel } >= pg_sys::XACT_REPEATABLE_READ as c_int;
-    let is_here = is_inside && is_few && inside::move_here(source, granules);
+    let is_here = part.is_inside && is_few && inside::move_here(part.source, granules, part.skips);
     if !is_here {
-        have_moved(source, Wanted::Granules, granules);
+        have_moved(part.source, Wanted::Granules, granules);
     }
     let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-    with_meters(|meters| meters.touched((database(), source), micros, now()));
+    with_meters(|meters| meters.touched((database(), part.source), micros, now()));
     is_here
 }
 
-/// Runs a plan for granules, or a probe, with the statement's snapshot and parameters.
-unsafe fn run(plan: *mut pg_sys::PlannedStmt, statement: *mut pg_sys::QueryDesc) -> Granules {
-    let mut granules = Granules { receiver: pg_sys::DestReceiver::default(), found: Vec::new(), rows: 0 };
+/// Runs a plan for granules, or a probe, with the statement's snapshot and parameters, up to the first row that does not come before `last`.
+unsafe fn run(
+    plan: *mut pg_sys::PlannedStmt,
+    statement: *mut pg_sys::QueryDesc,
+    order: &[*mut pg_sys::SortGroupClause],
+    before: Option<Keys>,
+) -> Granules {
+    let mut granules = Granules {
+        receiver: pg_sys::DestReceiver::default(),
+        found: Vec::new(),
+        rows: 0,
+        order: order.to_vec(),
+        last: Keys::default(),
+        before,
+        // SAFETY: that of the statement which is about to begin.
+        memory: unsafe { pg_sys::CurrentMemoryContext },
+    };
     granules.receiver.receiveSlot = Some(receive);
     granules.receiver.rStartup = Some(begin);
     granules.receiver.rShutdown = Some(end);
@@ -438,6 +479,14 @@ struct Granules {
     found: Vec<i64>,
     /// How many rows came.
     rows: i64,
+    /// The order in which they come.
+    order: Vec<*mut pg_sys::SortGroupClause>,
+    /// The place of the last one in it.
+    last: Keys,
+    /// Those that do not come before this place are not asked for.
+    before: Option<Keys>,
+    /// Where places are kept.
+    memory: pg_sys::MemoryContext,
 }
 
 impl Granules {
@@ -449,13 +498,22 @@ impl Granules {
 
 #[pg_guard]
 unsafe extern "C-unwind" fn receive(slot: *mut pg_sys::TupleTableSlot, receiver: *mut pg_sys::DestReceiver) -> bool {
-    // SAFETY: the receiver is the head of `Granules`; rows have one column of type bigint.
+    // SAFETY: the receiver is the head of `Granules`; rows have a column of type bigint, and one for each part of the order.
     unsafe {
-        if (*slot).tts_nvalid < 1 {
-            pg_sys::slot_getsomeattrs_int(slot, 1);
+        let granules = receiver.cast::<Granules>();
+        let columns = (*granules).order.len() as c_int + 1;
+        if c_int::from((*slot).tts_nvalid) < columns {
+            pg_sys::slot_getsomeattrs_int(slot, columns);
+        }
+        if let Some(last) = &(*granules).before
+            && !order::comes_before(slot, last, &(*granules).order)
+        {
+            return false;
+        }
+        if !(*granules).order.is_empty() {
+            (*granules).last = Keys::of(slot, (*granules).memory);
         }
         let number = (*(*slot).tts_values).value() as i64;
-        let granules = receiver.cast::<Granules>();
         (*granules).rows += 1;
         let found = &mut (*granules).found;
         // Rows come page by page, mostly.

@@ -53,6 +53,13 @@ fn is_place_moved(source: i32, row: ItemPointerData, call: pg_sys::FunctionCallI
     }
 }
 
+/// Whether a row with this number was written by the current transaction, or a part of it.
+#[pg_extern(sql = false, stable, strict)]
+fn is_own(transaction: pg_sys::TransactionId) -> bool {
+    // SAFETY: a look at the state of this process.
+    unsafe { pg_sys::TransactionIdIsCurrentTransactionId(transaction) }
+}
+
 /// What an expression of a statement remembers between two rows.
 struct Memory {
     index: Index,

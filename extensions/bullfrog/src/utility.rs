@@ -328,11 +328,14 @@ unsafe fn refuse_by_name(registry: &Registry, node: *mut pg_sys::Node) {
                     && nodes::elements::<pg_sys::String>((*drop).objects)
                         .into_iter()
                         .any(|name| nodes::text((*name).sval) == "bullfrog");
-                if names_bullfrog || ((*drop).concurrent && (*drop).removeType == pg_sys::ObjectType::OBJECT_INDEX) {
-                    refuse_all(
-                        registry,
-                        if names_bullfrog { "DROP EXTENSION bullfrog" } else { "DROP INDEX CONCURRENTLY" },
-                    );
+                if names_bullfrog {
+                    refuse_all(registry, "DROP EXTENSION bullfrog");
+                }
+                if (*drop).concurrent && (*drop).removeType == pg_sys::ObjectType::OBJECT_INDEX {
+                    for names in nodes::elements::<pg_sys::List>((*drop).objects) {
+                        let index = find(pg_sys::makeRangeVarFromNameList(names));
+                        refuse_moving(registry, table_of(index), "DROP INDEX CONCURRENTLY");
+                    }
                 }
             }
             _ => {}

@@ -225,9 +225,17 @@ pub(crate) unsafe fn run_to_end(execution: *mut pg_sys::QueryDesc) {
 /// # Safety
 /// `relation` is open, and stays so as long as the columns are used.
 pub(crate) unsafe fn attributes<'a>(relation: pg_sys::Relation) -> &'a [pg_sys::FormData_pg_attribute] {
+    // SAFETY: as promised.
+    unsafe { columns_of((*relation).rd_att) }
+}
+
+/// The columns of rows.
+///
+/// # Safety
+/// `description` is one of the server's, and stays as long as the columns are used.
+pub(crate) unsafe fn columns_of<'a>(description: pg_sys::TupleDesc) -> &'a [pg_sys::FormData_pg_attribute] {
     // SAFETY: a description has so many columns; in 18 they lie behind an array of their short forms.
     unsafe {
-        let description = (*relation).rd_att;
         let count = (*description).natts as usize;
         #[cfg(not(feature = "pg18"))]
         let first = (*description).attrs.as_ptr();

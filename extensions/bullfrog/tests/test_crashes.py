@@ -320,7 +320,7 @@ def test_a_finish_that_is_ended_did_not_happen(server, prepared, victim):
 @pytest.mark.parametrize("victim", in_turn(VICTIMS, 2, 3))
 def test_an_abort_that_is_ended_did_not_happen(server, prepared, victim):
     """It carries writes back."""
-    points = [f"abort: {point}" for point in ("writes noted", "rows compared", "tables locked", "writes carried back", "moves forgotten", "tables dropped", "ended")]
+    points = [f"abort: {point}" for point in ("writes noted", "rows compared", "round carried back", "tables locked", "writes carried back", "moves forgotten", "tables dropped", "ended")]
     with cases(server, prepared, "rows", points) as stopped:
         for case in stopped:
             case.migrate()

@@ -49,6 +49,17 @@ def test_a_new_table_takes_over_what_the_old_one_declares(house):
     assert house.execute("SELECT pg_get_serial_sequence('t', 'id')").fetchone() == ("public.house_id_seq",)
 
 
+def test_a_default_means_what_it_meant(house):
+    """Whatever else the session's path has under the same names."""
+    house.execute("""CREATE SCHEMA other; CREATE FUNCTION other.upper(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT ''other''::text';
+        CREATE FUNCTION other.joined(text, text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT ''other''::text';
+        CREATE OPERATOR other.|| (FUNCTION = other.joined, LEFTARG = text, RIGHTARG = text);
+        ALTER TABLE house ALTER "Town" SET DEFAULT upper('a'::text) || 'b'::text; SET search_path = other, pg_catalog, public""")
+    migrate(house, COPY, options=", like => true")
+    house.execute("INSERT INTO t (\"Way\") VALUES ('new')")
+    assert house.execute("SELECT town FROM t WHERE \"Way\" = 'new'").fetchone() == ("Ab",)
+
+
 def test_what_a_condition_implies_is_not_declared(house):
     migrate(house, 'CREATE TABLE t AS SELECT id, "Town" AS town, street FROM house WHERE "Town" <> \'x\'', options=", like => true")
     required = "SELECT attname FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 0 AND attnotnull ORDER BY attnum"

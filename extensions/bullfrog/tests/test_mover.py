@@ -141,6 +141,19 @@ def test_when_all_rows_are_there_writes_pass_no_trigger(at_once, database, custo
     assert customers.execute("SELECT count(*), count(*) FILTER (WHERE name = 'new') FROM customer").fetchone() == (CUSTOMERS + 1, 1)
 
 
+def test_what_was_moved_is_forgotten_after_the_end_and_that_of_others_is_not(customers):
+    """Nobody waits for it: an end has locked its tables."""
+    customers.execute("CREATE TABLE other AS SELECT id, name FROM customer")
+    migrate(customers, SPLIT, "split", ", granularity => 'tuple'")
+    migrate(customers, "CREATE TABLE another AS SELECT id, name FROM other", "other", ", granularity => 'tuple'")
+    customers.execute("UPDATE another SET name = 'x' WHERE id <= 10; UPDATE customer_public SET nick = 'x'")
+    with customers.transaction():
+        customers.execute("SELECT bullfrog.finish('split')")
+        assert customers.execute("SELECT count(*) FROM bullfrog.moved").fetchone() == (CUSTOMERS + 10,)
+    wait_until(lambda: customers.execute("SELECT count(*) FROM bullfrog.moved").fetchone() == (10,), "movers have forgotten what they moved")
+    assert customers.execute("SELECT count(*), count(*) FILTER (WHERE name = 'x') FROM another").fetchone() == (CUSTOMERS, 10)
+
+
 def test_a_paused_migration_moves_only_what_is_touched(at_once, customers):
     customers.execute("BEGIN")
     customers.execute("SELECT bullfrog.migrate('split', %s, granularity => 'page', moves => 'worker')", (SPLIT,), prepare=False)

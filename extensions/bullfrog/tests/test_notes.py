@@ -159,6 +159,119 @@ def test_nobody_waits_for_rows_that_nobody_wrote(database, gate, gated):
     assert differing(gated, "customer", "expected") == 0
 
 
+# Rows that were carried back before are written again: as they were, gone, there again, under another key.
+AGAIN = """
+    DELETE FROM {private} WHERE id = 10; DELETE FROM {public} WHERE id = 10;
+    UPDATE {private} SET name = 'newest name' WHERE id = 11; UPDATE {public} SET nick = 'nick 11' WHERE id = 11;
+    INSERT INTO {private} VALUES (12, 'there again', 't'); INSERT INTO {public} VALUES (12, 'nick again');
+    UPDATE {private} SET id = 13 WHERE id = 5013; UPDATE {public} SET id = 13 WHERE id = 5013;
+    UPDATE {public} SET nick = 'changed' WHERE id = 5000"""
+EXPECTED_AGAIN = """
+    DELETE FROM expected WHERE id = 10; UPDATE expected SET name = 'newest name', nick = 'nick 11' WHERE id = 11;
+    INSERT INTO expected VALUES (12, 'there again', 't', 'nick again'); UPDATE expected SET id = 13 WHERE id = 5013;
+    UPDATE expected SET nick = 'changed' WHERE id = 5000"""
+
+
+def abort_in_rounds(database, gate, customers, before, between, options=""):
+    """An abort carries back what was written before, while clients go on; and then what they write between."""
+    migrate(customers, GATED, options=options)
+    customers.execute(before.format(private="customer_private", public="customer_public"))
+    gate.occupy()
+    gate.abort()
+    gate.waits("ExclusiveLock")
+    writing = database.connect()
+    writing.execute("SET lock_timeout = '5s'")
+    writing.execute(between.format(private="customer_private", public="customer_public"))
+    gate.leave()
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_what_was_carried_back_is_written_again(database, gate, gated, options):
+    abort_in_rounds(database, gate, gated, WRITES, AGAIN, options)
+    answered(gate.aborting)
+    gated.execute(EXPECTED + ";" + EXPECTED_AGAIN)
+    assert differing(gated, "customer", "expected") == 0
+    assert gated.execute("SELECT count(*) FROM pg_class WHERE relname ~ '^(written|due)_'").fetchone() == (0,)
+
+
+MISSED = {
+    "what was written since": ("carry_rest", "PERFORM bullfrog.take_notes(source)", "NULL"),
+    "rows at another place": ("carry_back", "bullfrog.is_own(o.xmin)", "false"),
+}
+
+
+@pytest.mark.parametrize("what", MISSED)
+def test_what_is_missed_of_rows_that_were_written_again_is_noticed(database, gate, gated, what):
+    function, found, broken = MISSED[what]
+    body = gated.execute(f"SELECT pg_get_functiondef('bullfrog.{function}'::regproc)").fetchone()[0]
+    assert found in body
+    gated.execute(body.replace(found, broken), prepare=False)
+    abort_in_rounds(database, gate, gated, WRITES, AGAIN)
+    refused = gate.aborting.pgconn.get_result().error_message
+    gated.execute(EXPECTED + ";" + EXPECTED_AGAIN)
+    assert b"carried back" in refused or differing(gated, "customer", "expected") > 0
+
+
+def test_nobody_waits_for_what_was_written_before_the_abort(database, gate, gated):
+    migrate(gated, GATED)
+    gated.execute("UPDATE customer_public SET nick = 'new nick' WHERE id <= 500")
+    gate.occupy()
+    gate.abort()
+    gate.waits("ExclusiveLock")
+    closing = database.connect()
+    closing.execute("SELECT pg_advisory_lock(7)")
+    gate.leave()
+    answered(gate.aborting)
+    closing.close()
+    assert gated.execute("SELECT count(*) FROM customer WHERE nick = 'new nick'").fetchone() == (500,)
+
+
+def test_nobody_sees_what_is_carried_back_before_the_switch_back(database, gate, gated):
+    migrate(gated, GATED, options=", compatible => true")
+    gated.execute("UPDATE customer_private SET name = 'new name' WHERE id = 10")
+    gate.occupy()
+    gate.abort()
+    gate.waits("ExclusiveLock")
+    assert gated.execute("SELECT name FROM customer WHERE id = 10").fetchone() == ("name 10",)
+    assert gated.execute("SELECT name FROM customer_private WHERE id IN (10, 500) ORDER BY id").fetchall() == [("new name",), ("name 500",)]
+    # It moves from what the old table was at the switch.
+    assert gated.execute("UPDATE customer_private SET ssn = 'new ssn' WHERE id IN (10, 900)").rowcount == 2
+    gate.leave()
+    answered(gate.aborting)
+    assert gated.execute("SELECT id, name, ssn FROM customer EXCEPT SELECT id, name, ssn FROM expected ORDER BY id").fetchall() == [
+        (10, "new name", "new ssn"), (900, "name 900", "new ssn")]
+
+
+def test_a_row_that_was_written_half_is_carried_back_when_all_of_it_is(database, gate, gated):
+    abort_in_rounds(database, gate, gated, "DELETE FROM {private} WHERE id = 10; UPDATE {private} SET name = 'x' WHERE id = 11",
+        "DELETE FROM {public} WHERE id = 10")
+    answered(gate.aborting)
+    gated.execute("DELETE FROM expected WHERE id = 10; UPDATE expected SET name = 'x' WHERE id = 11")
+    assert differing(gated, "customer", "expected") == 0
+
+
+def test_a_round_that_a_constraint_forbids_is_undone_and_done_later(database, gate, gated):
+    gated.execute("ALTER TABLE customer ADD UNIQUE (nick)")
+    abort_in_rounds(database, gate, gated, "UPDATE {public} SET nick = 'nick 11' WHERE id = 10; UPDATE {private} SET name = 'x' WHERE id = 12",
+        "DELETE FROM {public} WHERE id = 11; DELETE FROM {private} WHERE id = 11")
+    answered(gate.aborting)
+    gated.execute("DELETE FROM expected WHERE id = 11; UPDATE expected SET nick = 'nick 11' WHERE id = 10; UPDATE expected SET name = 'x' WHERE id = 12")
+    assert differing(gated, "customer", "expected") == 0
+
+
+def test_a_row_that_is_left_in_one_of_two_tables_is_not_forgotten(gated):
+    """A round leaves it for later; with that left out, abort loses it."""
+    migrate(gated, GATED)
+    gated.execute("UPDATE customer_private SET name = 'x' WHERE id = 11; DELETE FROM customer_public WHERE id = 10")
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="carried back"):
+        gated.execute("SELECT bullfrog.abort('m')")
+    body = gated.execute("SELECT pg_get_functiondef('bullfrog.leave'::regproc)").fetchone()[0]
+    assert "PERFORM bullfrog.change(" in body
+    gated.execute(body.replace("PERFORM bullfrog.change(", "PERFORM concat("), prepare=False)
+    gated.execute("SELECT bullfrog.abort('m')")
+    assert gated.execute("SELECT count(*) FROM customer WHERE id = 10").fetchone() == (1,)
+
+
 GROUPS = "CREATE TABLE town AS SELECT public.gated(left(city, 6)) AS city, count(*) AS customers FROM customer GROUP BY 1"
 
 

@@ -109,6 +109,20 @@ def test_foreign_keys_of_an_owner_end_and_come_back(owner):
         owner.execute("INSERT INTO line VALUES (2, 1000)")
 
 
+def test_a_foreign_key_comes_back_whose_owner_may_not_use_the_table_it_refers_to(owner, stranger, hostile):
+    """A superuser made it."""
+    hostile.execute("CREATE TABLE alice.line (item int); ALTER TABLE alice.line OWNER TO alice; INSERT INTO alice.line VALUES (1); "
+        "ALTER TABLE alice.line ADD CONSTRAINT of_item FOREIGN KEY (item) REFERENCES hers.item; REVOKE USAGE ON SCHEMA hers FROM alice")
+    hostile.execute("SELECT bullfrog.migrate('m', 'CREATE TABLE hers.named AS SELECT id, label FROM hers.item; ALTER TABLE hers.named ADD PRIMARY KEY (id); "
+        "ALTER TABLE alice.line DROP CONSTRAINT of_item')")
+    stranger.execute("INSERT INTO line VALUES (1000)")
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="does not hold any more"):
+        hostile.execute("SELECT bullfrog.abort('m')")
+    stranger.execute("DELETE FROM line WHERE item = 1000")
+    hostile.execute("SELECT bullfrog.abort('m')")
+    assert hostile.execute("SELECT convalidated FROM pg_constraint WHERE conname = 'of_item'").fetchone() == (True,)
+
+
 def test_who_was_not_granted_the_functions_calls_none(hostile, database):
     owner = log_in(database, "mallory", "hers")
     for call in ("plan('m', 'x')", "migrate('m', 'x')", "pause('m')", "resume('m')", "finish('m')", "abort('m')"):
@@ -265,7 +279,7 @@ PLACES = {
             'BEGIN PERFORM hers.attack(); RETURN 1; END';
             CREATE CAST (color AS int) WITH FUNCTION number(color) AS IMPLICIT; CREATE TABLE kind (id int PRIMARY KEY); INSERT INTO kind VALUES (1);
             ALTER TABLE item ADD kind color DEFAULT 'a' REFERENCES kind""", "CREATE TABLE named AS SELECT id, label FROM item", "", "", "abort",
-        ("perform_abort", "PERFORM bullfrog.change(key.relation, ", "EXECUTE (")),
+        ("bring_back", "PERFORM bullfrog.change(key.relation, ", "EXECUTE (")),
 }
 
 
@@ -555,7 +569,7 @@ def test_a_table_that_is_given_away_while_its_end_waits_is_not_ended(owner, stra
 BY_THE_WAY = {
     "an enum": ("CREATE TYPE color AS ENUM ('a', 'b'); ALTER TABLE item ADD c color DEFAULT 'a', ADD CHECK (c <> 'b'::color)",
         "ALTER TYPE color RENAME VALUE 'b' TO 'z'"),
-    "how texts are written": (r"ALTER TABLE item ADD CHECK (label <> 'a\b'); SET standard_conforming_strings = off", "SELECT"),
+    "how texts are written": (r"ALTER TABLE item ADD CHECK (label <> 'a\b')", "SET standard_conforming_strings = off"),
 }
 
 
@@ -564,11 +578,41 @@ def test_nobody_elses_changes_are_refused_because_of_an_owner(owner, hostile, wa
     setup, change = BY_THE_WAY[way]
     owner.execute(setup)
     migrate(owner, NAMED)
-    if change != "SELECT":
+    if change.startswith("SET"):
+        hostile.execute(change)
+    else:
         with pytest.raises(psycopg.errors.ObjectInUse):
             owner.execute(change)
     hostile.execute("CREATE TABLE public.mine (a int); DROP TABLE public.mine")
     owner.execute("SELECT bullfrog.finish('m')")
+
+
+def test_settings_of_who_asks_change_nothing_of_what_is_done_with_all_rights(owner, hostile):
+    """The owner may not see by statistics what a condition leaves out; strings of the server's own statements are what they are."""
+    owner.execute("SET standard_conforming_strings = off")
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match="as the SQL standard says"):
+        migrate(owner, NAMED)
+    hostile.execute("CREATE ACCESS METHOD other TYPE TABLE HANDLER heap_tableam_handler")
+    owner.execute("SET standard_conforming_strings = on; SET quote_all_identifiers = on; SET default_table_access_method = other")
+    owner.execute("CREATE TABLE line (id int PRIMARY KEY, item int CONSTRAINT of_item REFERENCES item ON DELETE CASCADE)")
+    migrate(owner, NAMED + "; ALTER TABLE line DROP CONSTRAINT of_item")
+    owner.execute("SELECT bullfrog.abort('m')")
+    assert owner.execute("SELECT confdeltype::text FROM pg_constraint WHERE conname = 'of_item'").fetchone() == ("c",)
+    migrate(owner, NAMED + "; ALTER TABLE line DROP CONSTRAINT of_item")
+    owner.execute("SELECT bullfrog.finish('m')")
+    assert owner.execute("SELECT amname FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE c.oid = 'named'::regclass").fetchone() == ("heap",)
+    assert owner.execute("SHOW default_table_access_method").fetchone() == ("other",)
+    owner.execute("DROP TABLE line")
+
+
+def test_an_argument_that_is_null_is_no_answer(owner):
+    migrate(owner, NAMED)
+    owner.execute("UPDATE named SET label = 'x' WHERE id = 1")
+    for call, number in (("abort('m', NULL)", 2), ("finish('m', NULL)", 2), ("pause(NULL)", 1), ("migrate('n', 'x', compatible => NULL)", 4)):
+        with pytest.raises(psycopg.errors.NullValueNotAllowed, match=f"argument {number} of bullfrog.{call.split('(')[0]} is NULL"):
+            owner.execute(f"SELECT bullfrog.{call}")
+    owner.execute("SELECT bullfrog.abort('m')")
+    assert owner.execute("SELECT label FROM item WHERE id = 1").fetchone() == ("x",)
 
 
 def test_nor_because_of_a_change_that_was_not_noticed(owner, hostile):

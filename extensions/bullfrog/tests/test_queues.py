@@ -38,10 +38,11 @@ def moved_rows(connection):
 
 
 @pytest.mark.parametrize("options", WAYS[1:])
+@pytest.mark.parametrize("order", [ANY, NEXT])
 @pytest.mark.parametrize("what", CLAIMS)
-def test_a_claim_moves_the_job_that_it_takes(tasks, what, options):
+def test_a_claim_moves_the_job_that_it_takes(tasks, what, order, options):
     migrate(tasks, DEFINITION, options=options)
-    claim, taken = CLAIMS[what].replace(NEXT, ANY), set()
+    claim, taken = CLAIMS[what].replace(NEXT, order), set()
     for number in range(5):
         taken.update(tasks.execute(claim.format(1)).fetchall())
         assert len(taken) == number + 1
@@ -82,19 +83,93 @@ def test_jobs_are_taken_in_their_order(tasks, what, options):
     assert [tasks.execute(CLAIMS[what].format(1)).fetchall() for _ in range(5)] == [[(i,)] for i in (1, 2, 4, 5, 7)]
 
 
-def test_a_row_that_is_there_does_not_stand_for_an_old_one_before_it(database, tasks):
+@pytest.mark.parametrize("flaw, found", [("none", 4), ("any_order", 290)])
+def test_a_row_that_is_there_does_not_stand_for_an_old_one_before_it(database, tasks, flaw, found):
     """The first row is there and locked, another is there and comes last; the first two are taken by others before the statement has them."""
     migrate(tasks, DEFINITION, options=WAYS[1])
     tasks.execute("UPDATE job SET payload = 'x' WHERE id IN (1, 290)")
     holder, asking = database.connect(), database.connect()
     holder.execute("BEGIN; UPDATE job SET state = 'done' WHERE id = 1")
+    asking.execute(f"SET bullfrog.flaw = '{flaw}'")
     asking.pgconn.send_query(b"SELECT id FROM job WHERE state = 'ready' ORDER BY id LIMIT 1 FOR UPDATE")
     waits = "SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted"
     wait_until(lambda: tasks.execute(waits, (asking.info.backend_pid,)).fetchone() == (1,), "the first row is waited for")
     tasks.execute("UPDATE job SET state = 'done' WHERE id = 2")
     holder.execute("COMMIT")
     result = asking.pgconn.get_result()
-    assert [int(result.get_value(row, 0)) for row in range(result.ntuples)] == [4]
+    assert [int(result.get_value(row, 0)) for row in range(result.ntuples)] == [found]
+
+
+ORDERS = ["owner DESC NULLS LAST, id", "owner NULLS FIRST, id DESC", "owner DESC, id", 'payload COLLATE "C" DESC', "lower(payload), id", "id % 7, id",
+    "(owner::numeric / 3), payload", "id USING >", "(SELECT count(*) FROM customer c WHERE c.id < owner), id", "done NULLS FIRST, payload", "1 DESC"]
+
+
+@pytest.mark.parametrize("options", WAYS)
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_first_in_any_order_are_taken_and_no_others_move(tasks, order, options):
+    """Some jobs are there, others are new."""
+    tasks.execute("ALTER TABLE task ADD done timestamptz; UPDATE task SET payload = md5(id::text) || payload, owner = nullif(owner, 3), "
+        "done = CASE WHEN id % 2 = 0 THEN now() - id * interval '1 s' END")
+    tasks.execute("VACUUM FULL ANALYZE task")
+    definition = DEFINITION.replace("owner FROM", "owner, done FROM")
+    migrate(tasks, definition, options=options)
+    tasks.execute("""
+        CREATE TABLE expected AS SELECT * FROM job;
+        UPDATE job SET payload = payload WHERE id % 37 = 0;
+        INSERT INTO job SELECT i, 'ready', md5(i::text), i % 10 FROM generate_series(301, 320) i;
+        INSERT INTO expected SELECT i, 'ready', md5(i::text), i % 10 FROM generate_series(301, 320) i""")
+    before = moved_rows(tasks)
+    claim = f"UPDATE {{0}} SET state = 'taken' WHERE id IN (SELECT id FROM {{0}} WHERE state = 'ready' ORDER BY {order} LIMIT 2 FOR UPDATE SKIP LOCKED) RETURNING id"
+    for _ in range(6):
+        assert sorted(tasks.execute(claim.format("job")).fetchall()) == sorted(tasks.execute(claim.format("expected")).fetchall())
+    if "tuple" in options:
+        assert moved_rows(tasks) <= before + 6 * 4
+
+
+@pytest.mark.parametrize("options", WAYS[1:])
+def test_workers_take_old_jobs_before_new_ones_and_none_waits_for_another(database, tasks, options):
+    """All claim at once what nobody has moved, while there are new jobs that nobody has locked."""
+    tasks.execute("UPDATE task SET state = 'ready'")
+    migrate(tasks, DEFINITION, options=options)
+    tasks.execute("INSERT INTO job SELECT i, 'ready' FROM generate_series(1000, 1100) i")
+    taken, lock, together = [], threading.Lock(), threading.Barrier(8)
+
+    def work(connection):
+        connection.execute("SET statement_timeout = '20s'; BEGIN")
+        together.wait(30)
+        row = connection.execute(CLAIMS["in"].format(1)).fetchone()
+        with lock:
+            taken.append(row[0])
+        together.wait(30)
+        connection.execute("COMMIT")
+
+    workers = [threading.Thread(target=work, args=(database.connect(),)) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(set(taken)) == 8
+    assert max(taken) < 1000
+
+
+@pytest.mark.parametrize("order", [ANY, NEXT])
+def test_a_claim_passes_over_a_job_that_another_takes_after_it_has_found_it(database, tasks, order):
+    tasks.execute("""CREATE FUNCTION gated(text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS
+        $$ BEGIN PERFORM pg_advisory_lock_shared(7), pg_advisory_unlock_shared(7); RETURN true; END $$""")
+    migrate(tasks, DEFINITION, options=TUPLES)
+    first, second = database.connect(), database.connect()
+    tasks.execute("SELECT pg_advisory_lock(7)")
+    second.execute("SET statement_timeout = '20s'")
+    second.pgconn.send_query(CLAIMS["in"].replace(NEXT, order.replace("'ready'", "'ready' AND gated(payload)")).format(1).encode())
+    waits = "SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted"
+    wait_until(lambda: tasks.execute(waits, (second.info.backend_pid,)).fetchone() == (1,), "the second one has found the first row")
+    first.execute("BEGIN")
+    taken = first.execute(CLAIMS["in"].replace(NEXT, order).format(1)).fetchall()
+    tasks.execute("SELECT pg_advisory_unlock(7)")
+    result = second.pgconn.get_result()
+    assert result.error_message == b"" and result.ntuples == 1
+    assert taken == [(1,)] and int(result.get_value(0, 0)) == 2
+
 
 
 # Statements that look like claims, and touch other rows than those that their query has locked.

@@ -3,8 +3,12 @@ ALTER TABLE bullfrog.quarantined ADD COLUMN owner oid;
 UPDATE bullfrog.quarantined q SET owner = COALESCE((SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass(q.new_table)), 10);
 ALTER TABLE bullfrog.quarantined ALTER COLUMN owner SET NOT NULL;
 COMMENT ON COLUMN bullfrog.quarantined.owner IS 'The role that owns the new table.';
--- They have other results, or arguments.
+-- They have other results or arguments, or are gone.
 DROP FUNCTION bullfrog.compare_ahead(int);
+DROP FUNCTION bullfrog.carry_back(int, boolean);
+DROP FUNCTION bullfrog.left_to_carry(int, boolean);
+DROP FUNCTION bullfrog.same_key(bullfrog.target, smallint[]);
+DROP FUNCTION bullfrog.key_names(bullfrog.target, smallint[]);
 DROP FUNCTION bullfrog.demands(text);
 DROP FUNCTION bullfrog.change(oid, text);
 DROP FUNCTION bullfrog.verify();
