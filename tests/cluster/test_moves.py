@@ -68,6 +68,50 @@ def test_sessions_go_along_with_their_database_from_wherever_they_came(cluster):
         client.close()
 
 
+def test_clients_hear_all_notifications_while_their_database_moves(cluster):
+    shard = create(cluster, "news")
+    listen = {node: cluster.tenants(node, "news", autocommit=True) for node in NODES}
+    for client in listen.values():
+        client.execute("LISTEN news")
+    ends, said = threading.Event(), []
+
+    def say():
+        with cluster.tenants(NODES[0], "news", autocommit=True) as client:
+            while not ends.is_set():
+                client.execute("SELECT pg_notify('news', %s)", [str(len(said))])
+                said.append(str(len(said)))
+
+    heard = {node: [] for node in NODES}
+
+    def hear(node):
+        for note in listen[node].notifies(timeout=60):
+            heard[node].append(note.payload)
+            if note.payload == "end":
+                return
+
+    threads = [threading.Thread(target=hear, args=[node]) for node in NODES]
+    saying = threading.Thread(target=say)
+    for thread in [*threads, saying]:
+        thread.start()
+    for _ in range(2):
+        for _ in NODES:
+            owner = cluster.owner(shard)
+            to = NODES[(NODES.index(owner) + 1) % 3]
+            moved = move(cluster, "news", to)
+            assert moved["stayed"] is None and moved["to"] == to, moved
+    ends.set()
+    saying.join()
+    with cluster.tenants(NODES[1], "news", autocommit=True) as client:
+        client.execute("NOTIFY news, 'end'")
+    for thread in threads:
+        thread.join()
+    for client in listen.values():
+        client.close()
+    assert said
+    for node in NODES:
+        assert heard[node] == [*said, "end"], node
+
+
 def test_what_keeps_a_session_ends_it_where_it_is_not_taken_along(cluster):
     shard = create(cluster, "kept")
     owner = cluster.owner(shard)
