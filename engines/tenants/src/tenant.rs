@@ -25,7 +25,11 @@ use std::{
 
 use savanna_journal::Lsn;
 use savanna_tenants_catalog::{Catalog, Search, name, sequence::Numbers};
-use savanna_tenants_sql::{backends::Backends, plan::Statement, settings::Timeouts};
+use savanna_tenants_sql::{
+    backends::Backends,
+    plan::Statement,
+    settings::{Encoding, Timeouts},
+};
 use savanna_tenants_store::database::{Database, SessionId};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
@@ -283,6 +287,12 @@ impl Tenant {
     #[must_use]
     pub fn zone(&self, id: SessionId) -> Zone {
         self.sessions.get(&id).map(|session| session.facts.zone()).unwrap_or_default()
+    }
+
+    /// How a session's texts are written.
+    #[must_use]
+    pub fn encoding(&self, id: SessionId) -> Encoding {
+        self.sessions.get(&id).map(|session| session.facts.settings.encoding).unwrap_or_default()
     }
 
     fn session(&mut self, id: SessionId) -> Result<&mut Session> {

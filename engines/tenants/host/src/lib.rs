@@ -55,7 +55,7 @@ pub use savanna_tenants_sql::{
     backends::{Backend, Signal},
     copy,
     plan::OutputColumn,
-    settings::{SERVER_VERSION, Timeouts},
+    settings::{Encoding, SERVER_VERSION, Timeouts},
 };
 pub use savanna_tenants_store::{
     owner::Moved,

@@ -24,7 +24,7 @@ use savanna_tenants_sql::{
     copy::CopyField,
     interrupt::{Interrupts, Reason},
     plan::OutputColumn,
-    settings::Timeouts,
+    settings::{Encoding, Timeouts},
 };
 use savanna_tenants_store::{
     database::{SessionId, Step},
@@ -73,6 +73,8 @@ pub trait Peer {
     fn heard(&mut self, heard: &Notification);
     /// Says where its clocks are, which may be no news.
     fn zone(&mut self, zone: Zone);
+    /// How its texts are written.
+    fn encoding(&mut self, encoding: Encoding);
 }
 
 /// Why a session ends.
@@ -119,6 +121,7 @@ pub struct Session {
     interrupts: Arc<Interrupts>,
     timeouts: Timeouts,
     zone: Zone,
+    encoding: Encoding,
     woken: Rc<Notify>,
     heard: Rc<Notify>,
     /// What it has not paid for.
@@ -204,9 +207,10 @@ impl ConnectionGuard {
         let opened = slot.with(|tenant| {
             let id = open(tenant, login)?;
             tenant.connect(id, key.get().0, connections);
-            Ok::<_, SqlError>((id, tenant.interrupts(id), tenant.timeouts(id), tenant.zone(id), tenant.status(id)))
+            let shown = (tenant.zone(id), tenant.encoding(id));
+            Ok::<_, SqlError>((id, tenant.interrupts(id), tenant.timeouts(id), shown, tenant.status(id)))
         });
-        let (id, interrupts, timeouts, zone, status) = opened.await?;
+        let (id, interrupts, timeouts, (zone, encoding), status) = opened.await?;
         let (woken, heard) = (slot.waits(id), slot.hears(id));
         // What it heard on its way here.
         heard.notify_one();
@@ -232,6 +236,7 @@ impl ConnectionGuard {
             interrupts,
             timeouts,
             zone,
+            encoding,
             woken,
             heard,
             spent: Spent::default(),
@@ -282,6 +287,7 @@ struct Trace {
     spent: Spent,
     timeouts: Timeouts,
     zone: Zone,
+    encoding: Encoding,
     /// The answer may leave when the log is durable up to here.
     after: Lsn,
     notices: Vec<Notice>,
@@ -293,9 +299,9 @@ fn traced<T>(session: SessionId, work: impl FnOnce(&mut Tenant) -> T) -> impl Fn
         let (began, before) = (Instant::now(), tenant.database().logged_bytes());
         let result = work(tenant);
         let spent = Spent { time: began.elapsed(), log_bytes: tenant.database().logged_bytes() - before };
-        let (timeouts, zone) = (tenant.timeouts(session), tenant.zone(session));
+        let (timeouts, zone, encoding) = (tenant.timeouts(session), tenant.zone(session), tenant.encoding(session));
         let (after, notices) = (tenant.reply_after(session), tenant.notices(session));
-        (result, Trace { spent, timeouts, zone, after, notices })
+        (result, Trace { spent, timeouts, zone, encoding, after, notices })
     }
 }
 
@@ -322,6 +328,12 @@ impl Session {
     #[must_use]
     pub const fn zone(&self) -> Zone {
         self.zone
+    }
+
+    /// How its texts are written.
+    #[must_use]
+    pub const fn encoding(&self) -> Encoding {
+        self.encoding
     }
 
     /// How long its statements and pauses may take.
@@ -786,12 +798,14 @@ impl Session {
     }
 
     fn note<T>(&mut self, peer: &mut impl Peer, (result, trace): (T, Trace)) -> T {
-        let Trace { spent, timeouts, zone, after, notices } = trace;
+        let Trace { spent, timeouts, zone, encoding, after, notices } = trace;
         self.spent.time += spent.time;
         self.spent.log_bytes += spent.log_bytes;
         self.timeouts = timeouts;
         self.zone = zone;
+        self.encoding = encoding;
         peer.zone(zone);
+        peer.encoding(encoding);
         self.after = self.after.max(after);
         for notice in notices {
             peer.notice(&notice);

@@ -1,5 +1,6 @@
 //! What a session can set. A setting that would have no effect is refused, unless its value is the one that holds anyway.
 
+mod encoding;
 mod search_path;
 mod taken;
 mod units;
@@ -12,7 +13,7 @@ use savanna_tenants_values::{
 };
 use savanna_transaction::Isolation;
 
-pub use self::search_path::SearchPath;
+pub use self::{encoding::Encoding, search_path::SearchPath};
 use self::{
     taken::{invalid, outside, taken},
     units::{Unit, number},
@@ -34,6 +35,8 @@ pub struct Settings {
     pub timeouts: Timeouts,
     /// Where its clocks are.
     pub zone: Zone,
+    /// How its texts are written.
+    pub encoding: Encoding,
     /// The schemas in which it looks for names.
     pub search_path: SearchPath,
     extra_float_digits: String,
@@ -90,6 +93,7 @@ impl Default for Settings {
             notices: true,
             timeouts: Timeouts::default(),
             zone: Zone::UTC,
+            encoding: Encoding::default(),
             search_path: SearchPath::default(),
             extra_float_digits: "1".to_owned(),
             administrator: false,
@@ -101,8 +105,9 @@ impl Default for Settings {
 }
 
 /// The names of settings that have more than one value.
-const CHANGING: [&str; 11] = [
+const CHANGING: [&str; 12] = [
     "application_name",
+    "client_encoding",
     "client_min_messages",
     "default_transaction_isolation",
     "default_transaction_read_only",
@@ -119,7 +124,6 @@ const CHANGING: [&str; 11] = [
 const FIXED: &[(&str, &str, &[&str])] = &[
     ("array_nulls", "on", &["true", "1"]),
     ("bytea_output", "hex", &[]),
-    ("client_encoding", "UTF8", &["utf8", "utf-8", "unicode", "'utf8'", "'utf-8'"]),
     ("backslash_quote", "safe_encoding", &[]),
     ("datestyle", "ISO, MDY", &["iso", "iso, mdy", "mdy"]),
     ("default_table_access_method", "heap", &[]),
@@ -228,6 +232,9 @@ impl Settings {
             ("search_path", value) => {
                 self.search_path = value.map_or(Ok(default.search_path), SearchPath::parse)?;
             }
+            ("client_encoding", value) => {
+                self.encoding = value.map_or(Ok(default.encoding), Encoding::parse)?;
+            }
             ("timezone", value) => {
                 self.zone = match value {
                     None => default.zone,
@@ -324,6 +331,7 @@ impl Settings {
             "default_transaction_read_only" => if self.read_only { "on" } else { "off" }.to_owned(),
             "client_min_messages" => if self.notices { "notice" } else { "warning" }.to_owned(),
             "search_path" => self.search_path.to_string(),
+            "client_encoding" => self.encoding.name().to_owned(),
             "timezone" => self.zone.name(),
             "extra_float_digits" => self.extra_float_digits.clone(),
             "is_superuser" => if self.administrator { "on" } else { "off" }.to_owned(),
@@ -427,6 +435,7 @@ mod tests {
         let begun = [
             ("application_name", "psql"),
             ("timezone", "Europe/Berlin"),
+            ("client_encoding", "sql_ascii"),
             ("statement_timeout", "5s"),
             ("default_transaction_isolation", "serializable"),
             ("default_transaction_read_only", "on"),
@@ -436,7 +445,7 @@ mod tests {
             ("app.tenant", "one"),
             ("work_mem", "1MB"),
         ];
-        let other = ["other", "UTC", "0", "read committed", "off", "notice", "2", "c", "two", "2MB"];
+        let other = ["other", "UTC", "utf8", "0", "read committed", "off", "notice", "2", "c", "two", "2MB"];
         begun.iter().for_each(|(name, value)| settings.set(name, Some(value)).unwrap());
         settings.begin();
         let first = settings.clone();

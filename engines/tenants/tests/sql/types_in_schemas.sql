@@ -28,6 +28,8 @@ SELECT 's.mood'::regtype = 'mood'::regtype, pg_typeof('sad'::s.mood) = 's.mood':
 > f|t|f|t
 SELECT pg_typeof(1)::regtype = 'integer'::regtype, pg_typeof(1) = 'int4'::regtype, 'text'::regtype <> pg_typeof(1);
 > t|t|t
+SELECT pg_typeof(1)::oid, pg_typeof('{}'::int4multirange)::oid = 'int4multirange'::regtype::oid;
+> 23|t
 CREATE TABLE t (id int PRIMARY KEY, m s.mood NOT NULL DEFAULT 'ok', n mood, CHECK (m <> 'sad'::s.mood OR id > 1));
 = CREATE TABLE
 INSERT INTO t (id) VALUES (1);

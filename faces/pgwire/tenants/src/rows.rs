@@ -4,7 +4,7 @@ use bytes::BufMut;
 use pgwire::messages::data::FieldDescription;
 use savanna_pgwire_connection::{Output, format};
 use savanna_tenants_host::{
-    OutputColumn,
+    Encoding, OutputColumn,
     copy::{CopyFormat, CopyKind},
     value::{Value, zone::Zone},
 };
@@ -16,6 +16,8 @@ use crate::copy;
 pub(crate) struct RowWriter {
     /// Where the client's clocks are.
     pub(crate) zone: Zone,
+    /// What it was told of how its texts are written.
+    pub(crate) encoding: Encoding,
     text: String,
     binary: Vec<u8>,
 }

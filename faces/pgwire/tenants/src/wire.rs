@@ -4,7 +4,7 @@ use std::io;
 
 use savanna_pgwire_connection::{Output, Report, Wire};
 use savanna_pgwire_login::Socket;
-use savanna_tenants_host::{Notice, Notification, Peer, SqlError, value::zone::Zone};
+use savanna_tenants_host::{Encoding, Notice, Notification, Peer, SqlError, value::zone::Zone};
 
 use crate::rows::RowWriter;
 
@@ -48,6 +48,13 @@ impl<S: Socket> Peer for ClientWire<S> {
         if self.rows.zone != zone {
             self.rows.zone = zone;
             self.wire.output.parameter("TimeZone", &zone.name());
+        }
+    }
+
+    fn encoding(&mut self, encoding: Encoding) {
+        if self.rows.encoding != encoding {
+            self.rows.encoding = encoding;
+            self.wire.output.parameter("client_encoding", encoding.name());
         }
     }
 }

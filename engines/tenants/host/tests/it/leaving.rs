@@ -5,8 +5,8 @@ use std::{future::pending, io, path::Path, time::Duration};
 use futures::{FutureExt, future::LocalBoxFuture};
 use savanna_epoch::NodeEpoch;
 use savanna_tenants_host::{
-    Connection, ConnectionGuard, End, Host, HostOptions, Identity, Keeping, Notice, Notification, Outcome, Peer,
-    Session, SqlError, TenantId, Tenants, Waiting, value::zone::Zone,
+    Connection, ConnectionGuard, Encoding, End, Host, HostOptions, Identity, Keeping, Notice, Notification, Outcome,
+    Peer, Session, SqlError, TenantId, Tenants, Waiting, value::zone::Zone,
 };
 use tokio::sync::oneshot;
 
@@ -35,6 +35,8 @@ impl Peer for Quiet {
     fn heard(&mut self, _: &Notification) {}
 
     fn zone(&mut self, _: Zone) {}
+
+    fn encoding(&mut self, _: Encoding) {}
 }
 
 type Work = Box<dyn FnOnce(Session) -> LocalBoxFuture<'static, ()> + Send>;

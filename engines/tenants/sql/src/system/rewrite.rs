@@ -104,6 +104,9 @@ fn push_literal(pattern: &mut String, character: char) {
 /// A cast to the number of an object, or from it to its name.
 fn object(expr: &Expr, of: &DataType) -> Result<Option<Expr>> {
     let of = of.to_string().to_ascii_lowercase();
+    if let ("oid", Some(named)) = (of.as_str(), type_of_value(expr)) {
+        return named_object("pg_type", "typname", named);
+    }
     let (table, name) = match of.strip_prefix("pg_catalog.").unwrap_or(&of) {
         "regclass" => ("pg_relation_name", "name"),
         "regtype" => ("pg_type", "typname"),

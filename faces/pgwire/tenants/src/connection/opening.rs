@@ -72,7 +72,7 @@ fn welcome(wire: &mut ClientWire<impl Socket>, session: &Session, settings: &[(S
     let told = [
         ("server_version", SERVER_VERSION),
         ("server_encoding", "UTF8"),
-        ("client_encoding", "UTF8"),
+        ("client_encoding", session.encoding().name()),
         ("application_name", named.map_or("", |(_, name)| name)),
         ("is_superuser", if *administrator { "on" } else { "off" }),
         ("session_authorization", user),
