@@ -153,7 +153,11 @@ impl<'b, 'c> Binder<'b, 'c> {
                 let Some(content) = typed.value.value.clone().into_string() else {
                     return Err(SqlError::unsupported(format_args!("the literal {ast}")));
                 };
-                let of = type_of(&typed.data_type, self.planner.catalog)?;
+                let of = match &typed.data_type {
+                    // As long as what follows.
+                    ast::DataType::Bit(None) => Type::Bit(None),
+                    data_type => type_of(data_type, self.planner.catalog)?,
+                };
                 Ok(Typed::new(self.convert(unknown(&content), of, true)?, of.exact()))
             }
             ast::Expr::Interval(interval) => self.interval(interval),

@@ -95,3 +95,22 @@ SELECT i, c FROM nets ORDER BY n;
 > 9.9.9.9/32|9.9.9.9
 DROP TABLE nets;
 = DROP TABLE
+CREATE TABLE blocks (v cidr PRIMARY KEY);
+= CREATE TABLE
+INSERT INTO blocks VALUES ('10.0.0.0/8'), ('1.2.3.4'), ('::/0');
+= INSERT 0 3
+SELECT count(*) FROM blocks WHERE v = '10.0.0.1/8';
+> 0
+SELECT count(*) FROM blocks WHERE v = '10';
+! 22P02
+SELECT count(*) FROM blocks WHERE v = ANY ('{10.0.0.0/8,10.0.0.1}');
+> 1
+SELECT v FROM blocks WHERE v > '5.5.5.5' ORDER BY v;
+> 10.0.0.0/8
+> ::/0
+SELECT min(v), max(v), pg_typeof(min(v)) FROM blocks;
+> 1.2.3.4|::/0|inet
+SELECT min('08:00:2b:01:02:03'::macaddr);
+! 42883
+DROP TABLE blocks;
+= DROP TABLE

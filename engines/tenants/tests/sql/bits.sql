@@ -66,3 +66,11 @@ SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a WHERE
 > n|integer
 DROP TABLE flags;
 = DROP TABLE
+SELECT bit '101', bit(2) '101', '101'::bit, bit varying '101';
+> 101|10|1|101
+CREATE TABLE four (v bit(4), w varbit(5));
+= CREATE TABLE
+SELECT count(*) FROM four WHERE v = ANY ('{0}') OR w = ANY ('{111111}') OR v IN ('1', '0000');
+> 0
+DROP TABLE four;
+= DROP TABLE

@@ -176,7 +176,7 @@ impl Binder<'_, '_> {
         let (left, right) = (self.expr(left)?, self.expr(right)?);
         let element = match (right.of.element(), right.of) {
             (Some(element), _) => element,
-            (None, Type::Unknown) => left.of,
+            (None, Type::Unknown) => left.of.unbounded(),
             _ => {
                 let message = "op ANY/ALL (array) requires array on right side";
                 return Err(SqlError::new(state::WRONG_OBJECT_TYPE, message));

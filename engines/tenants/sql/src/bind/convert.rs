@@ -153,6 +153,7 @@ impl Binder<'_, '_> {
             || (from.is_integer() && of.is_integer() && from.number_rank() <= of.number_rank() && of != Type::Oid)
             || (from.is_text() && of.is_text() && matches!(of, Type::Text | Type::Varchar(None)))
             || (from == Type::Float4 && of == Type::Float8)
+            || (from == Type::Cidr && of == Type::Inet)
             || matches!((from, of), (Type::Char(a), Type::Char(b)) if a <= b)
             || (from.unbounded() == of && matches!(of, Type::Numeric(None)));
         if same {

@@ -439,6 +439,10 @@ pub(crate) fn comparison_type(a: Type, b: Type) -> Option<Type> {
         return Some(Type::Text);
     }
     let of = common_type(a, b)?;
+    // Networks are compared as what both kinds become.
+    if of == Type::Cidr {
+        return Some(Type::Inet);
+    }
     // A `real` is compared with another number as what both become.
     Some(if of == Type::Float4 && a.is_number() && b.is_number() && a != b { Type::Float8 } else { of })
 }

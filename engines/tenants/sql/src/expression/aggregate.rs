@@ -143,9 +143,12 @@ pub(crate) fn resolve(name: &str, argument: Type) -> Option<(Kind, Type, Type)> 
     let exact = Numeric(None);
     Some(match (name, argument) {
         ("count", of) => (Kind::Count, of, Int8),
-        ("min", of) | ("max", of) if !matches!(of, Bool | Type::Record) && !of.is_bits() && !of.is_range() => {
-            let of =
-                if matches!(of, Type::Unknown | Type::Varchar(_) | Type::Byte) { Type::Text } else { of.unbounded() };
+        ("min", of) | ("max", of) if has_extremes(of) => {
+            let of = match of {
+                Type::Unknown | Type::Varchar(_) | Type::Byte => Type::Text,
+                Type::Cidr => Type::Inet,
+                of => of.unbounded(),
+            };
             (if name == "min" { Kind::Min } else { Kind::Max }, of, of)
         }
         ("sum", Int2 | Int4) => (Kind::Sum, Int8, Int8),
@@ -171,6 +174,11 @@ pub(crate) fn resolve(name: &str, argument: Type) -> Option<(Kind, Type, Type)> 
         }
         _ => return None,
     })
+}
+
+/// Whether there are `min` and `max` of a type.
+fn has_extremes(of: Type) -> bool {
+    !matches!(of, Type::Bool | Type::Record | Type::Macaddr | Type::Macaddr8) && !of.is_bits() && !of.is_range()
 }
 
 /// Whether a name is that of an aggregate.

@@ -225,9 +225,10 @@ impl Outer {
     }
 }
 
-/// Inner joins of inner joins are one, and left joins that are inner joins belong to it.
+/// Inner joins of inner joins are one, and left joins that are inner joins belong to it. What was asked inside is asked first: what is asked
+/// around may fail for rows that it keeps out.
 fn flatten(inner: Inner, items: &mut Vec<Item>, conditions: &mut Vec<Expr>) {
-    conditions.extend(inner.conditions);
+    conditions.splice(0..0, inner.conditions);
     for item in inner.items {
         match item {
             Item::Inner(inner) => flatten(inner, items, conditions),
