@@ -7,6 +7,7 @@
 //! A new table that is written, or whose rows are locked, stays as it is: see [`crate::touching`].
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void};
 
 use pgrx::pg_sys::{self, Oid};
@@ -202,9 +203,17 @@ unsafe fn rewrite<'a>(registry: &'a Registry, query: *mut pg_sys::Query) -> (Vec
                 not_seen.push((level, number, entry));
             }
         }
-        for level in nodes::levels(query) {
-            let relations = not_seen.iter().filter(|(other, ..)| *other == level);
-            keyed.extend(keyed::of(level, relations.map(|(_, number, entry)| (*number, *entry))));
+        if !not_seen.is_empty() {
+            let levels = nodes::levels(query);
+            let asked: HashMap<_, _> = levels.iter().flat_map(|level| keyed::asked(*level)).collect();
+            for level in levels {
+                let relations = not_seen.iter().filter(|(other, ..)| *other == level);
+                keyed.extend(keyed::of(
+                    level,
+                    relations.map(|(_, number, entry)| (*number, *entry)),
+                    asked.get(&level),
+                ));
+            }
         }
     }
     (touches, keyed)
