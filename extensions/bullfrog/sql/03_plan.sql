@@ -96,7 +96,7 @@ CREATE FUNCTION bullfrog.slow_reads(old oid, alone boolean, columns text[], orig
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH named AS (SELECT n.name, n.origin FROM unnest(columns, origins) AS n (name, origin)),
     computed AS (SELECT string_agg(quote_ident(n.name), ' or ') AS names FROM named n WHERE n.origin = 0)
-    SELECT 'while rows move, joins by key, ORDER BY .. LIMIT, min and max read all that was not moved'
+    SELECT 'while rows move, ORDER BY .. LIMIT, min and max read all that was not moved'
             || CASE WHEN alone THEN ', where a condition names ' || c.names ELSE '' END
         FROM computed c WHERE NOT alone OR c.names IS NOT NULL
     UNION ALL SELECT format('while rows move, conditions on %s read all that was not moved: %s has no index for them',

@@ -19,7 +19,7 @@ BEGIN
             EXECUTE format('DROP VIEW IF EXISTS bullfrog.unmoved_%1$s, bullfrog.candidates_%1$s, bullfrog.transformed_%1$s, '
                 'bullfrog.all_%1$s, bullfrog.members_%1$s', t.id);
         END LOOP;
-        EXECUTE format('DROP TABLE IF EXISTS bullfrog.written_%1$s, bullfrog.due_%1$s', s.id);
+        EXECUTE format('DROP TABLE IF EXISTS bullfrog.written_%1$s, bullfrog.due_%1$s, bullfrog.inserted_%1$s', s.id);
     END LOOP;
     DELETE FROM bullfrog.source WHERE migration = migration_id;
     FOR o IN DELETE FROM bullfrog.old WHERE migration = migration_id RETURNING * LOOP

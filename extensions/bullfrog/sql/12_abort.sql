@@ -102,6 +102,12 @@ DECLARE
     moved CONSTANT text := format('(bullfrog.is_%s_moved(%s, o.ctid) OR bullfrog.is_own(o.xmin))', bullfrog.naming(source.granule), source.id);
     chosen CONSTANT text := CASE WHEN only_noted THEN bullfrog.is_noted(source, source.old_table, keys, 'o') ELSE 'true' END;
     old_key CONSTANT text := bullfrog.column_list(source.old_table, keys, 'o.%s');
+    -- Keys of rows that are inserted are noted: of such a row, new tables may have a part only.
+    inserting CONSTANT text := CASE WHEN only_noted THEN 'WITH inserted AS (' ELSE '' END;
+    noting CONSTANT text := CASE WHEN only_noted THEN format(' RETURNING %s) INSERT INTO bullfrog.inserted_%s TABLE inserted',
+        bullfrog.column_list(source.old_table, keys), source.id) ELSE '' END;
+    inserted CONSTANT text := CASE WHEN only_noted THEN format('(%s) IN (SELECT %s FROM bullfrog.inserted_%s i)', old_key,
+        bullfrog.column_list(source.old_table, keys, 'i.%s'), source.id) ELSE 'false' END;
     target bullfrog.target;
     news record;
     columns record;
@@ -126,9 +132,10 @@ BEGIN
         FROM bullfrog.target g WHERE g.source = source.id WINDOW by_number AS (ORDER BY g.id)) t;
     -- A row that was not moved is in the new tables as it is: those there that have its key are others.
     PERFORM bullfrog.leave(source, is_last, news.first, '%s rows are twice in a new table, or in some of them only',
-        format('SELECT %s FROM ONLY %s o WHERE %s AND CASE WHEN %s THEN (%s) AND NOT (%s) ELSE %5$s END', old_key, source.old_table, chosen, moved, news.in_any, news.in_all));
-    PERFORM bullfrog.change(source.old_table, format('DELETE FROM ONLY %s o WHERE %s AND %s AND NOT (%s)', source.old_table, chosen, moved,
-        news.in_any), quiet => is_quiet);
+        format('SELECT %s FROM ONLY %s o WHERE %s AND NOT %s AND CASE WHEN %s THEN (%s) AND NOT (%s) ELSE %6$s END', old_key, source.old_table, chosen,
+            inserted, moved, news.in_any, news.in_all));
+    PERFORM bullfrog.change(source.old_table, format('DELETE FROM ONLY %s o WHERE %s AND %s AND (NOT (%s) OR %s AND NOT (%s))', source.old_table, chosen,
+        moved, news.in_any, inserted, news.in_all), quiet => is_quiet);
     IF news.are_several THEN
         -- A row that all of them have a part of. Each column from the first that has it.
         SELECT string_agg(quote_ident(c.old), ', ' ORDER BY c.attnum) AS olds, string_agg(c.new, ', ' ORDER BY c.attnum) AS news INTO columns
@@ -137,10 +144,10 @@ BEGIN
             JOIN pg_attribute o ON o.attrelid = source.old_table AND o.attnum > 0 AND NOT o.attisdropped AND o.attgenerated = ''
             JOIN pg_attribute a ON a.attrelid = t.new_table AND a.attnum = array_position(t.origins, o.attnum)
             ORDER BY o.attnum, t.n) c;
-        PERFORM bullfrog.change(source.old_table, format('INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM %s '
+        PERFORM bullfrog.change(source.old_table, inserting || format('INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM %s '
             'WHERE %s AND %s AND NOT EXISTS (SELECT FROM ONLY %1$s o WHERE (%7$s) = (%8$s))', source.old_table, columns.olds, columns.news, news.tables,
             CASE WHEN only_noted THEN bullfrog.is_noted(source, (news.first).new_table, bullfrog.new_columns(news.first, keys), 'n1') ELSE 'true' END,
-            news.with_first_key, bullfrog.key_names(news.first, keys, 'n1.%s'), old_key), quiet => is_quiet);
+            news.with_first_key, bullfrog.key_names(news.first, keys, 'n1.%s'), old_key) || noting, quiet => is_quiet);
     END IF;
     FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
         SELECT string_agg(quote_ident(o.attname), ', ' ORDER BY o.attnum) AS olds,
@@ -153,10 +160,10 @@ BEGIN
         FROM pg_attribute o
         JOIN pg_attribute n ON n.attrelid = target.new_table AND n.attnum = array_position(target.origins, o.attnum)
         WHERE o.attrelid = source.old_table AND o.attnum > 0 AND NOT o.attisdropped AND o.attgenerated = '';
-        PERFORM bullfrog.change(source.old_table, format('INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM ONLY %s t '
+        PERFORM bullfrog.change(source.old_table, inserting || format('INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM ONLY %s t '
             'WHERE %s AND NOT EXISTS (SELECT FROM ONLY %1$s o WHERE (%6$s) = (%7$s))', source.old_table, columns.olds, columns.news,
             target.new_table, CASE WHEN only_noted THEN bullfrog.is_noted(source, target.new_table, bullfrog.new_columns(target, keys), 't') ELSE 'true' END,
-            bullfrog.key_names(target, keys, 't.%s'), old_key), quiet => is_quiet);
+            bullfrog.key_names(target, keys, 't.%s'), old_key) || noting, quiet => is_quiet);
         IF columns.assigned IS NOT NULL THEN
             PERFORM bullfrog.change(source.old_table, format('UPDATE ONLY %s o SET %s FROM ONLY %s t WHERE %s AND (%s) = (%s) AND %s',
                 source.old_table, columns.assigned, target.new_table, chosen, bullfrog.key_names(target, keys, 't.%s'), old_key, columns.differ),

@@ -124,6 +124,15 @@ unsafe fn searches(operator: Oid, searched: *mut pg_sys::Node) -> bool {
     }
 }
 
+/// Whether a comparison needs no barrier, whatever it compares.
+///
+/// # Safety
+/// There is such an operator.
+pub(crate) unsafe fn compares_harmlessly(operator: Oid) -> bool {
+    // SAFETY: looks the operator up.
+    unsafe { pg_sys::get_func_leakproof(pg_sys::get_opcode(operator)) || compares_scalars(operator) }
+}
+
 unsafe fn compares_scalars(operator: Oid) -> bool {
     let (mut left, mut right) = (Oid::INVALID, Oid::INVALID);
     // SAFETY: looks the operator up.

@@ -62,6 +62,7 @@ mod flaws;
 mod guarded;
 mod inside;
 mod joined;
+mod keyed;
 mod likeness;
 mod live;
 mod locks;

@@ -7,6 +7,7 @@
 //! A new table that is written, or whose rows are locked, stays as it is: see [`crate::touching`].
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void};
 
 use pgrx::pg_sys::{self, Oid};
@@ -16,6 +17,7 @@ use crate::appended::append_old_rows;
 use crate::barrier::put_behind_barrier;
 use crate::errors::{raise, refuse};
 use crate::flags::while_set;
+use crate::keyed::{self, Keyed};
 use crate::nodes;
 use crate::passing::{as_they_are, remembering};
 use crate::registry::{self, Asked, Registry, Target};
@@ -87,8 +89,8 @@ unsafe extern "C-unwind" fn planner(
             return statement;
         }
         snapshots::planning(|| {
-            let touches = rewrite(&registry, query);
-            let statement = plan(query, text, options, parameters);
+            let (touches, keyed) = rewrite(&registry, query);
+            let statement = plan_cheapest(query, keyed, text, options, parameters);
             for touch in touches {
                 let granules = plan(touch.query, text, 0, parameters);
                 let probe = touch.probe.as_ref().map(|probe| plan(probe.query, text, 0, parameters));
@@ -96,6 +98,27 @@ unsafe extern "C-unwind" fn planner(
             }
             statement
         })
+    }
+}
+
+/// Plans a query as it is, and if old rows could be looked up by keys with these looked up; gives the cheaper plan.
+unsafe fn plan_cheapest(
+    query: *mut pg_sys::Query,
+    keyed: Vec<Keyed>,
+    text: *const c_char,
+    options: c_int,
+    parameters: pg_sys::ParamListInfo,
+) -> *mut pg_sys::PlannedStmt {
+    // SAFETY: the arguments are the server's, the copy our own.
+    unsafe {
+        if keyed.is_empty() {
+            return plan(query, text, options, parameters);
+        }
+        let as_it_is = plan(nodes::copy(query), text, options, parameters);
+        keyed.into_iter().for_each(|keyed| keyed.take_key());
+        let by_key = plan(query, text, options, parameters);
+        let cost = |statement: *mut pg_sys::PlannedStmt| (*(*statement).planTree).total_cost;
+        if cost(by_key) < cost(as_it_is) { by_key } else { as_it_is }
     }
 }
 
@@ -136,10 +159,11 @@ unsafe fn refuse_switched(registry: &Registry, statement: *mut pg_sys::PlannedSt
 }
 
 /// Lets a query read new tables with the rows that were not moved, and refuses it if it names an old table. Gives what
-/// must be moved before it runs.
-unsafe fn rewrite<'a>(registry: &'a Registry, query: *mut pg_sys::Query) -> Vec<Touch<'a>> {
+/// must be moved before it runs, and which old rows it could look up by keys.
+unsafe fn rewrite<'a>(registry: &'a Registry, query: *mut pg_sys::Query) -> (Vec<Touch<'a>>, Vec<Keyed>) {
     let mut touches = Vec::new();
     let mut reads = Vec::new();
+    let mut keyed = Vec::new();
     // SAFETY: the tree is the server's, and not shared with anybody.
     unsafe {
         let levels = nodes::levels(query);
@@ -173,11 +197,26 @@ unsafe fn rewrite<'a>(registry: &'a Registry, query: *mut pg_sys::Query) -> Vec<
                 }
             }
         }
+        let mut not_seen = Vec::new();
         for (target, level, entry, number) in reads {
-            read_both_parts(registry, target, query, level, entry, number);
+            if !read_both_parts(registry, target, query, level, entry, number) {
+                not_seen.push((level, number, entry));
+            }
+        }
+        if !not_seen.is_empty() {
+            let levels = nodes::levels(query);
+            let asked: HashMap<_, _> = levels.iter().flat_map(|level| keyed::asked(*level)).collect();
+            for level in levels {
+                let relations = not_seen.iter().filter(|(other, ..)| *other == level);
+                keyed.extend(keyed::of(
+                    level,
+                    relations.map(|(_, number, entry)| (*number, *entry)),
+                    asked.get(&level),
+                ));
+            }
         }
     }
-    touches
+    (touches, keyed)
 }
 
 unsafe fn is_relation(entry: *mut pg_sys::RangeTblEntry) -> bool {
@@ -257,7 +296,7 @@ unsafe extern "C-unwind" fn names_system_column(node: *mut pg_sys::Node, context
 }
 
 /// Turns a relation of a query into the subquery over both parts. The reader's rights on the new table are checked as
-/// ever; the views over the old ones are open, and read these with the rights of their owner.
+/// ever; the views over the old ones are open, and read these with the rights of their owner. Whether the server sees a table in the old rows.
 ///
 /// # Safety
 /// `entry` is relation `number` of `level`, which is a level of `statement` that nobody else has, and the target's new table.
@@ -268,7 +307,7 @@ pub(crate) unsafe fn read_both_parts(
     level: *mut pg_sys::Query,
     entry: *mut pg_sys::RangeTblEntry,
     number: c_int,
-) {
+) -> bool {
     // SAFETY: the entry is the server's, the subquery a copy of our own.
     unsafe {
         let subquery = registry.query(target, Asked::All);
@@ -277,7 +316,8 @@ pub(crate) unsafe fn read_both_parts(
         // rows, but tells which of them match.
         let is_merge = (*level).commandType == pg_sys::CmdType::CMD_MERGE;
         let conditions = if is_merge { Vec::new() } else { nodes::conjuncts((*(*level).jointree).quals) };
-        if !append_old_rows(subquery, statement, level, &conditions, number) {
+        let is_table = append_old_rows(subquery, statement, level, &conditions, number);
+        if !is_table {
             put_behind_barrier(subquery, &conditions, number);
         }
         for level in nodes::levels(subquery) {
@@ -298,5 +338,6 @@ pub(crate) unsafe fn read_both_parts(
         (*entry).rellockmode = 0;
         (*entry).inh = false;
         drop_rights(entry);
+        is_table
     }
 }

@@ -222,7 +222,7 @@ def test_foreign_keys_and_what_else_uses_a_live_table_stay(lines):
     definition = f"CREATE TABLE total AS {TOTALS}"
     assert lines.execute("SELECT note FROM bullfrog.plan('m', %s)", (definition,)).fetchone()[0].startswith("refused: ")
     assert lines.execute("SELECT note FROM bullfrog.plan('m', %s, '{line}')", (definition,)).fetchone() == (
-        "moves by groups of public.line; public.line stays in use; while rows move, joins by key, ORDER BY .. LIMIT, min and max read all that was not moved",
+        "moves by groups of public.line; public.line stays in use; while rows move, ORDER BY .. LIMIT, min and max read all that was not moved",
     )
     migrate(lines, definition, options=LIVE)
     lines.execute("DELETE FROM price WHERE kind = 5; UPDATE line SET amount = amount + 1 WHERE number = 8")

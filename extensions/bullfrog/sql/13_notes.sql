@@ -113,18 +113,19 @@ CREATE FUNCTION bullfrog.begin_carrying(source bullfrog.source) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     keys CONSTANT smallint[] := bullfrog.noted_key(source);
+    place text;
 BEGIN
     IF keys = '{}' THEN
         RETURN;
     END IF;
     -- Of this transaction alone.
-    EXECUTE format('CREATE TABLE bullfrog.due_%s AS SELECT %s FROM ONLY %s WITH NO DATA', source.id,
-        bullfrog.column_list(source.old_table, keys), source.old_table);
-    EXECUTE (SELECT format('GRANT SELECT, INSERT ON bullfrog.due_%s TO %s', source.id, c.relowner::regrole) FROM pg_class c
-        WHERE c.oid = source.old_table);
+    FOREACH place IN ARRAY ARRAY['bullfrog.due_' || source.id, 'bullfrog.inserted_' || source.id] LOOP
+        EXECUTE format('CREATE TABLE %s AS SELECT %s FROM ONLY %s WITH NO DATA', place, bullfrog.column_list(source.old_table, keys), source.old_table);
+        EXECUTE (SELECT format('GRANT SELECT, INSERT ON %s TO %s', place, c.relowner::regrole) FROM pg_class c WHERE c.oid = source.old_table);
+    END LOOP;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.begin_carrying(bullfrog.source) IS 'Makes a place for the keys of rows that are to be carried back next.';
+COMMENT ON FUNCTION bullfrog.begin_carrying(bullfrog.source) IS 'Makes places for the keys of rows that are to be carried back next, and of those that were inserted.';
 
 CREATE FUNCTION bullfrog.take_notes(source bullfrog.source) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
