@@ -172,6 +172,7 @@ mod tests {
             mtime: Millis(0),
             atime: Millis(0),
             kind: Kind::File(Box::new(file)),
+            more: None,
         };
         let (at, counters) = (Millis(0), Counters::default());
         Change { txid: Txid(txid), at, counters, rows: vec![row], gone: Vec::new(), retry: None }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::change::{CallId, File, Kind, Row, Writer};
+use crate::change::{CallId, File, Kind, Quota, Row, Writer};
 use crate::ids::{BlockId, InodeId, Millis, Stamp};
 use crate::tree::{Inode, Tree};
 
@@ -97,12 +97,27 @@ pub enum Request {
     SetTimes { path: String, mtime: Option<Millis>, atime: Option<Millis> },
     /// Sets how many replicas a file should have.
     SetReplication { path: String, replication: u16 },
+    /// Sets how much may be in a directory.
+    SetQuota { path: String, names: Limit, space: Limit },
+    /// How much may be in a directory and is, if that is limited.
+    Quota { path: String },
     /// Whether nobody writes a file.
     IsFileClosed { path: String },
     /// The most bytes of a block of a file.
     PreferredBlockSize { path: String },
     /// Whether something is allowed.
     CheckAccess { path: String, mode: u16 },
+}
+
+/// What becomes of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Limit {
+    /// It stays.
+    Same,
+    /// There is none any more.
+    None,
+    /// So much.
+    Most(u64),
 }
 
 /// A file that is to be made.
@@ -145,6 +160,8 @@ pub enum Reply {
     Size(u64),
     /// Files that are being written, and whether there are more.
     OpenFiles(Vec<OpenFile>, bool),
+    /// How much may be in a directory, if that is limited.
+    Quota(Option<Quota>),
     /// A file that was opened to be written on, and its last block, if that is not full.
     Appended(Option<LocatedBlock>, Box<Status>),
 }

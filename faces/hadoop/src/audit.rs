@@ -106,6 +106,8 @@ impl Entry {
             Request::SetOwner { path, .. } => Self::on("setOwner", path),
             Request::SetTimes { path, .. } => Self::on("setTimes", path),
             Request::SetReplication { path, .. } => Self::on("setReplication", path),
+            Request::SetQuota { path, .. } => Self::on("setQuota", path),
+            Request::Quota { path } => Self::on("quotaUsage", path),
             Request::IsFileClosed { path } => Self::on("isFileClosed", path),
             Request::CheckAccess { path, .. } => Self::on("checkAccess", path),
             Request::AddBlock { .. }

@@ -20,7 +20,7 @@ SIMPLE = {
             "UpdateBlockForPipelineResponseProto", "GetReplicaVisibleLengthRequestProto", "GetLocatedFileInfoResponseProto", "GetQuotaUsageResponseProto", "GetStoragePolicyResponseProto"],
     "Nothing": ["Rename2ResponseProto", "FsyncResponseProto", "RenewLeaseResponseProto", "SetPermissionResponseProto", "SetOwnerResponseProto",
                 "SetTimesResponseProto", "AbandonBlockResponseProto", "ReportBadBlocksResponseProto", "UpdatePipelineResponseProto",
-                "CheckAccessResponseProto", "ConcatResponseProto", "GetEZForPathResponseProto"],
+                "CheckAccessResponseProto", "ConcatResponseProto", "GetEZForPathResponseProto", "SetQuotaResponseProto"],
 }
 STRUCT = re.compile(r"((?:///[^\n]*\n)*)#\[derive\([^)]*Message\)\]\npub\(crate\) struct (\w+)[^{]*\{(.*?)\}\n", re.DOTALL)
 FIELD = re.compile(r'#\[prost\((.*?), tag = "(\d+)"\)\]')

@@ -3,4 +3,5 @@
 mod database;
 mod model;
 mod operations;
+mod quotas;
 mod world;

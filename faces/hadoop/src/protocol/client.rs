@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
-use savanna_files_host::change::CallId;
+use savanna_files_host::change::{CallId, Usage};
 use savanna_files_host::ids::{InodeId, Millis};
-use savanna_files_host::request::{self, LocatedBlock, Written};
+use savanna_files_host::request::{self, Limit, LocatedBlock, Written};
 use savanna_files_host::{Asker, Class, FilesError, Reply, Request, Summary};
 
-use super::replies::{self, Encoder};
+use super::replies::{self, Encoder, NO_QUOTA};
 use super::{Peer, Service, message, named, no_such_method, refuse, unanswered, unsupported};
 use crate::audit::Entry;
 use crate::exception;
@@ -18,8 +18,8 @@ use crate::ipc::connection::Answerer;
 use crate::wire::client::{
     AbandonBlock, AddBlock, Append, Complete, Concat, ContentSummaryResponse, Create, Delete, EnclosingRoot, Flag,
     FsStats, Fsync, GetAdditionalDatanode, GetBlockLocations, GetListing, GetLocatedFileInfo, ListOpenFiles, Mkdirs,
-    Nothing, One, PathAndNumber, QuotaUsage, RecoverLease, Rename, Rename2, ReportBadBlocks, ServerDefaultsResponse,
-    ServiceState, SetOwner, SetPermission, SetSafeMode, SetTimes, StoragePolicies, StoragePolicy, StorageTypes, Text,
+    Nothing, One, PathAndNumber, RecoverLease, Rename, Rename2, ReportBadBlocks, ServerDefaultsResponse, ServiceState,
+    SetOwner, SetPermission, SetQuota, SetSafeMode, SetTimes, StoragePolicies, StoragePolicy, StorageTypes, Text,
     Truncate, UpdateBlockForPipeline, UpdatePipeline,
 };
 use crate::wire::hdfs::{ContentSummary, ServerDefaults};
@@ -38,8 +38,8 @@ const ARCHIVE: i32 = 3;
 /// The state of a name node that serves.
 const ACTIVE: i32 = 1;
 
-/// Where there is no quota.
-const NO_QUOTA: u64 = u64::MAX;
+/// A quota that is to stay as it is.
+const SAME_QUOTA: u64 = i64::MAX as u64;
 /// A time that is to stay as it is.
 const SAME_TIME: u64 = u64::MAX;
 
@@ -130,6 +130,7 @@ pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body:
         "setReplication" => {
             asked.request(|PathAndNumber { path, number }| Request::SetReplication { path, replication: bits(number) })
         }
+        "setQuota" => asked.set_quota(),
         "isFileClosed" => asked.request(|Text { it: path }| Request::IsFileClosed { path }),
         "getPreferredBlockSize" => asked.request(|Text { it: path }| Request::PreferredBlockSize { path }),
         "checkAccess" => {
@@ -190,6 +191,20 @@ impl Asked<'_> {
         });
     }
 
+    /// There is one kind of storage.
+    fn set_quota(self) {
+        let Some((SetQuota { storage, .. }, answerer)) = message(self.body.clone(), self.answerer) else { return };
+        if storage.is_some() {
+            let words = "Expected a quota of names or of bytes, came one of a kind of storage, which is not supported";
+            return refuse(&FilesError::new(Class::Unsupported, words), answerer);
+        }
+        Asked { answerer, ..self }.request(|SetQuota { path, names, space, .. }| Request::SetQuota {
+            path,
+            names: limit(names),
+            space: limit(space),
+        });
+    }
+
     fn renew_lease(self) {
         let Self { service, body, answerer, .. } = self;
         let Some((Text { it: client }, answerer)) = message(body, answerer) else { return };
@@ -217,24 +232,37 @@ impl Asked<'_> {
 
     fn content_summary(self) {
         self.summary("contentSummary", |summary, answerer| {
+            let [quota, space_quota] = replies::limits(summary.quota);
             answerer.done(&ContentSummaryResponse {
                 it: Some(ContentSummary {
                     length: summary.length,
                     files: summary.files,
                     directories: summary.directories,
-                    quota: NO_QUOTA,
+                    quota,
                     space: summary.space,
-                    space_quota: NO_QUOTA,
+                    space_quota,
                 }),
             });
         });
     }
 
+    /// What a directory with a quota has is known; that of another is counted.
     fn quota_usage(self) {
-        self.summary("quotaUsage", |summary, answerer| {
-            let inodes = summary.files.saturating_add(summary.directories);
-            let (quota, space_quota) = (NO_QUOTA, NO_QUOTA);
-            answerer.done(&One { it: Some(QuotaUsage { inodes, quota, space: summary.space, space_quota }) });
+        let Self { service, peer, body, answerer } = self;
+        let Some((Text { it: path }, answerer)) = message(body.clone(), answerer) else { return };
+        let asker = Asker { user: &peer.user, machine: &peer.machine, call: None };
+        let (at, to) = (Arc::clone(service), Arc::clone(peer));
+        service.files.call(&asker, &Request::Quota { path }, move |answer| match answer {
+            Ok(Reply::Quota(None)) => {
+                let asked = Asked { service: &at, peer: &to, body, answerer };
+                asked.summary("quotaUsage", |summary, answerer| {
+                    let names = summary.files.saturating_add(summary.directories);
+                    let used = Usage { names, space: summary.space };
+                    answerer.done(&One { it: Some(replies::quota_usage(used, summary.quota)) });
+                });
+            }
+            Ok(reply) => replies::answer(&at, &to, reply, answerer),
+            Err(why) => unanswered(&why, answerer),
         });
     }
 
@@ -352,6 +380,15 @@ fn written(path: String, client: String, file: Option<u64>) -> Written {
     // 0 is what clients say that do not know it.
     let id = file.filter(|id| *id != 0).map(InodeId);
     Written { path, id, client }
+}
+
+/// A quota as clients say it.
+const fn limit(quota: u64) -> Limit {
+    match quota {
+        SAME_QUOTA => Limit::Same,
+        NO_QUOTA => Limit::None,
+        most => Limit::Most(most),
+    }
 }
 
 /// A small number, or one that is refused because it is too large.

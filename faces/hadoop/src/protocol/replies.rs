@@ -3,17 +3,21 @@
 use std::cell::OnceCell;
 
 use savanna_files_host::Reply;
+use savanna_files_host::change::{Quota, Usage};
 use savanna_files_host::request::{BlockName, Located, LocatedBlock, Status};
 
 use super::{Peer, Service};
 use crate::ipc::connection::Answerer;
-use crate::wire::client::{AppendResponse, Flag, Nothing, Number, One, OpenFile, OpenFiles};
+use crate::wire::client::{AppendResponse, Flag, Nothing, Number, One, OpenFile, OpenFiles, QuotaUsage};
 use crate::wire::hdfs::{self, Block, FileStatus, Listing, LocatedBlocks, Permission, Token};
 
 const DIRECTORY: i32 = 1;
 const FILE: i32 = 2;
 /// The type of the only storage.
 const DISK: i32 = 1;
+
+/// Where there is no quota.
+pub(super) const NO_QUOTA: u64 = u64::MAX;
 
 /// Which files of those that are being written are listed.
 const ALL_OPEN_FILES: i32 = 1;
@@ -83,6 +87,18 @@ impl<'a> Encoder<'a> {
     }
 }
 
+/// What a directory has, and may have.
+pub(super) fn quota_usage(used: Usage, quota: Option<Quota>) -> QuotaUsage {
+    let [names, space] = limits(quota);
+    QuotaUsage { inodes: used.names, quota: names, space: used.space, space_quota: space }
+}
+
+/// How many names and bytes there may be, as clients hear of it.
+pub(super) fn limits(quota: Option<Quota>) -> [u64; 2] {
+    let Quota { names, space, .. } = quota.unwrap_or_default();
+    [names, space].map(|most| most.unwrap_or(NO_QUOTA))
+}
+
 /// Answers a call.
 pub(super) fn answer(service: &Service, peer: &Peer, reply: Reply, answerer: Answerer) {
     let encoder = Encoder::new(service, peer);
@@ -112,6 +128,7 @@ pub(super) fn answer(service: &Service, peer: &Peer, reply: Reply, answerer: Ans
         }
         Reply::Done => answerer.done(&Nothing {}),
         Reply::Bool(it) => answerer.done(&Flag { it }),
+        Reply::Quota(quota) => answerer.done(&One { it: quota.map(|quota| quota_usage(quota.used, Some(quota))) }),
         Reply::Size(it) => answerer.done(&Number { it }),
     }
 }

@@ -1,6 +1,6 @@
 //! Calls of `ClientProtocol` in Hadoop 3.5 that are known, and not done.
 
-pub(super) const CALLS: [&str; 69] = [
+pub(super) const CALLS: [&str; 68] = [
     "addCacheDirective",
     "addCachePool",
     "addErasureCodingPolicies",
@@ -64,7 +64,6 @@ pub(super) const CALLS: [&str; 69] = [
     "setAcl",
     "setBalancerBandwidth",
     "setErasureCodingPolicy",
-    "setQuota",
     "setStoragePolicy",
     "setXAttr",
     "unsetErasureCodingPolicy",

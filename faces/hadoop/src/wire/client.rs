@@ -101,6 +101,19 @@ pub(crate) struct QuotaUsage {
     pub(crate) space_quota: u64,
 }
 
+/// `SetQuotaRequestProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct SetQuota {
+    #[prost(string, required, tag = "1")]
+    pub(crate) path: String,
+    #[prost(uint64, required, tag = "2")]
+    pub(crate) names: u64,
+    #[prost(uint64, required, tag = "3")]
+    pub(crate) space: u64,
+    #[prost(int32, optional, tag = "4")]
+    pub(crate) storage: Option<i32>,
+}
+
 /// `StorageTypesProto`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct StorageTypes {
