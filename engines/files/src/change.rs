@@ -109,6 +109,11 @@ pub struct More {
 impl More {
     const FORMAT: u8 = 1;
 
+    /// Bytes of its attributes.
+    pub(crate) fn attribute_bytes(&self) -> usize {
+        self.attributes.iter().map(|attribute| attribute.name.len() + attribute.value.len()).sum()
+    }
+
     /// As bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {

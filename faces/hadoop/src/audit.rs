@@ -108,6 +108,12 @@ impl Entry {
             Request::SetReplication { path, .. } => Self::on("setReplication", path),
             Request::SetQuota { path, .. } => Self::on("setQuota", path),
             Request::Quota { path } => Self::on("quotaUsage", path),
+            Request::SetAttribute { path, .. } => Self::on("setXAttr", path),
+            Request::RemoveAttribute { path, .. } => Self::on("removeXAttr", path),
+            Request::Attributes { path, .. } => Self::on("getXAttrs", path),
+            Request::AttributeNames { path } => Self::on("listXAttrs", path),
+            Request::SetPolicy { path, policy: Some(_) } => Self::on("setStoragePolicy", path),
+            Request::SetPolicy { path, policy: None } => Self::on("unsetStoragePolicy", path),
             Request::IsFileClosed { path } => Self::on("isFileClosed", path),
             Request::CheckAccess { path, .. } => Self::on("checkAccess", path),
             Request::AddBlock { .. }

@@ -142,3 +142,24 @@ def test_quotas_are_kept_to_and_shown(hdfs, server, tmp_path):
     hdfs("quota", "/q", -1, -1)
     hdfs("-mkdir", "/q/c")
     assert hdfs("-count", "-q", "/q").split()[:4] == ["none", "inf", "none", "inf"]
+
+
+def test_attributes_and_policies_are_kept(hdfs, server):
+    hdfs("-mkdir", "-p", "/d/deep")
+    hdfs("-setfattr", "-n", "user.colour", "-v", "green", "/d")
+    hdfs("-setfattr", "-n", "trusted.seen", "-v", "0x01ff", "/d")
+    hdfs("-setfattr", "-n", "user.gone", "/d")
+    hdfs("-setfattr", "-x", "user.gone", "/d")
+    hdfs("-setfattr", "-n", "user.colour", "-v", "blue", "/d")
+    time.sleep(1)
+    server.restart()
+    shown = hdfs("-getfattr", "-d", "-e", "hex", "/d").splitlines()
+    assert sorted(shown) == ["# file: /d", "trusted.seen=0x01ff", "user.colour=0x626c7565"]
+    assert hdfs("-getfattr", "-n", "user.colour", "/d").splitlines() == ["# file: /d", 'user.colour="blue"']
+    assert "not found" in hdfs("-getfattr", "-n", "user.gone", "/d", status=1)
+    assert "No matching attributes" in hdfs("-setfattr", "-x", "user.gone", "/d", status=1)
+    assert "permission" in hdfs("-setfattr", "-n", "system.x", "/d", status=1)
+    hdfs("policy", "/d", "COLD")
+    assert hdfs("policy", "/d/deep") == "COLD"
+    hdfs("policy", "/d", "")
+    assert hdfs("policy", "/d/deep") == "HOT"

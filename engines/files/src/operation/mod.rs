@@ -7,6 +7,7 @@ mod complete;
 mod concat;
 mod create;
 mod delete;
+mod extended;
 mod listing;
 mod locations;
 mod mkdirs;
@@ -150,6 +151,15 @@ impl View<'_> {
             }
             Request::SetQuota { path, names, space } => set_quota::set_quota(self, context, path, *names, *space),
             Request::Quota { path } => set_quota::quota(self, context, path),
+            Request::SetAttribute { path, attribute, creates, replaces } => {
+                extended::set_attribute(self, context, path, attribute, (*creates, *replaces))
+            }
+            Request::RemoveAttribute { path, space, name } => {
+                extended::remove_attribute(self, context, path, (*space, name))
+            }
+            Request::Attributes { path, names } => extended::attributes(self, context, path, names),
+            Request::AttributeNames { path } => extended::attribute_names(self, context, path),
+            Request::SetPolicy { path, policy } => extended::set_policy(self, context, path, *policy),
             Request::IsFileClosed { path } => status::is_file_closed(self, context, path),
             Request::PreferredBlockSize { path } => status::preferred_block_size(self, context, path),
             Request::CheckAccess { path, mode } => status::check_access(self, context, path, *mode),
@@ -267,6 +277,8 @@ impl Request {
                 | Self::Listing { .. }
                 | Self::BlockLocations { .. }
                 | Self::Quota { .. }
+                | Self::Attributes { .. }
+                | Self::AttributeNames { .. }
                 | Self::IsFileClosed { .. }
                 | Self::PreferredBlockSize { .. }
                 | Self::CheckAccess { .. }
@@ -285,6 +297,8 @@ impl Request {
                 | Self::Rename2 { .. }
                 | Self::Delete { .. }
                 | Self::UpdatePipeline { .. }
+                | Self::SetAttribute { .. }
+                | Self::RemoveAttribute { .. }
         )
     }
 }

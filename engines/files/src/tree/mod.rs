@@ -202,6 +202,13 @@ impl Tree {
         self.special > 0
     }
 
+    /// On what blocks of an inode should be, if it or a directory above it says so.
+    pub(crate) fn policy(&self, inode: &Inode) -> Option<u8> {
+        let above = |inode: &&Inode| self.get(inode.parent);
+        let mut on_the_way = std::iter::successors(Some(inode).filter(|_| self.has_special()), above);
+        on_the_way.find_map(|inode| inode.more.as_ref()?.policy)
+    }
+
     /// Who owns an inode.
     #[must_use]
     pub fn owner(&self, inode: &Inode) -> &Arc<str> {

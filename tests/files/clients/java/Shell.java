@@ -13,17 +13,37 @@ public class Shell {
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in));
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             String[] words = line.split("\t");
-            int status = words[0].equals("quota") ? quota(words) : ToolRunner.run(new FsShell(new Configuration()), words);
+            int status = switch (words[0]) {
+                case "quota" -> quota(words);
+                case "policy" -> policy(line.split("\t", -1));
+                default -> ToolRunner.run(new FsShell(new Configuration()), words);
+            };
             System.err.flush();
             System.out.println("\nstatus " + status);
             System.out.flush();
         }
     }
 
+    private static DistributedFileSystem files() throws Exception {
+        return (DistributedFileSystem) FileSystem.get(new Configuration());
+    }
+
+    /** What `hdfs storagepolicies` asks for: the policy of a path, or a new one, or that there is none any more. */
+    private static int policy(String[] words) throws Exception {
+        Path path = new Path(words[1]);
+        if (words.length == 2) {
+            System.out.print(files().getStoragePolicy(path).getName());
+        } else if (words[2].isEmpty()) {
+            files().unsetStoragePolicy(path);
+        } else {
+            files().setStoragePolicy(path, words[2]);
+        }
+        return 0;
+    }
+
     /** What `dfsadmin -setQuota` and `-setSpaceQuota` ask for; they are not among the jars of clients. */
     private static int quota(String[] words) throws Exception {
-        DistributedFileSystem files = (DistributedFileSystem) FileSystem.get(new Configuration());
-        files.setQuota(new Path(words[1]), Long.parseLong(words[2]), Long.parseLong(words[3]));
+        files().setQuota(new Path(words[1]), Long.parseLong(words[2]), Long.parseLong(words[3]));
         return 0;
     }
 }
