@@ -220,7 +220,8 @@ impl View<'_> {
                     inode.id
                 ),
             )),
-            Some(writer) if *writer.client != *client => Err(FilesError::new(
+            // What the name node closes nobody else writes, whatever it calls itself.
+            Some(writer) if *writer.client != *client || CLOSERS.contains(&client) => Err(FilesError::new(
                 Class::LeaseExpired,
                 format!("Client (={client}) is not the lease owner (={}: {}", writer.client, path()),
             )),
