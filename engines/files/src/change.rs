@@ -62,9 +62,18 @@ pub struct Row {
     pub atime: Millis,
     /// What it is.
     pub kind: Kind,
+    /// What few inodes have; none if that is nothing.
+    pub more: Option<Box<More>>,
 }
 
 impl Row {
+    /// Changes what few inodes have.
+    pub(crate) fn edit(&mut self, edit: impl FnOnce(&mut More)) {
+        let mut more = self.more.take().unwrap_or_default();
+        edit(&mut more);
+        self.more = Some(more).filter(|more| **more != More::default());
+    }
+
     /// What it has if it is a file.
     #[must_use]
     pub fn file(&self) -> Option<&File> {
@@ -82,6 +91,118 @@ pub enum Kind {
     Directory,
     /// A file.
     File(Box<File>),
+}
+
+/// What few inodes have beside what every inode has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct More {
+    /// Who may do what beside owner, group and others, in its order.
+    pub acl: Vec<AclEntry>,
+    /// Attributes, in the order of their names.
+    pub attributes: Vec<Attribute>,
+    /// On what its blocks should be; without a number as its directory says.
+    pub policy: Option<u8>,
+    /// How much may be in a directory.
+    pub quota: Option<Quota>,
+}
+
+impl More {
+    const FORMAT: u8 = 1;
+
+    /// Bytes of its attributes.
+    pub(crate) fn attribute_bytes(&self) -> usize {
+        self.attributes.iter().map(|attribute| attribute.name.len() + attribute.value.len()).sum()
+    }
+
+    /// As bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        // As that of a change.
+        postcard::to_extend(self, vec![Self::FORMAT]).unwrap_or_default()
+    }
+
+    /// From bytes.
+    ///
+    /// # Errors
+    /// [`FormatError`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        match bytes.split_first() {
+            Some((&Self::FORMAT, rest)) => Ok(postcard::from_bytes(rest)?),
+            other => Err(FormatError::Format { came: other.map(|(format, _)| *format) }),
+        }
+    }
+}
+
+/// An entry of an access control list.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct AclEntry {
+    /// Whether it is for what is made in a directory, rather than for the directory.
+    pub is_default: bool,
+    /// For whom it is.
+    pub kind: AclKind,
+    /// The user or group; none for the owner, or the group of the inode.
+    pub name: Option<Arc<str>>,
+    /// Three permission bits.
+    pub bits: u8,
+}
+
+/// For whom an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum AclKind {
+    /// A user.
+    User,
+    /// A group.
+    Group,
+    /// The most that others than the owner may who are named.
+    Mask,
+    /// Everybody else.
+    Other,
+}
+
+/// An extended attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attribute {
+    /// Who may see it.
+    pub space: AttributeSpace,
+    /// Its name there.
+    pub name: Box<str>,
+    /// What it says.
+    pub value: Box<[u8]>,
+}
+
+/// Who may see an attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum AttributeSpace {
+    /// Who may read or write the inode.
+    User,
+    /// The superuser.
+    Trusted,
+    /// The name node.
+    Security,
+    /// The name node.
+    System,
+    /// Who reads what is not decrypted.
+    Raw,
+}
+
+/// How much may be in a directory, and how much is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quota {
+    /// The most files and directories, with itself.
+    pub names: Option<u64>,
+    /// The most bytes of replicas.
+    pub space: Option<u64>,
+    /// What there is.
+    pub used: Usage,
+}
+
+/// What a subtree counts for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Files and directories, with the one that it begins at.
+    pub names: u64,
+    /// Bytes of replicas; of a block that is being written as many as it may have.
+    pub space: u64,
 }
 
 /// What a file has beside what every inode has.
@@ -102,6 +223,17 @@ impl File {
     #[must_use]
     pub fn is_being_cut(&self) -> bool {
         self.writer.as_ref().is_some_and(|writer| *writer.client == *TRUNCATION)
+    }
+
+    /// Bytes of its replicas; of a block that a client writes as many as it may have.
+    #[must_use]
+    pub fn space(&self) -> u64 {
+        let is_written = self.writer.as_ref().is_some_and(|writer| !CLOSERS.contains(&&*writer.client));
+        let bytes = self.blocks.iter().map(|block| match is_written && !block.is_committed {
+            true => block.length.max(self.block_size),
+            false => block.length,
+        });
+        bytes.fold(0, u64::saturating_add).saturating_mul(self.replication.into())
     }
 
     /// Bytes of its blocks; of the last one as far as it is known while it is written.
@@ -128,6 +260,8 @@ pub struct Block {
 pub const RECOVERY: &str = "savanna_recovery";
 /// Who has the lease of a file whose last block is being cut.
 pub const TRUNCATION: &str = "savanna_truncation";
+/// Clients that the name node is itself.
+pub const CLOSERS: [&str; 2] = [RECOVERY, TRUNCATION];
 
 /// Who writes a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -170,9 +304,11 @@ pub enum RetryAnswer {
 }
 
 /// The first byte of a change in the log. A change of the form below needs another number.
-const FORMAT: u8 = 2;
+const FORMAT: u8 = 3;
 /// The oldest that is read: [`RetryAnswer::Appended`] came after it.
 const OLDEST: u8 = 1;
+/// The last one whose rows have nothing more.
+const WITHOUT_MORE: u8 = 2;
 
 /// Why bytes are no change.
 #[derive(Debug, thiserror::Error)]
@@ -202,8 +338,86 @@ impl Change {
     /// [`FormatError`].
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         match bytes.split_first() {
-            Some((OLDEST..=FORMAT, rest)) => Ok(postcard::from_bytes(rest)?),
+            Some((OLDEST..=WITHOUT_MORE, rest)) => Ok(postcard::from_bytes::<OldChange>(rest)?.into()),
+            Some((&FORMAT, rest)) => Ok(postcard::from_bytes(rest)?),
             other => Err(FormatError::Format { came: other.map(|(format, _)| *format) }),
         }
+    }
+}
+
+/// A change whose rows have nothing more.
+#[derive(Deserialize)]
+struct OldChange {
+    txid: Txid,
+    at: Millis,
+    counters: Counters,
+    rows: Vec<OldRow>,
+    gone: Vec<InodeId>,
+    retry: Option<Retry>,
+}
+
+/// A row that has nothing more.
+#[derive(Deserialize)]
+struct OldRow {
+    id: InodeId,
+    parent: InodeId,
+    name: Box<[u8]>,
+    owner: Arc<str>,
+    group: Arc<str>,
+    mode: u16,
+    mtime: Millis,
+    atime: Millis,
+    kind: Kind,
+}
+
+impl From<OldChange> for Change {
+    fn from(old: OldChange) -> Self {
+        let OldChange { txid, at, counters, rows, gone, retry } = old;
+        Self { txid, at, counters, rows: rows.into_iter().map(Row::from).collect(), gone, retry }
+    }
+}
+
+impl From<OldRow> for Row {
+    fn from(old: OldRow) -> Self {
+        let OldRow { id, parent, name, owner, group, mode, mtime, atime, kind } = old;
+        Self { id, parent, name, owner, group, mode, mtime, atime, kind, more: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the release before this format wrote it.
+    const OF_FORMAT_2: &str = "0203078180018080808004e80702828001818001016403616e6e057374616666a003070800838001818001016603616e6e057374616666a003\
+                               0708010380808040018080808004e90705010106777269746572093132372e302e302e31010501070707070707070707070707070707071202838001";
+
+    #[test]
+    fn a_log_of_an_earlier_release_is_read() {
+        let pairs: String = OF_FORMAT_2.split_whitespace().collect();
+        let bytes: Vec<u8> =
+            (0..pairs.len()).step_by(2).map(|at| u8::from_str_radix(&pairs[at..at + 2], 16).unwrap()).collect();
+        let block = Block { id: BlockId(1 << 30), stamp: Stamp(1_001), length: 5, is_committed: true };
+        let writer = Some(Writer { client: "writer".into(), machine: "127.0.0.1".into() });
+        let file = File { replication: 3, block_size: 128 << 20, blocks: vec![block], writer };
+        let row = |id: u64, name: &str, kind| Row {
+            id: InodeId(id),
+            parent: InodeId::ROOT,
+            name: name.as_bytes().into(),
+            owner: "ann".into(),
+            group: "staff".into(),
+            mode: 0o640,
+            mtime: Millis(7),
+            atime: Millis(8),
+            kind,
+            more: None,
+        };
+        let rows = vec![row(16_386, "d", Kind::Directory), row(16_387, "f", Kind::File(Box::new(file)))];
+        let call = CallId { client: [7; 16], call: 9 };
+        let retry = Some(Retry { call, answer: RetryAnswer::Created(InodeId(16_387)) });
+        let change =
+            Change { txid: Txid(3), at: Millis(7), counters: Counters::default(), rows, gone: vec![InodeId(5)], retry };
+        assert_eq!(Change::decode(&bytes).unwrap(), change);
+        assert_eq!(Change::decode(&change.encode()).unwrap(), change);
     }
 }

@@ -9,6 +9,8 @@ pub enum Class {
     FileNotFound,
     /// A path goes through a file.
     ParentNotDirectory,
+    /// A path names a file where a directory is needed.
+    PathIsNotDirectory,
     /// Something has the name.
     FileAlreadyExists,
     /// A directory has something in it.
@@ -19,6 +21,10 @@ pub enum Class {
     NameTooLong,
     /// A directory has too many names.
     DirectoryFull,
+    /// A directory may not have more names in its subtree.
+    NamesQuota,
+    /// A directory may not have more bytes in its subtree.
+    SpaceQuota,
     /// The user may not.
     AccessControl,
     /// Another client writes the file.
@@ -56,6 +62,12 @@ impl FilesError {
     #[must_use]
     pub fn new(class: Class, message: impl Into<String>) -> Self {
         Self { class, message: message.into() }
+    }
+
+    /// The user is not the superuser.
+    #[must_use]
+    pub fn not_superuser(user: &str) -> Self {
+        Self::new(Class::AccessControl, format!("Access denied for user {user}. Superuser privilege is required"))
     }
 
     /// A file that is not there.

@@ -146,17 +146,20 @@ impl<P: Copy> Unflushed<P> {
 
 /// All blocks of a file are written with its row: so many count for one more row.
 const BLOCKS_OF_A_ROW: usize = 16;
+/// And so many bytes of attributes.
+const BYTES_OF_A_ROW: usize = 1_024;
 
 /// What a change counts for; one without rows counts, too.
 fn weight(change: &Change) -> usize {
     let blocks: usize = change.rows.iter().map(|row| row.file().map_or(0, |file| file.blocks.len())).sum();
-    (change.rows.len() + change.gone.len() + blocks / BLOCKS_OF_A_ROW).max(1)
+    let bytes: usize = change.rows.iter().map(|row| row.more.as_ref().map_or(0, |more| more.attribute_bytes())).sum();
+    (change.rows.len() + change.gone.len() + blocks / BLOCKS_OF_A_ROW + bytes / BYTES_OF_A_ROW).max(1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::change::{Block, File, Kind};
+    use crate::change::{Attribute, AttributeSpace, Block, File, Kind};
     use crate::ids::Stamp;
 
     fn change(txid: u64, blocks: u64) -> Change {
@@ -172,9 +175,22 @@ mod tests {
             mtime: Millis(0),
             atime: Millis(0),
             kind: Kind::File(Box::new(file)),
+            more: None,
         };
         let (at, counters) = (Millis(0), Counters::default());
         Change { txid: Txid(txid), at, counters, rows: vec![row], gone: Vec::new(), retry: None }
+    }
+
+    #[test]
+    fn attributes_make_a_batch_smaller() {
+        let mut large = change(1, 0);
+        let value = [0; 10 * BYTES_OF_A_ROW].into();
+        large.rows[0].edit(|more| {
+            more.attributes.push(Attribute { space: AttributeSpace::User, name: "a".into(), value });
+        });
+        let mut unflushed = Unflushed::default();
+        unflushed.add(large, Applied::default(), ());
+        assert_eq!(unflushed.rows(), 11);
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub mod namespace;
 pub mod operation;
 pub mod path;
 pub mod permission;
+mod quota;
 pub mod request;
 pub mod retry;
 pub mod tree;

@@ -66,6 +66,7 @@ impl Namespace {
                 mtime: Millis(0),
                 atime: Millis(0),
                 kind: Kind::Directory,
+                more: None,
             };
             tree.put(&row, Txid(0));
         }
@@ -396,7 +397,18 @@ impl<'a> Draft<'a> {
         self.change.counters.inode = id;
         let (owner, group, now) = (owner.into(), Arc::clone(group), self.change.at);
         let atime = if kind == Kind::Directory { Millis(0) } else { now };
-        self.change.rows.push(Row { id, parent, name: name.into(), owner, group, mode, mtime: now, atime, kind });
+        self.change.rows.push(Row {
+            id,
+            parent,
+            name: name.into(),
+            owner,
+            group,
+            mode,
+            mtime: now,
+            atime,
+            kind,
+            more: None,
+        });
         &self.change.rows[self.change.rows.len() - 1]
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::change::{CallId, File, Kind, Row, Writer};
+use crate::change::{Attribute, AttributeSpace, CallId, File, Kind, Quota, Row, Writer};
 use crate::ids::{BlockId, InodeId, Millis, Stamp};
 use crate::tree::{Inode, Tree};
 
@@ -97,12 +97,37 @@ pub enum Request {
     SetTimes { path: String, mtime: Option<Millis>, atime: Option<Millis> },
     /// Sets how many replicas a file should have.
     SetReplication { path: String, replication: u16 },
+    /// Sets how much may be in a directory.
+    SetQuota { path: String, names: Limit, space: Limit },
+    /// How much may be in a directory and is, if that is limited.
+    Quota { path: String },
+    /// Sets an extended attribute.
+    SetAttribute { path: String, attribute: Attribute, creates: bool, replaces: bool },
+    /// Removes an extended attribute.
+    RemoveAttribute { path: String, space: AttributeSpace, name: String },
+    /// Extended attributes of these names, or all.
+    Attributes { path: String, names: Vec<(AttributeSpace, String)> },
+    /// The names of all extended attributes.
+    AttributeNames { path: String },
+    /// Sets on what blocks should be, or that this is as in the directory above.
+    SetPolicy { path: String, policy: Option<u8> },
     /// Whether nobody writes a file.
     IsFileClosed { path: String },
     /// The most bytes of a block of a file.
     PreferredBlockSize { path: String },
     /// Whether something is allowed.
     CheckAccess { path: String, mode: u16 },
+}
+
+/// What becomes of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Limit {
+    /// It stays.
+    Same,
+    /// There is none any more.
+    None,
+    /// So much.
+    Most(u64),
 }
 
 /// A file that is to be made.
@@ -145,6 +170,10 @@ pub enum Reply {
     Size(u64),
     /// Files that are being written, and whether there are more.
     OpenFiles(Vec<OpenFile>, bool),
+    /// How much may be in a directory, if that is limited.
+    Quota(Option<Quota>),
+    /// Extended attributes.
+    Attributes(Vec<Attribute>),
     /// A file that was opened to be written on, and its last block, if that is not full.
     Appended(Option<LocatedBlock>, Box<Status>),
 }
@@ -176,6 +205,8 @@ pub struct Status {
     pub block_size: u64,
     /// How many children a directory has.
     pub children: usize,
+    /// On what its blocks should be, if it or a directory above it says so.
+    pub policy: Option<u8>,
     /// The blocks of a file, if they were asked for.
     pub blocks: Option<Located>,
 }
@@ -245,6 +276,7 @@ impl Status {
             replication: file.map_or(0, |file| file.replication),
             block_size: file.map_or(0, |file| file.block_size),
             children: inode.child_count(),
+            policy: tree.policy(inode),
             blocks: None,
         }
     }
@@ -268,6 +300,7 @@ impl Status {
             replication,
             block_size,
             children: 0,
+            policy: None,
             blocks: None,
         }
     }

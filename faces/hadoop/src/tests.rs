@@ -12,9 +12,9 @@ use savanna_journal::Options;
 use savanna_journal::sim::SimDisk;
 
 use crate::wire::client::{
-    AddBlock, Complete, Create, Delete, EnclosingRoot, Flag, Fsync, GetBlockLocations, GetListing, GetLocatedFileInfo,
-    ListOpenFiles, Mkdirs, Nothing, Number, One, OpenFiles, QuotaUsage, Rename, Rename2, ServiceState, StoragePolicies,
-    StoragePolicy, Text,
+    AddBlock, Complete, ContentSummaryResponse, Create, Delete, EnclosingRoot, Flag, Fsync, GetBlockLocations,
+    GetListing, GetLocatedFileInfo, ListOpenFiles, Mkdirs, Nothing, Number, One, OpenFiles, QuotaUsage, Rename,
+    Rename2, ServiceState, SetQuota, StoragePolicies, StoragePolicy, Text,
 };
 use crate::wire::hdfs::{Block, FileStatus, Listing, LocatedBlock, LocatedBlocks, Permission};
 use crate::wire::rpc::{ConnectionContext, MethodHeader, RequestHeader, ResponseHeader, UserInformation};
@@ -307,8 +307,8 @@ fn many_calls_are_under_way_and_refusals_have_their_names() {
     let (name, words) = class(client.call("getFileInfx", &path("/")));
     assert_eq!(name, "org.apache.hadoop.ipc.RpcNoSuchMethodException");
     assert_eq!(words, "Unknown method getFileInfx called on org.apache.hadoop.hdfs.protocol.ClientProtocol protocol.");
-    let (name, words) = class(client.call("setQuota", &path("/")));
-    assert!(name == "java.lang.UnsupportedOperationException" && words.contains("setQuota"));
+    let (name, words) = class(client.call("createSnapshot", &path("/")));
+    assert!(name == "java.lang.UnsupportedOperationException" && words.contains("createSnapshot"));
     client.ask("org.example.Other", "x", &Nothing {});
     assert_eq!(client.answer().1.unwrap_err().0, "org.apache.hadoop.ipc.RpcNoSuchProtocolException");
     let mut ann = Client::of(&server, "ann");
@@ -399,6 +399,34 @@ fn who_comes_when_all_places_are_taken_has_to_go() {
 }
 
 #[test]
+fn quotas_are_set_shown_and_kept_to() {
+    let (disk, folder) = (SimDisk::new(1), tempfile::tempdir().unwrap());
+    let server = started(&disk, folder.path(), 1);
+    let mut client = Client::of(&server, "root");
+    client.write("/d/f", &content(700));
+    let (same, none) = (i64::MAX as u64, u64::MAX);
+    let set = |names, space| SetQuota { path: "/d".into(), names, space, storage: None };
+    client.call::<Nothing>("setQuota", &set(3, same)).unwrap();
+    let path = || Text { it: "/d".to_owned() };
+    let usage = client.call::<One<QuotaUsage>>("getQuotaUsage", &path()).unwrap().it.unwrap();
+    assert_eq!((usage.inodes, usage.quota, usage.space, usage.space_quota), (2, 3, 2_100, none));
+    client.create("/d/g").unwrap();
+    let refused = client.create("/d/h").unwrap_err();
+    assert_eq!(refused.0, "org.apache.hadoop.hdfs.protocol.NSQuotaExceededException");
+    client.call::<Nothing>("setQuota", &set(none, 5_000)).unwrap();
+    let summary = client.call::<ContentSummaryResponse>("getContentSummary", &path()).unwrap().it.unwrap();
+    assert_eq!((summary.quota, summary.space, summary.space_quota), (none, 2_100, 5_000));
+    let add =
+        AddBlock { path: "/d/g".into(), client: "writer".into(), previous: None, excluded: Vec::new(), file: None };
+    let refused = client.call::<One<LocatedBlock>>("addBlock", &add).unwrap_err();
+    assert_eq!(refused.0, "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException");
+    let of_disks = SetQuota { storage: Some(1), ..set(same, 9) };
+    assert!(client.call::<Nothing>("setQuota", &of_disks).unwrap_err().0.ends_with("UnsupportedOperationException"));
+    let refused = Client::of(&server, "ann").call::<Nothing>("setQuota", &set(none, none)).unwrap_err();
+    assert!(refused.0.ends_with("AccessControlException"));
+}
+
+#[test]
 fn what_clients_ask_beside_names_and_blocks_is_answered() {
     let (disk, folder) = (SimDisk::new(1), tempfile::tempdir().unwrap());
     let server = started(&disk, folder.path(), 1);
@@ -422,7 +450,7 @@ fn what_clients_ask_beside_names_and_blocks_is_answered() {
     }
     let policies: StoragePolicies = client.call("getStoragePolicies", &Nothing {}).unwrap();
     let hot = client.call::<One<StoragePolicy>>("getStoragePolicy", &path()).unwrap().it.unwrap();
-    assert_eq!((&*hot.name, &policies.policies[..]), ("HOT", std::slice::from_ref(&hot)));
+    assert!(hot.name == "HOT" && policies.policies.contains(&hot) && policies.policies.len() == 5);
     let missing = client.call::<One<StoragePolicy>>("getStoragePolicy", &Text { it: "/x".to_owned() }).unwrap_err();
     assert_eq!(missing.0, "java.io.FileNotFoundException");
     assert_eq!(client.call::<EnclosingRoot>("getEnclosingRoot", &path()).unwrap().path.as_deref(), Some("/"));

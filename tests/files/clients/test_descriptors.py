@@ -14,13 +14,14 @@ SIMPLE = {
              "RecoverLeaseResponseProto", "TruncateResponseProto", "IsFileClosedResponseProto", "SetSafeModeResponseProto"],
     "Number": ["GetPreferredBlockSizeResponseProto", "GetReplicaVisibleLengthResponseProto"],
     "Text": ["GetFileInfoRequestProto", "GetFileLinkInfoRequestProto", "IsFileClosedRequestProto", "GetPreferredBlockSizeRequestProto",
-             "RenewLeaseRequestProto", "GetContentSummaryRequestProto", "GetQuotaUsageRequestProto", "GetStoragePolicyRequestProto"],
+             "RenewLeaseRequestProto", "GetContentSummaryRequestProto", "GetQuotaUsageRequestProto", "GetStoragePolicyRequestProto", "ListXAttrsRequestProto", "UnsetStoragePolicyRequestProto"],
     "One": ["GetFileInfoResponseProto", "GetListingResponseProto", "GetBlockLocationsResponseProto", "CreateResponseProto", "AddBlockResponseProto",
             "GetServerDefaultsResponseProto", "GetContentSummaryResponseProto", "GetAdditionalDatanodeResponseProto",
             "UpdateBlockForPipelineResponseProto", "GetReplicaVisibleLengthRequestProto", "GetLocatedFileInfoResponseProto", "GetQuotaUsageResponseProto", "GetStoragePolicyResponseProto"],
     "Nothing": ["Rename2ResponseProto", "FsyncResponseProto", "RenewLeaseResponseProto", "SetPermissionResponseProto", "SetOwnerResponseProto",
                 "SetTimesResponseProto", "AbandonBlockResponseProto", "ReportBadBlocksResponseProto", "UpdatePipelineResponseProto",
-                "CheckAccessResponseProto", "ConcatResponseProto", "GetEZForPathResponseProto"],
+                "CheckAccessResponseProto", "ConcatResponseProto", "GetEZForPathResponseProto", "SetQuotaResponseProto",
+                "SetXAttrResponseProto", "RemoveXAttrResponseProto", "SetStoragePolicyResponseProto", "UnsetStoragePolicyResponseProto"],
 }
 STRUCT = re.compile(r"((?:///[^\n]*\n)*)#\[derive\([^)]*Message\)\]\npub\(crate\) struct (\w+)[^{]*\{(.*?)\}\n", re.DOTALL)
 FIELD = re.compile(r'#\[prost\((.*?), tag = "(\d+)"\)\]')

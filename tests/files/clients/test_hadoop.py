@@ -124,3 +124,42 @@ def test_files_are_written_on_cut_and_put_together(hdfs, server, tmp_path):
     assert [line.split()[-1] for line in hdfs("-ls", "-R", "/").splitlines()] == ["/d", "/d/a"]
     assert "larger file size" in hdfs("-truncate", 1_000_000, "/d/a", status=-1)
     assert "is the same with the target file" in hdfs("-concat", "/d/a", "/d/a", "/d/a", status=1)
+
+
+def test_quotas_are_kept_to_and_shown(hdfs, server, tmp_path):
+    (tmp_path / "words").write_text("first\nlast\n")
+    hdfs("-mkdir", "/q")
+    hdfs("-put", tmp_path / "words", "/q/a")
+    hdfs("quota", "/q", 3, 1 << 30)
+    hdfs("-put", tmp_path / "words", "/q/b")
+    assert "file count=4" in hdfs("-mkdir", "/q/c", status=1)
+    assert hdfs("-count", "-q", "/q").split() == ["3", "0", "1073741824", "1073741758", "1", "2", "22", "/q"]
+    time.sleep(1)
+    server.restart()
+    assert hdfs("-count", "-q", "-u", "/q").split() == ["3", "0", "1073741824", "1073741758", "/q"]
+    hdfs("-setrep", "9", "/q/b")
+    assert "is exceeded" in hdfs("-appendToFile", tmp_path / "words", "/q/b", status=1)
+    hdfs("quota", "/q", -1, -1)
+    hdfs("-mkdir", "/q/c")
+    assert hdfs("-count", "-q", "/q").split()[:4] == ["none", "inf", "none", "inf"]
+
+
+def test_attributes_and_policies_are_kept(hdfs, server):
+    hdfs("-mkdir", "-p", "/d/deep")
+    hdfs("-setfattr", "-n", "user.colour", "-v", "green", "/d")
+    hdfs("-setfattr", "-n", "trusted.seen", "-v", "0x01ff", "/d")
+    hdfs("-setfattr", "-n", "user.gone", "/d")
+    hdfs("-setfattr", "-x", "user.gone", "/d")
+    hdfs("-setfattr", "-n", "user.colour", "-v", "blue", "/d")
+    time.sleep(1)
+    server.restart()
+    shown = hdfs("-getfattr", "-d", "-e", "hex", "/d").splitlines()
+    assert sorted(shown) == ["# file: /d", "trusted.seen=0x01ff", "user.colour=0x626c7565"]
+    assert hdfs("-getfattr", "-n", "user.colour", "/d").splitlines() == ["# file: /d", 'user.colour="blue"']
+    assert "not found" in hdfs("-getfattr", "-n", "user.gone", "/d", status=1)
+    assert "No matching attributes" in hdfs("-setfattr", "-x", "user.gone", "/d", status=1)
+    assert "permission" in hdfs("-setfattr", "-n", "system.x", "/d", status=1)
+    hdfs("policy", "/d", "COLD")
+    assert hdfs("policy", "/d/deep") == "COLD"
+    hdfs("policy", "/d", "")
+    assert hdfs("policy", "/d/deep") == "HOT"

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use savanna_epoch::NodeEpoch;
 use savanna_files::cache::Beginning;
-use savanna_files::change::Counters;
+use savanna_files::change::{Counters, FormatError};
 use savanna_files::flush::Batch;
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
 use savanna_files::operation::{Rights, Summary};
@@ -115,6 +115,9 @@ pub enum DatabaseError {
         /// What came.
         came: i64,
     },
+    /// What few inodes have cannot be read.
+    #[error("a row of the database of files: {0}")]
+    More(#[from] FormatError),
     /// A statement is not in the list of its connection.
     #[error("a statement was not prepared; this is a mistake in Savanna")]
     Unprepared,
@@ -464,7 +467,7 @@ impl Database {
     /// What one row of the marker and rows beside it say.
     fn read(&self, rows: &[tokio_postgres::Row]) -> Result<(Txid, Vec<Stored>), DatabaseError> {
         let first = rows.first().ok_or(DatabaseError::Replaced)?;
-        self.check_owner(first.try_get(17)?)?;
+        self.check_owner(first.try_get(18)?)?;
         let txid = Txid(first.try_get::<_, i64>(0)?.cast_unsigned());
         let stored = rows.iter().filter_map(|row| rows::stored(row).transpose());
         Ok((txid, stored.collect::<Result<_, _>>()?))

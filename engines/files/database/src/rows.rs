@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use savanna_files::Stored;
-use savanna_files::change::{Block, CallId, File, Kind, Retry, RetryAnswer, Row, Writer};
+use savanna_files::change::{Block, CallId, File, Kind, More, Retry, RetryAnswer, Row, Writer};
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row as SqlRow};
@@ -31,6 +31,7 @@ pub(crate) struct Columns<'a> {
     machine: Vec<Option<Cow<'a, str>>>,
     children: Vec<i64>,
     txid: Vec<i64>,
+    more: Vec<Option<Vec<u8>>>,
 }
 
 impl<'a> Columns<'a> {
@@ -59,12 +60,13 @@ impl<'a> Columns<'a> {
             columns.machine.push(writer.map(|writer| text(&writer.machine)));
             columns.children.push(i64::try_from(*children).unwrap_or(i64::MAX));
             columns.txid.push(txid.0.cast_signed());
+            columns.more.push(row.more.as_ref().map(|more| more.encode()));
         }
         columns
     }
 
     /// In the order of the statement.
-    pub(crate) fn parameters(&self) -> [&(dyn ToSql + Sync); 17] {
+    pub(crate) fn parameters(&self) -> [&(dyn ToSql + Sync); 18] {
         [
             &self.parent,
             &self.name,
@@ -83,6 +85,7 @@ impl<'a> Columns<'a> {
             &self.machine,
             &self.children,
             &self.txid,
+            &self.more,
         ]
     }
 }
@@ -146,6 +149,7 @@ pub(crate) fn stored(row: &SqlRow) -> Result<Option<Stored>, DatabaseError> {
             mtime: Millis(number(8)?.cast_unsigned()),
             atime: Millis(number(9)?.cast_unsigned()),
             kind,
+            more: row.try_get::<_, Option<&[u8]>>(17)?.map(More::decode).transpose()?.map(Box::new),
         },
         children: fits(number(15)?, "a count of children")?,
         txid: Txid(number(16)?.cast_unsigned()),

@@ -459,7 +459,8 @@ impl Files {
                     let txid = state.namespace.txid();
                     drop(state);
                     // What the database has is durable.
-                    break (self.summary_of_database(&context, root, txid), None);
+                    let counted = self.summary_of_database(&context, root, txid);
+                    break (counted.map(|summary| Summary { quota: walk.quota(), ..summary }), None);
                 }
                 Err(error) => break (Err(Unanswered::from(error)), state.pending.position(state.namespace.txid())),
             }
@@ -627,8 +628,7 @@ impl Files {
     pub fn safe_mode(&self, asker: &Asker<'_>, wanted: Option<bool>) -> Result<bool, Unanswered> {
         let groups = self.0.groups.of(asker.user);
         if wanted.is_some() && !self.context(asker, &groups).is_superuser {
-            let words = format!("Access denied for user {}. Superuser privilege is required", asker.user);
-            return Err(FilesError::new(Class::AccessControl, words).into());
+            return Err(FilesError::not_superuser(asker.user).into());
         }
         let mut state = self.0.state.write();
         let is_safe = wanted.unwrap_or(state.namespace.is_safe);

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use savanna_files::change::{RECOVERY, TRUNCATION};
+use savanna_files::change::CLOSERS;
 use savanna_files::ids::{BlockId, InodeId, Millis};
 use savanna_files::lease::HARD_LIMIT;
 use savanna_files::operation::Recovery;
@@ -48,7 +48,7 @@ impl Upkeep {
 fn run(files: &Files, tasks: &Receiver<Task>) {
     // A recovery that was under way when the process ended is begun again.
     let mut done = files.close_all_left(|namespace, _| {
-        [RECOVERY, TRUNCATION].into_iter().flat_map(|client| namespace.leases.files(client)).collect::<Vec<InodeId>>()
+        CLOSERS.into_iter().flat_map(|client| namespace.leases.files(client)).collect::<Vec<InodeId>>()
     });
     let mut next = Instant::now() + INTERVAL;
     loop {

@@ -7,21 +7,24 @@ mod complete;
 mod concat;
 mod create;
 mod delete;
+mod extended;
 mod listing;
 mod locations;
 mod mkdirs;
 mod pipeline;
 mod recover_lease;
 mod rename;
+mod set_quota;
 mod status;
 mod summary;
 mod truncate;
 
 use crate::cache::{Known, Missing, View};
-use crate::change::{CallId, Change, RECOVERY, Retry, RetryAnswer, TRUNCATION};
+use crate::change::{CLOSERS, CallId, Change, Retry, RetryAnswer};
 use crate::error::{Class, FilesError};
 use crate::ids::{InodeId, Txid};
 use crate::namespace::{Draft, Namespace, path_in};
+use crate::quota;
 use crate::request::{self, Context, LocatedBlock, Reply, Request, Status, Written};
 use crate::tree::Inode;
 
@@ -84,7 +87,8 @@ impl View<'_> {
             let (answer, depends) = (Err(FilesError::new(Class::SafeMode, SAFE_MODE)), self.txid());
             return Decision { answer, change: None, depends, recovery: None };
         }
-        match self.outcome(request, context) {
+        let outcome = self.outcome(request, context).and_then(|outcome| self.charged(outcome));
+        match outcome {
             Ok(Outcome::Read(reply, depends)) => Decision { answer: Ok(reply), change: None, depends, recovery: None },
             Ok(Outcome::Changed(reply, change)) => {
                 Decision { answer: Ok(reply), depends: change.txid, change: Some(change), recovery: None }
@@ -95,6 +99,14 @@ impl View<'_> {
             // Which of all that was looked at made it fail is not followed up.
             Err(error) => Decision { answer: Err(error), change: None, depends: self.txid(), recovery: None },
         }
+    }
+
+    /// An outcome whose change counts in the quotas of directories.
+    fn charged(&self, mut outcome: Outcome) -> Result<Outcome, FilesError> {
+        if let Outcome::Changed(_, change) | Outcome::Closing(_, change, _) = &mut outcome {
+            quota::charge(self, change)?;
+        }
+        Ok(outcome)
     }
 
     fn outcome(&self, request: &Request, context: &Context<'_>) -> Result<Outcome, FilesError> {
@@ -137,6 +149,17 @@ impl View<'_> {
             Request::SetReplication { path, replication } => {
                 attributes::set_replication(self, context, path, *replication)
             }
+            Request::SetQuota { path, names, space } => set_quota::set_quota(self, context, path, *names, *space),
+            Request::Quota { path } => set_quota::quota(self, context, path),
+            Request::SetAttribute { path, attribute, creates, replaces } => {
+                extended::set_attribute(self, context, path, attribute, (*creates, *replaces))
+            }
+            Request::RemoveAttribute { path, space, name } => {
+                extended::remove_attribute(self, context, path, (*space, name))
+            }
+            Request::Attributes { path, names } => extended::attributes(self, context, path, names),
+            Request::AttributeNames { path } => extended::attribute_names(self, context, path),
+            Request::SetPolicy { path, policy } => extended::set_policy(self, context, path, *policy),
             Request::IsFileClosed { path } => status::is_file_closed(self, context, path),
             Request::PreferredBlockSize { path } => status::preferred_block_size(self, context, path),
             Request::CheckAccess { path, mode } => status::check_access(self, context, path, *mode),
@@ -197,7 +220,8 @@ impl View<'_> {
                     inode.id
                 ),
             )),
-            Some(writer) if *writer.client != *client => Err(FilesError::new(
+            // What the name node closes nobody else writes, whatever it calls itself.
+            Some(writer) if *writer.client != *client || CLOSERS.contains(&client) => Err(FilesError::new(
                 Class::LeaseExpired,
                 format!("Client (={client}) is not the lease owner (={}: {}", writer.client, path()),
             )),
@@ -224,7 +248,7 @@ fn check_texts(request: &Request, context: &Context<'_>) -> Result<(), FilesErro
     let [one, other] = match request {
         Request::SetOwner { owner, group, .. } => [owner.as_deref(), group.as_deref()],
         Request::Create(request::Create { client, .. }) | Request::Append { client, .. } => {
-            if [RECOVERY, TRUNCATION].contains(&&**client) {
+            if CLOSERS.contains(&&**client) {
                 let words = format!("Expected another name of the client than {client}, which the name node has");
                 return Err(FilesError::new(Class::IllegalArgument, words));
             }
@@ -253,6 +277,9 @@ impl Request {
                 | Self::OpenFiles { .. }
                 | Self::Listing { .. }
                 | Self::BlockLocations { .. }
+                | Self::Quota { .. }
+                | Self::Attributes { .. }
+                | Self::AttributeNames { .. }
                 | Self::IsFileClosed { .. }
                 | Self::PreferredBlockSize { .. }
                 | Self::CheckAccess { .. }
@@ -271,6 +298,8 @@ impl Request {
                 | Self::Rename2 { .. }
                 | Self::Delete { .. }
                 | Self::UpdatePipeline { .. }
+                | Self::SetAttribute { .. }
+                | Self::RemoveAttribute { .. }
         )
     }
 }

@@ -5,12 +5,13 @@
 
 use super::Outcome;
 use crate::cache::{Known, Missing, View};
-use crate::change::{Change, RECOVERY, TRUNCATION};
+use crate::change::{CLOSERS, Change, RECOVERY};
 use crate::error::{Class, FilesError};
 use crate::ids::{BlockId, InodeId, Millis, Stamp};
 use crate::lease::SOFT_LIMIT;
 use crate::namespace::{Draft, Namespace};
 use crate::permission::{self, Access};
+use crate::quota;
 use crate::request::Context;
 use crate::tree::Inode;
 
@@ -56,7 +57,9 @@ impl Namespace {
     pub fn close_left(&self, id: InodeId, now: Millis) -> Option<(Change, Recovery)> {
         let inode = self.tree.get(id)?;
         inode.file()?.writer.as_ref()?;
-        Some(self.begin_recovery(inode, now))
+        let (mut change, recovery) = self.begin_recovery(inode, now);
+        quota::charge_anyway(&View::new(self, None), &mut change);
+        Some((change, recovery))
     }
 
     fn begin_recovery(&self, inode: &Inode, now: Millis) -> (Change, Recovery) {
@@ -88,8 +91,7 @@ impl Namespace {
         let inode = self.tree.get(recovery.inode)?;
         let file = inode.file()?;
         let last = file.blocks.last().map(|block| (block.id, block.stamp));
-        let is_being_closed =
-            file.writer.as_ref().is_some_and(|writer| [RECOVERY, TRUNCATION].contains(&&*writer.client));
+        let is_being_closed = file.writer.as_ref().is_some_and(|writer| CLOSERS.contains(&&*writer.client));
         if !is_being_closed || last != recovery.block {
             return None;
         }
@@ -104,7 +106,9 @@ impl Namespace {
             (None, _) => {}
         }
         draft.row(inode).mtime = now;
-        Some(draft.done(None))
+        let mut change = draft.done(None);
+        quota::charge_anyway(&View::new(self, None), &mut change);
+        Some(change)
     }
 }
 
@@ -127,7 +131,7 @@ impl View<'_> {
             return Err(refusal(Class::AlreadyBeingCreated, why));
         }
         let owner = format!("{} on {}", writer.client, writer.machine);
-        if [RECOVERY, TRUNCATION].contains(&&*writer.client) {
+        if CLOSERS.contains(&&*writer.client) {
             let why = format!("another recovery is in progress by {owner}");
             return Err(refusal(Class::RecoveryInProgress, why));
         }
@@ -150,7 +154,8 @@ impl View<'_> {
             let words = format!("Failed to RECOVER_LEASE {path} for {client} because it is already the lease owner");
             return Err(FilesError::new(Class::AlreadyBeingCreated, words));
         }
-        let (change, recovery) = self.begin_recovery(inode, context.now);
+        let (mut change, recovery) = self.begin_recovery(inode, context.now);
+        quota::charge_anyway(self, &mut change);
         Ok(Begun::Recovery(change, recovery))
     }
 }

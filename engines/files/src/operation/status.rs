@@ -32,8 +32,7 @@ pub(super) fn open_files(
     after: InodeId,
 ) -> Result<Outcome, FilesError> {
     if !context.is_superuser {
-        let words = format!("Access denied for user {}. Superuser privilege is required", context.user);
-        return Err(FilesError::new(Class::AccessControl, words));
+        return Err(FilesError::not_superuser(context.user));
     }
     let below = path.trim_end_matches('/');
     let is_below = |path: &str| path.strip_prefix(below).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));

@@ -1,6 +1,7 @@
 //! How much a subtree holds, counted a part at a time, so that writers get their turns.
 
 use crate::cache::{Known, Missing};
+use crate::change::Quota;
 use crate::error::{Class, FilesError};
 use crate::ids::{InodeId, Txid};
 use crate::namespace::Namespace;
@@ -19,6 +20,8 @@ pub struct Summary {
     pub files: u64,
     /// Directories, with the one that it begins at.
     pub directories: u64,
+    /// How much may be in it, if that is limited.
+    pub quota: Option<Quota>,
 }
 
 /// A walk over a subtree. What changes while it is under way may be counted or not.
@@ -84,13 +87,20 @@ impl Walk {
         namespace.look(known, |view| {
             let at = view.resolve(path, context)?;
             let inode = at.existing()?;
-            let mut walk = Self { root: inode.id, open: Vec::new(), summary: Summary::default(), depends: at.depends };
+            let summary = Summary { quota: inode.quota().copied(), ..Summary::default() };
+            let mut walk = Self { root: inode.id, open: Vec::new(), summary, depends: at.depends };
             if inode.is_directory() {
                 permission::check(&view.tree, inode, Access::READ, context)?;
             }
             walk.count(inode);
             Ok(walk)
         })
+    }
+
+    /// How much may be where it began, if that is limited.
+    #[must_use]
+    pub const fn quota(&self) -> Option<Quota> {
+        self.summary.quota
     }
 
     /// Counts some more inodes.

@@ -17,7 +17,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use self::children::Children;
 use self::eviction::Behind;
 use self::words::{Word, Words};
-use crate::change::{File, Kind, Row};
+use crate::change::{File, Kind, More, Quota, Row};
 use crate::ids::{InodeId, Millis, Txid};
 
 /// Where an inode is in the slab.
@@ -43,6 +43,8 @@ pub struct Inode {
     owner: Word,
     group: Word,
     node: Node,
+    /// What few inodes have.
+    pub(crate) more: Option<Box<More>>,
     /// Whether it was used since the clock's hand came by.
     is_used: AtomicBool,
 }
@@ -118,6 +120,12 @@ impl Inode {
         self.directory().map_or(&Covered::All, |directory| &directory.covered)
     }
 
+    /// How much may be in it, if that is limited.
+    #[must_use]
+    pub fn quota(&self) -> Option<&Quota> {
+        self.more.as_ref()?.quota.as_ref()
+    }
+
     fn directory(&self) -> Option<&Directory> {
         match &self.node {
             Node::Directory(directory) => Some(directory),
@@ -142,6 +150,8 @@ pub struct Tree {
     by_id: HashTable<Slot>,
     hasher: DefaultHashBuilder,
     words: Words,
+    /// How many inodes have what few have.
+    special: usize,
     /// What is kept because a database has the rest.
     behind: Option<Behind>,
 }
@@ -185,6 +195,18 @@ impl Tree {
     pub fn count_after(&self, directory: InodeId, after: &[u8]) -> usize {
         let directory = self.get(directory).and_then(Inode::directory);
         directory.map_or(0, |directory| directory.children.count_after(after, |slot| self.name(slot)))
+    }
+
+    /// Whether any inode here has what few have.
+    pub(crate) const fn has_special(&self) -> bool {
+        self.special > 0
+    }
+
+    /// On what blocks of an inode should be, if it or a directory above it says so.
+    pub(crate) fn policy(&self, inode: &Inode) -> Option<u8> {
+        let above = |inode: &&Inode| self.get(inode.parent);
+        let mut on_the_way = std::iter::successors(Some(inode).filter(|_| self.has_special()), above);
+        on_the_way.find_map(|inode| inode.more.as_ref()?.policy)
     }
 
     /// Who owns an inode.
@@ -241,6 +263,7 @@ impl Tree {
             mtime: inode.mtime,
             atime: inode.atime,
             kind,
+            more: inode.more.clone(),
         }
     }
 
@@ -259,6 +282,9 @@ impl Tree {
         if let Some(inode) = self.slots[slot as usize].as_mut() {
             (inode.parent, inode.mode, inode.owner, inode.group) = (row.parent, row.mode, owner, group);
             (inode.mtime, inode.atime, inode.txid) = (row.mtime, row.atime, txid);
+            self.special -= usize::from(inode.more.is_some());
+            self.special += usize::from(row.more.is_some());
+            inode.more.clone_from(&row.more);
             if let Kind::File(file) = &row.kind {
                 inode.node = Node::File(file.clone());
             }
@@ -316,6 +342,7 @@ impl Tree {
             entry.remove();
         }
         self.free.push(slot);
+        self.special -= usize::from(inode.more.is_some());
         Some(inode)
     }
 
@@ -361,8 +388,10 @@ impl Tree {
                 }
                 Kind::File(file) => Node::File(file.clone()),
             },
+            more: row.more.clone(),
             is_used: AtomicBool::new(true),
         };
+        self.special += usize::from(inode.more.is_some());
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             Slot::try_from(self.slots.len() - 1).unwrap_or(Slot::MAX)
@@ -421,7 +450,7 @@ mod tests {
     fn row(id: u64, parent: InodeId, name: &str, kind: Kind) -> Row {
         let (owner, group): (Arc<str>, Arc<str>) = ("ann".into(), "staff".into());
         let (mtime, atime, name) = (Millis(0), Millis(0), name.as_bytes().into());
-        Row { id: InodeId(id), parent, name, owner, group, mode: 0o755, mtime, atime, kind }
+        Row { id: InodeId(id), parent, name, owner, group, mode: 0o755, mtime, atime, kind, more: None }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Operations against a plain tree, the log that makes a namespace again, and a database behind it.
 
 mod database;
+mod extended;
 mod model;
 mod operations;
+mod quotas;
 mod world;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use savanna_files::change::{Kind, Row};
+use savanna_files::change::{File, Kind, Row, Usage};
 use savanna_files::ids::{BlockId, InodeId};
+use savanna_files::request::Limit;
 use savanna_files::{Class, FilesError, Key, Reply, Request};
 
 use crate::world::{World, concat, create, mkdirs, rename2, truncate};
@@ -274,7 +275,7 @@ fn written(path: &str) -> String {
 fn step(world: &mut World, model: &mut Model, random: &mut ChaCha8Rng) {
     let (one, other) = (path(random), path(random));
     let (a, b) = (written(&one), written(&other));
-    let (expected, got, what) = match random.random_range(0..16) {
+    let (expected, got, what) = match random.random_range(0..17) {
         0 | 1 => (model.mkdirs(&one), simply(world.root(&mkdirs(&a))), "mkdirs"),
         2 | 3 => {
             let lengths: Vec<u64> = (0..random.random_range(0..3)).map(|_| random.random_range(1..=64)).collect();
@@ -318,6 +319,17 @@ fn step(world: &mut World, model: &mut Model, random: &mut ChaCha8Rng) {
             let named: Vec<&str> = sources.iter().map(|source| &**source).collect();
             (model.concat(&one, &sources), simply(world.root(&concat(&a, &named))), "concat")
         }
+        15 => {
+            let expected = match model.get(&one) {
+                Some(Entry::Directory) => Ok(true),
+                Some(Entry::File(..)) => Err(Class::PathIsNotDirectory),
+                None => Err(Class::FileNotFound),
+            };
+            // Never exceeded: what is counted is compared elsewhere.
+            let limits = [Limit::Most(1 << 40), Limit::None, Limit::Same];
+            let [names, space] = [0; 2].map(|_| limits[random.random_range(0..limits.len())]);
+            (expected, simply(world.root(&Request::SetQuota { path: a.clone(), names, space })), "quota")
+        }
         _ => {
             assert_eq!(list(world, &a), model.list(&one), "list {a}");
             return;
@@ -352,6 +364,28 @@ fn blocks<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<BlockId> {
     blocks
 }
 
+/// That each directory with a quota has what it says.
+fn check_quotas<'a>(rows: impl Iterator<Item = &'a Row>) {
+    let mut below: BTreeMap<InodeId, Vec<&Row>> = BTreeMap::new();
+    let (mut limited, mut parents) = (Vec::new(), BTreeMap::new());
+    for row in rows {
+        below.entry(row.parent).or_default().push(row);
+        parents.insert(row.id, row.parent);
+        limited.extend(row.more.as_ref().and_then(|more| Some((row, more.quota?.used))));
+    }
+    for (row, used) in limited {
+        let (mut sum, mut open) = (Usage::default(), vec![row]);
+        while let Some(row) = open.pop() {
+            sum.names += 1;
+            sum.space += row.file().map_or(0, File::space);
+            open.extend(below.get(&row.id).into_iter().flatten());
+        }
+        // One that was deleted is not counted any more.
+        let mut above = std::iter::successors(Some(row.id), |id| parents.get(id).copied());
+        assert!(!above.any(|id| id == InodeId::ROOT) || used == sum, "{row:?} has {sum:?}");
+    }
+}
+
 fn rows(namespace: &savanna_files::Namespace) -> Vec<Row> {
     let mut rows: Vec<_> = namespace.tree().rows().collect();
     rows.sort_by_key(|row| row.id);
@@ -365,6 +399,7 @@ fn a_namespace_answers_like_a_plain_tree_and_its_log_makes_it_again() {
         let (mut world, mut model) = (World::new(), Model::new());
         for number in 0..400 {
             step(&mut world, &mut model, &mut random);
+            check_quotas(rows(&world.namespace).iter());
             if random.random_bool(0.02) {
                 let before = rows(&world.namespace);
                 world.restart();
@@ -425,6 +460,7 @@ fn a_namespace_with_a_database_answers_like_a_plain_tree() {
         let database = world.database.as_ref().expect("a database");
         let count = database.rows().filter(|stored| stored.row.id != InodeId::ROOT).count();
         assert_eq!(count, model.0.len() - 1, "seed {seed}: the database has all, and nothing else");
+        check_quotas(database.rows().map(|stored| &stored.row));
         let named = blocks(database.rows().map(|stored| &stored.row));
         assert_eq!(world.replicas(), named, "seed {seed}: replicas of its blocks, and no others");
     }

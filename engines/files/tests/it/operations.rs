@@ -1,6 +1,6 @@
 //! What the random operations do not say: permissions, leases, retries, large subtrees.
 
-use savanna_files::change::CallId;
+use savanna_files::change::{CallId, RECOVERY};
 use savanna_files::ids::{InodeId, Millis};
 use savanna_files::operation::{Begun, Counted, Walk};
 use savanna_files::request::{BlockName, Written};
@@ -122,6 +122,28 @@ fn a_file_whose_writer_has_gone_is_closed_with_what_the_data_node_has() {
     assert!(world.namespace.finish_recovery(recovery, Some(9), Millis(world.now)).is_none(), "it is closed");
     assert_eq!(world.status("/f").unwrap().length, 9);
     assert_eq!(world.root(&Request::IsFileClosed { path: "/f".into() }), Ok(Reply::Bool(true)));
+}
+
+#[test]
+fn nobody_writes_a_file_that_the_name_node_closes_by_calling_itself_the_same() {
+    let mut world = World::new();
+    let Ok(Reply::Status(Some(status))) = world.root(&create("/f", false)) else { panic!("no file") };
+    let file = written("/f", status.id);
+    let add = Request::AddBlock { file: file.clone(), previous: None, is_node_excluded: false };
+    let Ok(Reply::Block(block)) = world.root(&add) else { panic!("no block") };
+    let (change, recovery) = world.namespace.close_left(status.id, Millis(world.now)).expect("a file to close");
+    world.take(&change);
+    let (id, stamp) = recovery.block.expect("a block");
+    let file = Written { client: RECOVERY.to_owned(), ..file };
+    let abandon = Request::AbandonBlock { file: file.clone(), block: BlockName { id, stamp, ..block.block } };
+    assert_eq!(world.refused("root", &abandon), Class::LeaseExpired);
+    assert_eq!(world.refused("root", &Request::Fsync { file, length: Some(9) }), Class::LeaseExpired);
+    let stamp = Request::NewStamp { block: block.block, client: RECOVERY.to_owned() };
+    assert_eq!(world.refused("root", &stamp), Class::LeaseExpired);
+    world.received(BlockName { id, stamp: recovery.block.expect("a block").1, length: 9 });
+    let change = world.namespace.finish_recovery(recovery, Some(9), Millis(world.now)).expect("it is closed");
+    world.take(&change);
+    assert_eq!(world.status("/f").expect("a file").length, 9);
 }
 
 #[test]

@@ -4,23 +4,25 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
-use savanna_files_host::change::CallId;
+use savanna_files_host::change::{Attribute, AttributeSpace, CallId, Usage};
 use savanna_files_host::ids::{InodeId, Millis};
-use savanna_files_host::request::{self, LocatedBlock, Written};
+use savanna_files_host::request::{self, Limit, LocatedBlock, Written};
 use savanna_files_host::{Asker, Class, FilesError, Reply, Request, Summary};
 
-use super::replies::{self, Encoder};
+use super::policies;
+use super::replies::{self, Encoder, NO_QUOTA};
 use super::{Peer, Service, message, named, no_such_method, refuse, unanswered, unsupported};
 use crate::audit::Entry;
 use crate::exception;
 use crate::ipc::answer::Detail;
 use crate::ipc::connection::Answerer;
+use crate::wire;
 use crate::wire::client::{
     AbandonBlock, AddBlock, Append, Complete, Concat, ContentSummaryResponse, Create, Delete, EnclosingRoot, Flag,
-    FsStats, Fsync, GetAdditionalDatanode, GetBlockLocations, GetListing, GetLocatedFileInfo, ListOpenFiles, Mkdirs,
-    Nothing, One, PathAndNumber, QuotaUsage, RecoverLease, Rename, Rename2, ReportBadBlocks, ServerDefaultsResponse,
-    ServiceState, SetOwner, SetPermission, SetSafeMode, SetTimes, StoragePolicies, StoragePolicy, StorageTypes, Text,
-    Truncate, UpdateBlockForPipeline, UpdatePipeline,
+    FsStats, Fsync, GetAdditionalDatanode, GetAttributes, GetBlockLocations, GetListing, GetLocatedFileInfo,
+    ListOpenFiles, Mkdirs, Nothing, One, PathAndNumber, RecoverLease, RemoveAttribute, Rename, Rename2,
+    ReportBadBlocks, ServerDefaultsResponse, ServiceState, SetAttribute, SetOwner, SetPermission, SetQuota,
+    SetSafeMode, SetStoragePolicy, SetTimes, StoragePolicies, Text, Truncate, UpdateBlockForPipeline, UpdatePipeline,
 };
 use crate::wire::hdfs::{ContentSummary, ServerDefaults};
 
@@ -31,15 +33,14 @@ const CREATE: u32 = 1;
 const OVERWRITE: u32 = 2;
 /// And with which one is opened to be written on.
 const NEW_BLOCK: u32 = 0x20;
+/// An attribute takes the place of another.
+const REPLACE: u32 = 2;
 
-/// Types of storage.
-const DISK: i32 = 1;
-const ARCHIVE: i32 = 3;
 /// The state of a name node that serves.
 const ACTIVE: i32 = 1;
 
-/// Where there is no quota.
-const NO_QUOTA: u64 = u64::MAX;
+/// A quota that is to stay as it is.
+const SAME_QUOTA: u64 = i64::MAX as u64;
 /// A time that is to stay as it is.
 const SAME_TIME: u64 = u64::MAX;
 
@@ -130,6 +131,24 @@ pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body:
         "setReplication" => {
             asked.request(|PathAndNumber { path, number }| Request::SetReplication { path, replication: bits(number) })
         }
+        "setQuota" => asked.set_quota(),
+        "setXAttr" => asked.request(|SetAttribute { path, attribute, flags }| Request::SetAttribute {
+            path,
+            attribute: attribute_of(attribute.unwrap_or_default()),
+            creates: flags.unwrap_or(0) & CREATE != 0,
+            replaces: flags.unwrap_or(0) & REPLACE != 0,
+        }),
+        "removeXAttr" => asked.request(|RemoveAttribute { path, attribute }| {
+            let Attribute { space, name, .. } = attribute_of(attribute.unwrap_or_default());
+            Request::RemoveAttribute { path, space, name: name.into_string() }
+        }),
+        "getXAttrs" => asked.request(|GetAttributes { path, names }| Request::Attributes {
+            path,
+            names: names.into_iter().map(attribute_of).map(|it| (it.space, it.name.into_string())).collect(),
+        }),
+        "listXAttrs" => asked.request(|Text { it: path }| Request::AttributeNames { path }),
+        "setStoragePolicy" => asked.set_storage_policy(),
+        "unsetStoragePolicy" => asked.request(|Text { it: path }| Request::SetPolicy { path, policy: None }),
         "isFileClosed" => asked.request(|Text { it: path }| Request::IsFileClosed { path }),
         "getPreferredBlockSize" => asked.request(|Text { it: path }| Request::PreferredBlockSize { path }),
         "checkAccess" => {
@@ -144,7 +163,7 @@ pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body:
         "getFsStats" => asked.stats(),
         "setSafeMode" => asked.safe_mode(),
         "getQuotaUsage" => asked.quota_usage(),
-        "getStoragePolicies" => asked.answerer.done(&StoragePolicies { policies: vec![hot()] }),
+        "getStoragePolicies" => asked.answerer.done(&StoragePolicies { policies: policies::all() }),
         "getStoragePolicy" => asked.storage_policy(),
         "getEnclosingRoot" => asked.answerer.done(&EnclosingRoot { path: Some("/".to_owned()) }),
         "getHAServiceState" => asked.answerer.done(&ServiceState { state: ACTIVE }),
@@ -190,6 +209,20 @@ impl Asked<'_> {
         });
     }
 
+    /// There is one kind of storage.
+    fn set_quota(self) {
+        let Some((SetQuota { storage, .. }, answerer)) = message(self.body.clone(), self.answerer) else { return };
+        if storage.is_some() {
+            let words = "Expected a quota of names or of bytes, came one of a kind of storage, which is not supported";
+            return refuse(&FilesError::new(Class::Unsupported, words), answerer);
+        }
+        Asked { answerer, ..self }.request(|SetQuota { path, names, space, .. }| Request::SetQuota {
+            path,
+            names: limit(names),
+            space: limit(space),
+        });
+    }
+
     fn renew_lease(self) {
         let Self { service, body, answerer, .. } = self;
         let Some((Text { it: client }, answerer)) = message(body, answerer) else { return };
@@ -217,28 +250,54 @@ impl Asked<'_> {
 
     fn content_summary(self) {
         self.summary("contentSummary", |summary, answerer| {
+            let [quota, space_quota] = replies::limits(summary.quota);
             answerer.done(&ContentSummaryResponse {
                 it: Some(ContentSummary {
                     length: summary.length,
                     files: summary.files,
                     directories: summary.directories,
-                    quota: NO_QUOTA,
+                    quota,
                     space: summary.space,
-                    space_quota: NO_QUOTA,
+                    space_quota,
                 }),
             });
         });
     }
 
+    /// What a directory with a quota has is known; that of another is counted.
     fn quota_usage(self) {
-        self.summary("quotaUsage", |summary, answerer| {
-            let inodes = summary.files.saturating_add(summary.directories);
-            let (quota, space_quota) = (NO_QUOTA, NO_QUOTA);
-            answerer.done(&One { it: Some(QuotaUsage { inodes, quota, space: summary.space, space_quota }) });
+        let Self { service, peer, body, answerer } = self;
+        let Some((Text { it: path }, answerer)) = message(body.clone(), answerer) else { return };
+        let asker = Asker { user: &peer.user, machine: &peer.machine, call: None };
+        let (at, to) = (Arc::clone(service), Arc::clone(peer));
+        service.files.call(&asker, &Request::Quota { path }, move |answer| match answer {
+            Ok(Reply::Quota(None)) => {
+                let asked = Asked { service: &at, peer: &to, body, answerer };
+                asked.summary("quotaUsage", |summary, answerer| {
+                    let names = summary.files.saturating_add(summary.directories);
+                    let used = Usage { names, space: summary.space };
+                    answerer.done(&One { it: Some(replies::quota_usage(used, summary.quota)) });
+                });
+            }
+            Ok(reply) => replies::answer(&at, &to, reply, answerer),
+            Err(why) => unanswered(&why, answerer),
         });
     }
 
-    /// There is one policy, for all that there is.
+    fn set_storage_policy(self) {
+        let Some((SetStoragePolicy { policy, .. }, answerer)) = message(self.body.clone(), self.answerer) else {
+            return;
+        };
+        let policy = policies::number(&policy).ok_or_else(|| {
+            FilesError::new(Class::IllegalArgument, format!("Cannot find a block policy with the name {policy}"))
+        });
+        match policy {
+            Ok(policy) => Asked { answerer, ..self }
+                .request(|SetStoragePolicy { path, .. }| Request::SetPolicy { path, policy: Some(policy) }),
+            Err(error) => refuse(&error, answerer),
+        }
+    }
+
     fn storage_policy(self) {
         let Self { service, peer, body, answerer } = self;
         let Some((Text { it: path }, answerer)) = message(body, answerer) else { return };
@@ -248,7 +307,9 @@ impl Asked<'_> {
                 let words = format!("File/Directory does not exist: {path}");
                 refuse(&FilesError::new(Class::FileNotFound, words), answerer);
             }
-            Ok(_) => answerer.done(&One { it: Some(hot()) }),
+            Ok(Reply::Status(Some(status))) => answerer.done(&One { it: Some(policies::of(status.policy)) }),
+            // Nothing else is the answer to that.
+            Ok(_) => drop(answerer),
             Err(why) => unanswered(&why, answerer),
         });
     }
@@ -326,14 +387,6 @@ impl Asked<'_> {
     }
 }
 
-/// The policy by which blocks are on disks.
-fn hot() -> StoragePolicy {
-    let types = |kinds: &[i32]| StorageTypes { kinds: kinds.to_vec() };
-    let (creation, creation_else, replication_else) = (types(&[DISK]), types(&[]), types(&[ARCHIVE]));
-    let (creation_else, replication_else) = (Some(creation_else), Some(replication_else));
-    StoragePolicy { id: 7, name: "HOT".to_owned(), creation, creation_else, replication_else }
-}
-
 fn created(create: Create) -> Request {
     let Create { path, permission, client, flags, with_parents, replication, block_size } = create;
     Request::Create(request::Create {
@@ -352,6 +405,27 @@ fn written(path: String, client: String, file: Option<u64>) -> Written {
     // 0 is what clients say that do not know it.
     let id = file.filter(|id| *id != 0).map(InodeId);
     Written { path, id, client }
+}
+
+fn attribute_of(attribute: wire::client::Attribute) -> Attribute {
+    let wire::client::Attribute { space, name, value } = attribute;
+    let space = match space {
+        0 => AttributeSpace::User,
+        1 => AttributeSpace::Trusted,
+        2 => AttributeSpace::Security,
+        3 => AttributeSpace::System,
+        _ => AttributeSpace::Raw,
+    };
+    Attribute { space, name: name.into(), value: value.unwrap_or_default().into() }
+}
+
+/// A quota as clients say it.
+const fn limit(quota: u64) -> Limit {
+    match quota {
+        SAME_QUOTA => Limit::Same,
+        NO_QUOTA => Limit::None,
+        most => Limit::Most(most),
+    }
 }
 
 /// A small number, or one that is refused because it is too large.

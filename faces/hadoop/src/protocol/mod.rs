@@ -3,6 +3,7 @@
 mod client;
 mod datanode;
 mod namenode;
+mod policies;
 mod replies;
 mod unsupported;
 

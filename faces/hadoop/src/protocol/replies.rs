@@ -3,17 +3,22 @@
 use std::cell::OnceCell;
 
 use savanna_files_host::Reply;
+use savanna_files_host::change::{Attribute, AttributeSpace, Quota, Usage};
 use savanna_files_host::request::{BlockName, Located, LocatedBlock, Status};
 
 use super::{Peer, Service};
 use crate::ipc::connection::Answerer;
-use crate::wire::client::{AppendResponse, Flag, Nothing, Number, One, OpenFile, OpenFiles};
+use crate::wire;
+use crate::wire::client::{AppendResponse, Attributes, Flag, Nothing, Number, One, OpenFile, OpenFiles, QuotaUsage};
 use crate::wire::hdfs::{self, Block, FileStatus, Listing, LocatedBlocks, Permission, Token};
 
 const DIRECTORY: i32 = 1;
 const FILE: i32 = 2;
 /// The type of the only storage.
 const DISK: i32 = 1;
+
+/// Where there is no quota.
+pub(super) const NO_QUOTA: u64 = u64::MAX;
 
 /// Which files of those that are being written are listed.
 const ALL_OPEN_FILES: i32 = 1;
@@ -77,10 +82,33 @@ impl<'a> Encoder<'a> {
             blocks: status.blocks.map(|blocks| self.located(&blocks)),
             id: Some(status.id.0),
             children: Some(i32::try_from(status.children).unwrap_or(i32::MAX)),
-            policy: Some(0),
+            policy: Some(u32::from(status.policy.unwrap_or(0))),
             flags: Some(0),
         }
     }
+}
+
+/// The number of who may see an attribute.
+const fn attribute_space(space: AttributeSpace) -> i32 {
+    match space {
+        AttributeSpace::User => 0,
+        AttributeSpace::Trusted => 1,
+        AttributeSpace::Security => 2,
+        AttributeSpace::System => 3,
+        AttributeSpace::Raw => 4,
+    }
+}
+
+/// What a directory has, and may have.
+pub(super) fn quota_usage(used: Usage, quota: Option<Quota>) -> QuotaUsage {
+    let [names, space] = limits(quota);
+    QuotaUsage { inodes: used.names, quota: names, space: used.space, space_quota: space }
+}
+
+/// How many names and bytes there may be, as clients hear of it.
+pub(super) fn limits(quota: Option<Quota>) -> [u64; 2] {
+    let Quota { names, space, .. } = quota.unwrap_or_default();
+    [names, space].map(|most| most.unwrap_or(NO_QUOTA))
 }
 
 /// Answers a call.
@@ -112,6 +140,15 @@ pub(super) fn answer(service: &Service, peer: &Peer, reply: Reply, answerer: Ans
         }
         Reply::Done => answerer.done(&Nothing {}),
         Reply::Bool(it) => answerer.done(&Flag { it }),
+        Reply::Quota(quota) => answerer.done(&One { it: quota.map(|quota| quota_usage(quota.used, Some(quota))) }),
+        Reply::Attributes(attributes) => {
+            let message = |Attribute { space, name, value }: Attribute| wire::client::Attribute {
+                space: attribute_space(space),
+                name: name.into_string(),
+                value: Some(value.into_vec()),
+            };
+            answerer.done(&Attributes { attributes: attributes.into_iter().map(message).collect() });
+        }
         Reply::Size(it) => answerer.done(&Number { it }),
     }
 }

@@ -1,6 +1,6 @@
 //! Calls of `ClientProtocol` in Hadoop 3.5 that are known, and not done.
 
-pub(super) const CALLS: [&str; 69] = [
+pub(super) const CALLS: [&str; 62] = [
     "addCacheDirective",
     "addCachePool",
     "addErasureCodingPolicies",
@@ -34,13 +34,11 @@ pub(super) const CALLS: [&str; 69] = [
     "getSnapshotDiffReportListing",
     "getSnapshotListing",
     "getSnapshottableDirListing",
-    "getXAttrs",
     "listCacheDirectives",
     "listCachePools",
     "listCorruptFileBlocks",
     "listEncryptionZones",
     "listReencryptionStatus",
-    "listXAttrs",
     "metaSave",
     "modifyAclEntries",
     "modifyCacheDirective",
@@ -53,7 +51,6 @@ pub(super) const CALLS: [&str; 69] = [
     "removeCachePool",
     "removeDefaultAcl",
     "removeErasureCodingPolicy",
-    "removeXAttr",
     "renameSnapshot",
     "renewDelegationToken",
     "restoreFailedStorage",
@@ -64,10 +61,6 @@ pub(super) const CALLS: [&str; 69] = [
     "setAcl",
     "setBalancerBandwidth",
     "setErasureCodingPolicy",
-    "setQuota",
-    "setStoragePolicy",
-    "setXAttr",
     "unsetErasureCodingPolicy",
-    "unsetStoragePolicy",
     "upgradeStatus",
 ];

@@ -101,6 +101,75 @@ pub(crate) struct QuotaUsage {
     pub(crate) space_quota: u64,
 }
 
+/// `SetQuotaRequestProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct SetQuota {
+    #[prost(string, required, tag = "1")]
+    pub(crate) path: String,
+    #[prost(uint64, required, tag = "2")]
+    pub(crate) names: u64,
+    #[prost(uint64, required, tag = "3")]
+    pub(crate) space: u64,
+    #[prost(int32, optional, tag = "4")]
+    pub(crate) storage: Option<i32>,
+}
+
+/// `XAttrProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Attribute {
+    #[prost(int32, required, tag = "1")]
+    pub(crate) space: i32,
+    #[prost(string, required, tag = "2")]
+    pub(crate) name: String,
+    #[prost(bytes = "vec", optional, tag = "3")]
+    pub(crate) value: Option<Vec<u8>>,
+}
+
+/// `SetXAttrRequestProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct SetAttribute {
+    #[prost(string, required, tag = "1")]
+    pub(crate) path: String,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) attribute: Option<Attribute>,
+    #[prost(uint32, optional, tag = "3")]
+    pub(crate) flags: Option<u32>,
+}
+
+/// `RemoveXAttrRequestProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RemoveAttribute {
+    #[prost(string, required, tag = "1")]
+    pub(crate) path: String,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) attribute: Option<Attribute>,
+}
+
+/// `GetXAttrsRequestProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct GetAttributes {
+    #[prost(string, required, tag = "1")]
+    pub(crate) path: String,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) names: Vec<Attribute>,
+}
+
+/// `GetXAttrsResponseProto`, `ListXAttrsResponseProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Attributes {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) attributes: Vec<Attribute>,
+}
+
+/// `SetStoragePolicyRequestProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct SetStoragePolicy {
+    #[prost(string, required, tag = "1")]
+    pub(crate) path: String,
+    #[prost(string, required, tag = "2")]
+    pub(crate) policy: String,
+}
+
 /// `StorageTypesProto`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct StorageTypes {

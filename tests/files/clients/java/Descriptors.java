@@ -8,7 +8,7 @@ public class Descriptors {
     static final String[] FILES = {
         "org.apache.hadoop.ipc.protobuf.RpcHeaderProtos", "org.apache.hadoop.ipc.protobuf.IpcConnectionContextProtos",
         "org.apache.hadoop.ipc.protobuf.ProtobufRpcEngine2Protos", "org.apache.hadoop.security.proto.SecurityProtos",
-        "org.apache.hadoop.hdfs.protocol.proto.AclProtos", "org.apache.hadoop.hdfs.protocol.proto.HdfsProtos",
+        "org.apache.hadoop.hdfs.protocol.proto.AclProtos", "org.apache.hadoop.hdfs.protocol.proto.XAttrProtos", "org.apache.hadoop.hdfs.protocol.proto.HdfsProtos",
         "org.apache.hadoop.hdfs.protocol.proto.DataTransferProtos", "org.apache.hadoop.hdfs.protocol.proto.ClientDatanodeProtocolProtos",
         "org.apache.hadoop.hdfs.protocol.proto.ClientNamenodeProtocolProtos", "org.apache.hadoop.hdfs.protocol.proto.EncryptionZonesProtos",
     };

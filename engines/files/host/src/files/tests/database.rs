@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use savanna_files::Key;
+use savanna_files::change::{Quota, Usage};
+use savanna_files::request::Limit;
 use savanna_files_database::{Database, Owner};
 use tempfile::TempDir;
 
@@ -168,6 +170,27 @@ fn names_may_be_more_than_what_is_in_memory() {
     running.stop();
     let running = place.open(3, 1_000);
     assert_eq!((running.files_in("/"), running.files.replicas().blocks().len()), (34, 34));
+    running.stop();
+}
+
+#[test]
+fn what_few_inodes_have_is_in_the_database() {
+    let place = Place::new();
+    let running = place.open(1, 20);
+    running.write("/q/f", b"some bytes");
+    running.stop();
+    // As the version before had it.
+    place.server.query("ALTER TABLE inode DROP COLUMN more; UPDATE files_version SET version = 2");
+    let running = place.open(2, 20);
+    let (names, space) = (Limit::Most(9), Limit::Same);
+    assert_eq!(running.call(&Request::SetQuota { path: "/q".to_owned(), names, space }), Ok(Reply::Done));
+    running.write("/q/g", b"more");
+    running.flushed();
+    running.stop();
+    let running = place.open(3, 20);
+    let quota = running.call(&Request::Quota { path: "/q".to_owned() });
+    let used = Usage { names: 3, space: 14 };
+    assert_eq!(quota, Ok(Reply::Quota(Some(Quota { names: Some(9), space: None, used }))));
     running.stop();
 }
 
@@ -368,7 +391,7 @@ fn tables_of_the_version_before_are_brought_up_unless_they_are_of_another_instal
     let database = place.server.database(1, 1);
     runtime().block_on(until_there(&database));
     place.server.query(
-        "ALTER TABLE marker DROP COLUMN owner; UPDATE files_version SET version = 1; UPDATE marker SET txid = 7",
+        "ALTER TABLE marker DROP COLUMN owner; ALTER TABLE inode DROP COLUMN more; UPDATE files_version SET version = 1; UPDATE marker SET txid = 7",
     );
     runtime().block_on(async {
         let refused = database.look("yours").await;
@@ -382,7 +405,7 @@ fn tables_of_the_version_before_are_brought_up_unless_they_are_of_another_instal
         );
         let found = database.look("mine").await.unwrap();
         assert_eq!(found.txid, Txid(7));
-        assert_eq!(place.server.query("SELECT version FROM files_version"), "2");
+        assert_eq!(place.server.query("SELECT version FROM files_version"), "3");
         assert_eq!(database.claim(found, Txid(7)).await.unwrap().txid, Txid(7));
     });
 }
