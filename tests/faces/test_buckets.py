@@ -1,4 +1,4 @@
-"""Streams and buckets: what a query writes to a store with the API of S3 is there once."""
+"""Streams and buckets: what a query writes to a store with the API of S3 is there once, and savepoints go through one."""
 
 import random
 import signal
@@ -16,6 +16,8 @@ from node import SAVANNA, Node
 from test_survival import BIDS, HOT, NEXMARK, connect, hot, lines, named, states, until
 
 SEED = random.randrange(1 << 32)
+SESSIONS = """INSERT INTO hot SELECT window_start, auction, count(*) FROM TABLE(SESSION(TABLE bids PARTITION BY auction, DESCRIPTOR(at), INTERVAL '0.05' SECOND))
+    GROUP BY auction, window_start, window_end"""
 
 
 class Store:
@@ -137,3 +139,26 @@ def test_a_query_waits_for_a_store_that_is_away(tmp_path, store, start):
     store.process.send_signal(signal.SIGCONT)
     until(lambda: "hot" not in states(node), deadline=120)
     assert store.lines("out/hot") == undisturbed(tmp_path / "expected", HOT)
+
+
+def test_a_query_goes_on_in_another_node_from_a_savepoint_in_a_bucket(tmp_path, store, start):
+    first, second = start("first"), start("second")
+    out = tmp_path / "out"
+    with connect(first) as connection:
+        for statement in [NEXMARK, BIDS, hot(out), "SET 'snapshot-interval' = '100ms'", named("hot"), SESSIONS]:
+            connection.execute(statement)
+        until(lambda: states(first)["hot"]["snapshot"].startswith("epoch"))
+        with pytest.raises(psycopg.Error, match="lies outside of the folders"):
+            connection.execute("STOP QUERY 'hot' WITH SAVEPOINT 's3://bucket/elsewhere'")
+        connection.execute("STOP QUERY 'hot' WITH SAVEPOINT 's3://bucket/saved/hot'")
+        with pytest.raises(psycopg.Error, match="there is something in it"):
+            connection.execute("STOP QUERY 'hot' WITH SAVEPOINT 's3://bucket/saved/hot'")
+        connection.execute("DROP QUERY 'hot'")
+    names = {name.rsplit("/", 1)[1] for name in store.objects("saved/hot")}
+    assert "savepoint" in names and "savepoint.next" not in names and len(names) >= 2, names
+    with connect(second) as connection:
+        with pytest.raises(psycopg.Error, match="read the savepoint s3://bucket/saved/none"):
+            connection.execute("RESUME QUERY FROM SAVEPOINT 's3://bucket/saved/none'")
+        connection.execute("RESUME QUERY FROM SAVEPOINT 's3://bucket/saved/hot'")
+    until(lambda: "hot" not in states(second), deadline=120)
+    assert lines(out) == undisturbed(tmp_path / "expected", SESSIONS)
