@@ -76,6 +76,10 @@ impl Folders {
         let lies_below = |root: &String| {
             url.strip_prefix(root.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
+        let url = url.strip_suffix('/').unwrap_or(url);
+        if url.split('/').skip(2).any(|part| matches!(part, "" | "." | "..")) {
+            return Err(StreamError::invalid(format!("{url}: a part of a URL cannot be empty, '.' or '..'")));
+        }
         if self.buckets.iter().any(lies_below) { Ok(()) } else { Err(self.denied(Path::new(url))) }
     }
 
@@ -176,6 +180,9 @@ mod tests {
         for outside in ["s3://shop", "s3://shop/", "s3://shop/output", "s3://other/out", "s3://shop/ou"] {
             let error = roots.check(Path::new(outside)).expect_err(outside).to_string();
             assert!(error.contains("s3://shop/out;") && error.contains("/srv"), "{error}");
+        }
+        for odd in ["s3://shop/out/../secret", "s3://shop/out/./a", "s3://shop/out//a", "s3://shop/out/.."] {
+            roots.check(Path::new(odd)).expect_err(odd);
         }
         assert!(roots.check(Path::new("s3:/shop/out")).is_err(), "it is no URL");
         assert!(Roots::anywhere().check(Path::new("s3://shop")).is_ok());
