@@ -15,6 +15,7 @@ use std::sync::Arc;
 use savanna_journal::{Disk, DiskFile};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_runtime::LookupStore;
+use savanna_streams_runtime::driver::EpochRecord;
 use savanna_streams_runtime::snapshot::{State, read_state, write_state};
 
 use super::snapshots::{Appended, Summed, WRITE_BYTES, numbers};
@@ -64,6 +65,26 @@ impl QueryLookups {
             return;
         }
         self.remove(|lookup, version| versions.get(usize::from(lookup)).is_some_and(|first| version < *first));
+    }
+
+    /// Drops the records up to the last one that names a version which is not there: they had been forgotten, and the journal still
+    /// has them after a crash. What the last record names must be there; where it is not, all of them stay, and who reads it says so.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub(crate) fn drop_forgotten(&self, records: &mut Vec<EpochRecord>) -> Result<()> {
+        if records.iter().all(|record| record.lookups.is_empty()) {
+            return Ok(());
+        }
+        let there: BTreeSet<(u16, u64)> = self.versions()?.into_iter().collect();
+        let is_gone = |record: &EpochRecord| {
+            (0_u16..).zip(&record.lookups).any(|(lookup, version)| !there.contains(&(lookup, *version)))
+        };
+        let kept = records.iter().rposition(is_gone).map_or(0, |last| last + 1);
+        if kept < records.len() {
+            records.drain(..kept);
+        }
+        Ok(())
     }
 
     fn versions(&self) -> Result<Vec<(u16, u64)>> {
@@ -136,6 +157,10 @@ impl LookupStore for QueryLookups {
         state.map_err(|cause| self.unreadable(&name, &cause))
     }
 
+    fn forget(&self, lookup: u16, version: u64) {
+        self.remove(|of, other| (of, other) == (lookup, version));
+    }
+
     fn keep_only(&self, lookup: u16, versions: &BTreeSet<u64>) {
         self.remove(|of, version| of == lookup && !versions.contains(&version));
     }
@@ -147,6 +172,8 @@ mod tests {
 
     use arrow::array::{ArrayRef, Int64Array, RecordBatch};
     use savanna_journal::sim::SimDisk;
+    use savanna_streams_api::ids::Epoch;
+    use savanna_streams_model::time::EventTime;
     use savanna_streams_runtime::snapshot::Table;
 
     use super::*;
@@ -196,6 +223,33 @@ mod tests {
         assert_eq!(names(&disk), ["0-2", "1-1", "1-2"]);
         lookups.forget_before(&[]);
         assert_eq!(names(&disk).len(), 3);
+        lookups.forget(1, 1);
+        assert_eq!(names(&disk), ["0-2", "1-2"]);
+    }
+
+    #[test]
+    fn records_whose_tables_were_forgotten_go_unless_the_last_is_one_of_them() {
+        let disk = SimDisk::new(1);
+        let lookups = open(&disk);
+        for _ in 0..3 {
+            lookups.put(0, &rows(&[1])).unwrap();
+        }
+        lookups.forget_before(&[3]);
+        let record = |(epoch, version): (u64, u64)| EpochRecord {
+            epoch: Epoch(epoch),
+            processing_time: EventTime::MAX,
+            sources: Vec::new(),
+            committed: Epoch::ZERO,
+            lookups: vec![version],
+        };
+        let left = |versions: &[(u64, u64)]| {
+            let mut records = versions.iter().copied().map(record).collect();
+            lookups.drop_forgotten(&mut records).unwrap();
+            records.iter().map(|record| record.epoch.0).collect::<Vec<_>>()
+        };
+        assert_eq!(left(&[(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)]), [4, 5]);
+        assert_eq!(left(&[(4, 3), (5, 3)]), [4, 5]);
+        assert_eq!(left(&[(3, 2), (4, 3), (5, 4)]), [3, 4, 5], "its table was not forgotten, but lost");
     }
 
     #[test]

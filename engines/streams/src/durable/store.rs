@@ -374,8 +374,9 @@ impl Store {
         let when_ended = Box::new(move |outcome: &Outcome| store.note_end(job, outcome));
         let lookups = self.lookups(job);
         let may_commit = self.options.may_commit.clone();
-        let (log, records) =
+        let (log, mut records) =
             QueryLog::open(&directory, self.options.epoch, Arc::clone(&lookups), may_commit, when_ended)?;
+        lookups.drop_forgotten(&mut records)?;
         let directory = self.snapshots_of(job);
         let disk = Arc::new(OsDisk::new(&directory));
         let make = self.maker(directory);

@@ -36,6 +36,9 @@ pub trait LookupStore: Debug + Send + Sync {
     /// It is gone, damaged, or cannot be read: with file and place.
     fn read(&self, lookup: u16, version: u64) -> Result<State>;
 
+    /// Removes a version that nothing names.
+    fn forget(&self, lookup: u16, version: u64);
+
     /// Removes all others than these of a look-up.
     fn keep_only(&self, lookup: u16, versions: &BTreeSet<u64>);
 }
@@ -118,7 +121,7 @@ impl Versions {
         all / self.instances.load(Ordering::Relaxed).max(1)
     }
 
-    /// What was read is the newest version from now on. It is kept before anybody sees it.
+    /// What was read is the newest version from now on, unless it is what the newest is. It is kept before anybody sees it.
     ///
     /// # Errors
     /// A value cannot be computed, or it cannot be kept.
@@ -127,6 +130,9 @@ impl Versions {
             let mut making = self.making.lock();
             (making.words.clone(), Arc::new(making.table(&rows)?))
         };
+        if self.known.lock().newest_is(&table) {
+            return Ok(());
+        }
         let version = match &self.store {
             Some(store) => {
                 let mut state = State::default();
@@ -135,10 +141,14 @@ impl Versions {
             }
             None => None,
         };
-        let mut known = self.known.lock();
-        known.newest = version.unwrap_or(known.newest + 1);
-        let newest = known.newest;
-        known.tables.insert(newest, table);
+        let unused = {
+            let mut known = self.known.lock();
+            let newest = version.unwrap_or(known.newest + 1);
+            known.add(newest, table)
+        };
+        if let (Some(store), Some(unused)) = (&self.store, unused) {
+            store.forget(self.lookup, unused);
+        }
         Ok(())
     }
 
@@ -212,6 +222,26 @@ impl Making {
 }
 
 impl Known {
+    fn newest_is(&self, table: &LookupTable) -> bool {
+        self.tables.get(&self.newest).is_some_and(|newest| newest.rows == table.rows)
+    }
+
+    /// Takes a newest version. Tells the former one if no epoch has it: it is not needed.
+    fn add(&mut self, version: u64, table: Arc<LookupTable>) -> Option<u64> {
+        let former = std::mem::replace(&mut self.newest, version);
+        self.tables.insert(version, table);
+        match self.since.last() {
+            // Whichever epoch asks first, those before it have a version as well.
+            None => self.since.push((Epoch::ZERO, version)),
+            Some((_, last)) if *last != former => {
+                self.tables.remove(&former);
+                return Some(former);
+            }
+            Some(_) => {}
+        }
+        None
+    }
+
     fn note(&mut self, epoch: Epoch, version: u64) {
         self.decided = epoch;
         if self.since.last().is_none_or(|(_, last)| *last != version) {
@@ -237,5 +267,40 @@ impl Known {
             let first = self.since[0].1;
             self.tables.retain(|version, _| *version >= first);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{ArrayRef, Int64Array};
+
+    use super::*;
+
+    fn table(number: i64) -> Arc<LookupTable> {
+        let numbers: ArrayRef = Arc::new(Int64Array::from(vec![number]));
+        let rows = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
+        Arc::new(LookupTable::new(&rows.schema(), &[rows], &[0]).unwrap())
+    }
+
+    #[test]
+    fn an_epoch_that_asks_behind_a_later_one_has_a_version_too() {
+        let mut known = Known::default();
+        known.add(4, table(4));
+        assert_eq!((known.version_of(Epoch(2)), known.version_of(Epoch(1))), (4, 4));
+        known.add(5, table(5));
+        assert_eq!((known.version_of(Epoch(3)), known.version_of(Epoch(1))), (5, 4));
+    }
+
+    #[test]
+    fn a_version_that_no_epoch_had_goes_with_the_next_one() {
+        let mut known = Known::default();
+        assert_eq!((known.add(1, table(1)), known.version_of(Epoch(1))), (None, 1));
+        assert_eq!(known.add(2, table(2)), None, "the first epoch has the former");
+        for version in 3..100 {
+            assert_eq!(known.add(version, table(0)), Some(version - 1));
+            assert_eq!(known.tables.len(), 2);
+        }
+        assert_eq!((known.version_of(Epoch(2)), known.version_of(Epoch(1))), (99, 1));
+        assert!(known.newest_is(&table(0)) && !known.newest_is(&table(1)));
     }
 }

@@ -44,6 +44,10 @@ impl LookupStore for Tables {
         self.kept.lock().get(&(lookup, version)).cloned().ok_or_else(gone)
     }
 
+    fn forget(&self, lookup: u16, version: u64) {
+        self.kept.lock().remove(&(lookup, version));
+    }
+
     fn keep_only(&self, lookup: u16, versions: &BTreeSet<u64>) {
         self.kept.lock().retain(|(of, version), _| *of != lookup || versions.contains(version));
     }

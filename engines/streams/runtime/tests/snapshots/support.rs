@@ -156,6 +156,7 @@ impl LookupStore for NoLookups {
         unreachable!("nothing was read for a look-up")
     }
 
+    fn forget(&self, _: u16, _: u64) {}
     fn keep_only(&self, _: u16, _: &BTreeSet<u64>) {}
 }
 
