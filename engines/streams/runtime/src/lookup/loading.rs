@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::join::Lookup;
-use savanna_streams_model::source::{Connectors, Read, ScanSpec, Source};
+use savanna_streams_model::source::{Connectors, Read, ScanSpec};
 
 use super::Versions;
 
@@ -15,7 +15,7 @@ const READ_WAIT: Duration = Duration::from_millis(20);
 
 /// A table that is read, and what was read of it.
 pub(crate) struct Loading {
-    source: Arc<dyn Source>,
+    connectors: Arc<dyn Connectors>,
     scan: ScanSpec,
     /// It is read anew so often.
     pub(crate) refresh: Option<Duration>,
@@ -25,15 +25,14 @@ pub(crate) struct Loading {
 impl Loading {
     /// # Errors
     /// The table cannot be opened, or never ends.
-    pub(crate) fn open(lookup: &Lookup, connectors: &dyn Connectors, versions: Versions) -> Result<Self> {
+    pub(crate) fn open(lookup: &Lookup, connectors: Arc<dyn Connectors>, versions: Versions) -> Result<Self> {
         let name = &lookup.table.table.name;
-        let source = connectors.source(&lookup.table.table)?;
-        if !source.bounded() {
+        if !connectors.source(&lookup.table.table)?.bounded() {
             return Err(StreamError::invalid(format!(
                 "a look-up reads its table to the end, but table {name} never ends; use a bounded table"
             )));
         }
-        Ok(Self { source, scan: lookup.table.clone(), refresh: lookup.refresh, versions: Arc::new(versions) })
+        Ok(Self { connectors, scan: lookup.table.clone(), refresh: lookup.refresh, versions: Arc::new(versions) })
     }
 
     /// The name of the table.
@@ -46,10 +45,12 @@ impl Loading {
     /// # Errors
     /// The table cannot be read or kept, a value cannot be computed, or [`StreamError::Cancelled`].
     pub(crate) fn read(&self, mut go_on: impl FnMut(u64) -> bool) -> Result<()> {
+        // What the table consists of, such as files, may have changed since the last time.
+        let source = self.connectors.source(&self.scan.table)?;
         let mut batches = Vec::new();
-        let partitions = self.source.partitions(1)?.max(1);
+        let partitions = source.partitions(1)?.max(1);
         for partition in 0..partitions {
-            let mut reader = self.source.open(&self.scan, partition, partitions, None)?;
+            let mut reader = source.open(&self.scan, partition, partitions, None)?;
             loop {
                 let rows = match reader.read(READ_EVENTS, READ_WAIT)? {
                     Read::Rows(batch) => {

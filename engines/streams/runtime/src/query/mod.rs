@@ -699,7 +699,7 @@ impl Starting {
                 let versions = Versions::new(number, lookup, &self.functions, store, records)?;
                 versions.tidy();
                 versions.passed(behind);
-                let table = Loading::open(lookup, self.connectors.as_ref(), versions)?;
+                let table = Loading::open(lookup, Arc::clone(&self.connectors), versions)?;
                 self.lookups.entry(stage.id).or_default().push(Arc::clone(&table.versions));
                 tables.push(table);
             }
