@@ -111,7 +111,7 @@ def test_each_folder_of_an_epoch_has_an_object_and_other_places_are_refused(tmp_
     (tmp_path / "rows.csv").write_text("".join(f"{n},{'ab:'[n % 3]}\n" for n in range(30)))
     with connect(node) as connection:
         connection.execute(f"CREATE TABLE rows (n BIGINT, dt VARCHAR) WITH ('connector' = 'file', 'path' = '{tmp_path}/rows.csv', 'format' = 'csv', 'csv.header' = 'false')")
-        for path, more, refused in [("s3://bucket/elsewhere", "", "lies outside of the folders that tables may use"), ("s3://bucket/out/../x", "", "s3://BUCKET/FOLDER"),
+        for path, more, refused in [("s3://bucket/elsewhere", "", "lies outside of the folders that tables may use"), ("s3://bucket/out/../x", "", "a part of a URL cannot be"),
                                     ("s3://bucket/out/x", ", 'sink.rolling-policy.file-size' = '1MiB'", "each epoch has its own objects")]:
             with pytest.raises(psycopg.Error, match=refused):
                 connection.execute(f"CREATE TABLE wrong {table.format(path, more)}")

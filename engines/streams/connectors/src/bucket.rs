@@ -21,6 +21,19 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 /// A request may take so long; what is large takes long.
 const REQUEST_TIME: &str = "300s";
 
+/// An object that is longer is no claim.
+const CLAIM_MAX: u64 = 1 << 10;
+
+/// A name that nobody else has.
+///
+/// # Errors
+/// The operating system gives no random bytes.
+pub(crate) fn unique() -> Result<String> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(|e| StreamError::io("ask for random bytes", &e))?;
+    Ok(format!("{:032x}", u128::from_le_bytes(random)))
+}
+
 /// The folder. What a request came to is known: one whose answer is lost is made again, and what it finds then is told.
 #[derive(Debug)]
 pub struct Bucket {
@@ -93,6 +106,19 @@ impl Bucket {
         self.put(name, bytes, PutMode::Create)
     }
 
+    /// Creates an object that is this caller's alone. Tells whether there was none.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn claim(&self, name: &str) -> Result<bool> {
+        let owner = Bytes::from(unique()?);
+        if self.create(name, &owner)? == Created::Now {
+            return Ok(true);
+        }
+        // Perhaps the answer of an attempt was lost.
+        Ok(self.read(name, CLAIM_MAX)? == owner)
+    }
+
     /// Writes over an object that is still the one of this tag.
     ///
     /// # Errors
@@ -103,10 +129,17 @@ impl Bucket {
 
     fn put(&self, name: &str, bytes: &Bytes, mode: PutMode) -> Result<Created> {
         let path = self.path(name)?;
+        let is_new = matches!(mode, PutMode::Create);
         self.persist("write", name, async || {
-            match self.store.put_opts(&path, bytes.clone().into(), mode.clone().into()).await {
-                Ok(_) => Ok(Created::Now),
-                Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(Created::Before),
+            let refused = match self.store.put_opts(&path, bytes.clone().into(), mode.clone().into()).await {
+                Ok(_) => return Ok(Created::Now),
+                Err(refused @ (Error::AlreadyExists { .. } | Error::Precondition { .. })) => refused,
+                Err(error) => return Err(error),
+            };
+            match self.store.head(&path).await {
+                // It is refused beside a request that is under way, too, which may come to nothing.
+                Err(Error::NotFound { .. }) if is_new => Err(refused),
+                Ok(_) | Err(Error::NotFound { .. }) => Ok(Created::Before),
                 Err(error) => Err(error),
             }
         })

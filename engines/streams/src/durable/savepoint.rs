@@ -98,8 +98,8 @@ impl Place {
         }
     }
 
-    /// Makes it, and sees whether it can be written.
-    fn prepare(&self) -> Result<()> {
+    /// Makes it, sees whether it can be written, and keeps others out until [`Self::leave`].
+    fn enter(&self) -> Result<()> {
         let is_empty = match self {
             Self::Directory(directory) => {
                 let try_out = || -> io::Result<bool> {
@@ -114,11 +114,12 @@ impl Place {
                 };
                 try_out().map_err(|error| self.failed(&error))?
             }
+            // Whoever looks into it behind its claim sees all that others have written.
             Self::Bucket(bucket) => {
-                let is_empty = bucket.list_behind("", "")?.is_empty();
-                if is_empty {
-                    create(bucket, NEXT, "a savepoint".into())?;
-                    bucket.remove(&[NEXT.to_owned()])?;
+                let is_claimed = bucket.claim(NEXT)?;
+                let is_empty = is_claimed && bucket.list_behind("", "")?.iter().all(|name| name == NEXT);
+                if is_claimed && !is_empty {
+                    self.leave();
                 }
                 is_empty
             }
@@ -127,6 +128,11 @@ impl Place {
             true => Ok(()),
             false => Err(self.failed(&"there is something in it; name a directory that is empty or not there")),
         }
+    }
+
+    /// Others may have it.
+    fn leave(&self) {
+        self.remove(&[NEXT.to_owned()]);
     }
 
     /// Writes a new file, durably but for its name. Tells its length and CRC-32C.
@@ -196,7 +202,7 @@ impl Place {
     }
 }
 
-/// Creates an object of a savepoint, or finds that it has done so when the answer was lost.
+/// Creates an object of a savepoint, or finds that it has done so when the answer was lost: the place is this process' alone.
 fn create(bucket: &Bucket, name: &str, bytes: Bytes) -> Result<()> {
     if bucket.create(name, &bytes)? == Created::Now || bucket.read(name, bytes.len() as u64)? == bytes {
         return Ok(());
@@ -209,7 +215,10 @@ fn create(bucket: &Bucket, name: &str, bytes: Bytes) -> Result<()> {
 /// # Errors
 /// It cannot, or has something in it.
 pub(crate) fn prepare(place: &Path) -> Result<()> {
-    Place::at(place)?.prepare()
+    let place = Place::at(place)?;
+    place.enter()?;
+    place.leave();
+    Ok(())
 }
 
 impl Savepoint {
@@ -218,10 +227,15 @@ impl Savepoint {
     /// # Errors
     /// It cannot be written, or the place has something in it. Then nothing of it stays.
     pub(crate) fn write(self, place: &Path) -> Result<()> {
-        let place = Place::at(place)?;
-        place.prepare()?;
-        let mut written = vec![NEXT.to_owned()];
-        self.write_files(&place, &mut written).inspect_err(|_| place.remove(&written))
+        self.write_to(&Place::at(place)?)
+    }
+
+    fn write_to(self, place: &Place) -> Result<()> {
+        place.enter()?;
+        let mut written = Vec::new();
+        let wrote = self.write_files(place, &mut written).inspect_err(|_| place.remove(&written));
+        place.leave();
+        wrote
     }
 
     fn write_files(self, place: &Place, written: &mut Vec<String>) -> Result<()> {
@@ -256,7 +270,10 @@ impl Savepoint {
     /// # Errors
     /// There is none, or it is damaged: with file and place.
     pub(crate) fn read(place: &Path) -> Result<Self> {
-        let place = Place::at(place)?;
+        Self::read_from(&Place::at(place)?)
+    }
+
+    fn read_from(place: &Place) -> Result<Self> {
         let failed = |cause: &str| StreamError::io(format!("read the savepoint {}", place.describe("")), &cause);
         let bytes = place.read(SAVEPOINT, SAVEPOINT_MAX, false).map_err(|e| failed(&format!("{SAVEPOINT}: {e}")))?;
         let saved = match bytes.split_first_chunk::<4>() {
@@ -296,6 +313,10 @@ mod tests {
     use std::collections::BTreeMap;
     use std::fs;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::sync::{Arc, Barrier};
+    use std::thread;
+
+    use object_store::memory::InMemory;
 
     use super::super::stored::Standing;
     use super::*;
@@ -372,6 +393,30 @@ mod tests {
         let error = savepoint(&["1-5-1-0"]).write(&directory).unwrap_err().to_string();
         assert!(error.contains("there is something in it"), "{error}");
         Savepoint::read(&directory).unwrap();
+    }
+
+    #[test]
+    fn of_those_who_write_the_same_to_a_bucket_at_once_one_has_a_savepoint_that_is_whole() {
+        for round in 0..50 {
+            let store = Arc::new(InMemory::new());
+            let place = || {
+                let (store, folder) = (Arc::clone(&store) as _, object_store::path::Path::from("saved"));
+                Place::Bucket(Bucket::new(store, folder, "s3://test/saved", PATIENCE).unwrap())
+            };
+            let barrier = Barrier::new(2);
+            let write = || {
+                let place = place();
+                barrier.wait();
+                savepoint(&["1-5-1-0", "1-5-1-1"]).write_to(&place)
+            };
+            let wrote = thread::scope(|scope| [scope.spawn(write), scope.spawn(write)].map(|w| w.join().unwrap()));
+            assert_eq!(wrote.iter().filter(|wrote| wrote.is_ok()).count(), 1, "round {round}: {wrote:?}");
+            let read = Savepoint::read_from(&place()).unwrap();
+            assert_eq!(read.snapshot.unwrap().states.len(), 2, "round {round}");
+            let error = savepoint(&["1-5-1-0"]).write_to(&place()).unwrap_err().to_string();
+            assert!(error.contains("there is something in it"), "{error}");
+            Savepoint::read_from(&place()).unwrap();
+        }
     }
 
     #[test]

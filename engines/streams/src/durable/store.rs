@@ -525,6 +525,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use savanna_streams_model::time::EventTime;
+    use savanna_streams_runtime::snapshot::State;
 
     use super::*;
     use crate::catalog::Relation;
@@ -605,6 +606,26 @@ mod tests {
         assert_eq!(names, [("out".to_owned(), Standing::Running), ("out-2".to_owned(), Standing::Stopped)]);
         assert_eq!(store.survival(7).unwrap().records, [record(1)]);
         assert_eq!(store.query("8").unwrap(), store.query("out-2").unwrap());
+    }
+
+    #[test]
+    fn records_that_a_crash_brings_back_go_where_their_tables_have_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open(directory.path(), 1).unwrap();
+        store.add(query(7, "out")).unwrap();
+        let survival = store.survival(7).unwrap();
+        for version in 1..=4 {
+            assert_eq!(survival.lookups.put(0, &State::default()).unwrap(), version);
+            append(&survival, &EpochRecord { lookups: vec![version], ..record(version) });
+        }
+        survival.log.forget_before(Epoch(4));
+        // The process is killed: the journal has not noted yet where it begins.
+        drop((survival, store));
+        let store = open(directory.path(), 2).unwrap();
+        let epochs: Vec<u64> = store.survival(7).unwrap().records.iter().map(|record| record.epoch.0).collect();
+        assert_eq!(epochs, [3, 4]);
+        let saved = store.savepoint(&store.query("out").unwrap()).unwrap();
+        assert_eq!((saved.records.len(), saved.tables.len()), (2, 2));
     }
 
     #[test]

@@ -30,7 +30,7 @@ use savanna_streams_model::sink::{Delivery, Remote, Sink};
 use serde::{Deserialize, Serialize};
 
 use super::partitions::Partitions;
-use crate::bucket::{Bucket, Created};
+use crate::bucket::{Bucket, Created, unique};
 use crate::format::Format;
 use crate::format::csv::CsvSettings;
 
@@ -111,10 +111,7 @@ impl ObjectSink {
 
     /// Shuts out who has written the query before, and clears away what did not come to count.
     fn open(&self, query: &QueryId) -> Result<Tenure> {
-        let mut random = [0; 16];
-        getrandom::fill(&mut random).map_err(|e| StreamError::io("ask for random bytes", &e))?;
-        let owner = format!("{:032x}", u128::from_le_bytes(random));
-        let mut tenure = Tenure { query: query.clone(), owner, version: 0, epoch: Epoch::ZERO };
+        let mut tenure = Tenure { query: query.clone(), owner: unique()?, version: 0, epoch: Epoch::ZERO };
         loop {
             if let Some(last) = self.versions_behind(&tenure)?.last() {
                 (tenure.version, tenure.epoch) = (*last, self.read(&tenure, *last)?.epoch);
@@ -285,7 +282,7 @@ mod tests {
     use object_store::path::Path;
     use object_store::{
         CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-        ObjectStoreExt as _, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+        ObjectStoreExt as _, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
     };
     use rand::{Rng as _, RngCore as _, SeedableRng as _};
     use rand_chacha::ChaCha8Rng;
@@ -306,6 +303,8 @@ mod tests {
         one_in: u32,
         /// The requests that are answered before the process is gone.
         left: Option<u32>,
+        /// So many creations meet another one that is under way and comes to nothing.
+        conflicts: u32,
     }
 
     #[derive(Clone, Copy, PartialEq, Eq)]
@@ -325,8 +324,15 @@ mod tests {
 
     impl Faulty {
         fn new(seed: u64) -> Arc<Self> {
-            let state = State { rng: ChaCha8Rng::seed_from_u64(seed), one_in: 0, left: None };
+            let state = State { rng: ChaCha8Rng::seed_from_u64(seed), one_in: 0, left: None, conflicts: 0 };
             Arc::new(Self { store: InMemory::new(), state: parking_lot::Mutex::new(state) })
+        }
+
+        fn conflicts(&self) -> bool {
+            let state = &mut *self.state.lock();
+            let conflicts = state.conflicts > 0;
+            state.conflicts = state.conflicts.saturating_sub(1);
+            conflicts
         }
 
         fn fault(&self) -> object_store::Result<Fault> {
@@ -360,6 +366,10 @@ mod tests {
             let fault = self.fault()?;
             if fault == Fault::Before {
                 return Err(away());
+            }
+            if matches!(options.mode, PutMode::Create) && self.conflicts() {
+                let source = "ConditionalRequestConflict".into();
+                return Err(Error::AlreadyExists { path: location.to_string(), source });
             }
             let put = self.store.put_opts(location, payload, options).await;
             if fault == Fault::Behind { Err(away()) } else { put }
@@ -459,7 +469,7 @@ mod tests {
         let found = parts(&store);
         let names: Vec<&str> = found.keys().map(String::as_str).collect();
         let part = |folder: u64, epoch: u64| format!("a/b/dt={folder}/part-abc-1-{epoch:020}.csv");
-        assert_eq!(names, [part(0, 2), part(1, 1), part(2, 1), part(2, 2)]);
+        assert_eq!(names, [part(0, 2), part(1, 1), part(1, 2), part(2, 1), part(2, 2)]);
         assert_eq!(found[&part(2, 2)], "0\n3\n");
         assert_eq!(found, expected(3, &["dt"]));
         let other = QueryId { code: "abc".into(), job: 11 };
@@ -488,6 +498,19 @@ mod tests {
             }
             assert_eq!(parts(&store), expected(epochs, by), "seed {seed}");
         }
+    }
+
+    #[test]
+    fn what_meets_a_request_that_comes_to_nothing_is_created_all_the_same() {
+        let store = Faulty::new(1);
+        let mut sink = open(&store, &["dt"]);
+        store.state.lock().conflicts = 2;
+        assert_eq!(sink.last_committed(&query()).unwrap(), None);
+        for epoch in 1..=3 {
+            store.state.lock().conflicts = 2;
+            sink.commit(&query(), Epoch(epoch), &rows(epoch, 0)).unwrap();
+        }
+        assert_eq!(parts(&store), expected(3, &["dt"]));
     }
 
     #[test]

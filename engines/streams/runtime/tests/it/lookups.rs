@@ -2,18 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{Field, Schema};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use parking_lot::Mutex;
 use savanna_streams_api::handle::QueryState;
 use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_api::{Result, StreamError};
+use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::{Exchange, Output, StageGraph};
 use savanna_streams_model::join::Lookup;
-use savanna_streams_model::source::ScanSpec;
+use savanna_streams_model::sink::Sink;
+use savanna_streams_model::source::{ConnectorInfo, Connectors, ScanSpec, Source};
 use savanna_streams_runtime::snapshot::State;
 use savanna_streams_runtime::{LookupStore, Query, RuntimeOptions, Survival};
 
@@ -118,8 +120,16 @@ struct Kept {
 
 impl Kept {
     fn go_on(&self, refresh: Option<Duration>) -> Result<Arc<Query>> {
+        self.go_on_over(self.memory(), refresh)
+    }
+
+    fn memory(&self) -> Memory {
         let mut memory = Memory::with("events", rows(0..6_000)).and("side", rows(0..6_000));
         memory.count_readings("side", &self.readings);
+        memory
+    }
+
+    fn go_on_over(&self, memory: impl Connectors + 'static, refresh: Option<Duration>) -> Result<Arc<Query>> {
         let graph = graph(refresh);
         let id = QueryId { code: "0123456789ab".into(), job: 1 };
         let (records, lookups) = (self.log.durable.lock().clone(), Arc::clone(&self.tables) as _);
@@ -190,6 +200,75 @@ fn each_epoch_has_one_version_of_a_table_that_is_read_anew_and_a_replay_has_the_
     }
     assert_eq!(rows, 6_000);
     assert!(seen.len() > 2, "it was read anew: {seen:?}");
+}
+
+/// How often tables were read anew.
+fn refreshes(query: &Query) -> f64 {
+    query.status().more["lookup_refreshes"]
+}
+
+#[test]
+fn a_table_that_is_read_anew_while_no_rows_come_is_kept_no_more_than_twice() {
+    let kept = Kept::default();
+    let mut memory = kept.memory();
+    let gate = memory.gate("events");
+    let query = kept.go_on_over(memory, Some(Duration::from_millis(1))).unwrap();
+    until("it was read anew", || refreshes(&query) >= 100.0);
+    let versions = kept.tables.kept.lock().len();
+    assert!(versions <= 2, "{versions} versions of 100 are kept");
+    gate.store(true, Ordering::Release);
+    assert_eq!(query.wait_timeout(FOREVER).unwrap().unwrap().state, QueryState::Finished);
+    let epochs: Vec<Epoch> = kept.sink.lock().keys().copied().collect();
+    let written: Vec<Row> = epochs.iter().flat_map(|epoch| kept.written(*epoch)).collect();
+    assert_eq!(written.len(), 6_000);
+    assert!(written.iter().all(|row| row.value >= 100), "rows met what was read last before they came");
+}
+
+/// Connectors whose table of a look-up has one part until it has grown.
+#[derive(Debug)]
+struct Growing {
+    memory: Memory,
+    has_grown: Arc<AtomicBool>,
+}
+
+impl Connectors for Growing {
+    fn source(&self, table: &TableDef) -> Result<Arc<dyn Source>> {
+        let mut source = self.memory.tables[&table.name].clone();
+        if table.name == "side" && !self.has_grown.load(Ordering::Acquire) {
+            source.partitions = Arc::new(source.partitions[..1].to_vec());
+        }
+        Ok(Arc::new(source))
+    }
+
+    fn sink(&self, table: &TableDef, schema: SchemaRef) -> Result<Box<dyn Sink>> {
+        self.memory.sink(table, schema)
+    }
+
+    fn check(&self, _: &mut TableDef) -> Result<()> {
+        Ok(())
+    }
+
+    fn list(&self) -> Vec<ConnectorInfo> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn a_table_that_is_read_anew_has_the_parts_that_it_has_then() {
+    let kept = Kept::default();
+    let parts = [0..1_000, 1_000..3_000, 3_000..6_000].map(|keys| rows(keys).remove(0)).to_vec();
+    let mut memory = Memory::with("events", rows(0..6_000)).and("side", parts);
+    let gate = memory.gate("events");
+    let has_grown = Arc::new(AtomicBool::new(false));
+    let growing = Growing { memory, has_grown: Arc::clone(&has_grown) };
+    let query = kept.go_on_over(growing, Some(Duration::from_millis(1))).unwrap();
+    until("it is read", || query.status().state != QueryState::Loading);
+    has_grown.store(true, Ordering::Release);
+    let before = refreshes(&query);
+    until("it was read anew", || refreshes(&query) >= before + 2.0);
+    gate.store(true, Ordering::Release);
+    let status = query.wait_timeout(FOREVER).unwrap().unwrap();
+    assert_eq!((status.state, status.result_rows), (QueryState::Finished, 6_000));
 }
 
 #[test]
