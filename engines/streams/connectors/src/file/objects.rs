@@ -19,8 +19,10 @@
 //! who does not know yet that it is shut out. It is written over only while it is still what it was *before* it was seen that nobody has
 //! opened the query since: whoever was shut out meanwhile changes nothing that counts.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{slice, thread};
 
 use arrow::array::RecordBatch;
 use bytes::Bytes;
@@ -40,6 +42,8 @@ const VERSIONS_MAX: u64 = 64;
 const VERSION_MAX: u64 = 256 << 20;
 /// A part that somebody else writes again and again is tried so often.
 const TRIES_MAX: usize = 10;
+/// So many parts are written at the same time.
+const PUTS_AT_ONCE: usize = 16;
 /// Nothing is forgotten.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -194,6 +198,30 @@ impl ObjectSink {
         ))
     }
 
+    /// Writes the parts of some folders at the same time. Tells their names.
+    fn write(&self, tenure: &Tenure, epoch: Epoch, folders: &[(String, RecordBatch)]) -> Result<Vec<String>> {
+        let write = |(folder, rows): &(String, RecordBatch)| {
+            let name = tenure.part(folder, epoch, self.format);
+            let written = self.format.write(Vec::new(), self.partitions.schema(), slice::from_ref(rows), self.csv);
+            let written =
+                written.map_err(|cause| StreamError::io(format!("write {}", self.bucket.describe(&name)), &cause))?;
+            self.put(tenure, &name, &written.into())?;
+            Ok(name)
+        };
+        let [others @ .., last] = folders else { return Ok(Vec::new()) };
+        thread::scope(|scope| {
+            let begin =
+                |folder| thread::Builder::new().name("streams-parts".into()).spawn_scoped(scope, move || write(folder));
+            let begun: Vec<_> = others.iter().map(begin).collect();
+            let last = write(last);
+            let others = begun.into_iter().map(|begun| {
+                let begun = begun.map_err(|e| StreamError::io("start a thread that writes to a bucket", &e))?;
+                begun.join().unwrap_or_else(|panic| resume_unwind(panic))
+            });
+            others.chain([last]).collect()
+        })
+    }
+
     /// Writes a part, whatever an earlier attempt has left of it.
     fn put(&self, tenure: &Tenure, name: &str, bytes: &Bytes) -> Result<()> {
         for _ in 0..TRIES_MAX {
@@ -235,18 +263,13 @@ impl Sink for ObjectSink {
         if epoch <= tenure.epoch {
             return Ok(());
         }
-        let folders = self.partitions.cut(rows)?;
+        let folders: Vec<_> = self.partitions.cut(rows)?.into_iter().collect();
         if !folders.is_empty() {
             self.check_last(&tenure)?;
         }
         let mut parts = Vec::with_capacity(folders.len());
-        for (folder, rows) in folders {
-            let name = tenure.part(&folder, epoch, self.format);
-            let written = self.format.write(Vec::new(), self.partitions.schema(), &[rows], self.csv);
-            let written =
-                written.map_err(|cause| StreamError::io(format!("write {}", self.bucket.describe(&name)), &cause))?;
-            self.put(&tenure, &name, &written.into())?;
-            parts.push(name);
+        for folders in folders.chunks(PUTS_AT_ONCE) {
+            parts.append(&mut self.write(&tenure, epoch, folders)?);
         }
         self.advance(&mut tenure, epoch, parts)?;
         if tenure.version.is_multiple_of(VERSIONS_MAX) {
@@ -305,6 +328,9 @@ mod tests {
         left: Option<u32>,
         /// So many creations meet another one that is under way and comes to nothing.
         conflicts: u32,
+        /// Parts wait for so many others that are being written.
+        meet: usize,
+        being_written: usize,
     }
 
     #[derive(Clone, Copy, PartialEq, Eq)]
@@ -324,7 +350,8 @@ mod tests {
 
     impl Faulty {
         fn new(seed: u64) -> Arc<Self> {
-            let state = State { rng: ChaCha8Rng::seed_from_u64(seed), one_in: 0, left: None, conflicts: 0 };
+            let rng = ChaCha8Rng::seed_from_u64(seed);
+            let state = State { rng, one_in: 0, left: None, conflicts: 0, meet: 0, being_written: 0 };
             Arc::new(Self { store: InMemory::new(), state: parking_lot::Mutex::new(state) })
         }
 
@@ -333,6 +360,11 @@ mod tests {
             let conflicts = state.conflicts > 0;
             state.conflicts = state.conflicts.saturating_sub(1);
             conflicts
+        }
+
+        fn has_met(&self) -> bool {
+            let state = self.state.lock();
+            state.being_written >= state.meet
         }
 
         fn fault(&self) -> object_store::Result<Fault> {
@@ -370,6 +402,12 @@ mod tests {
             if matches!(options.mode, PutMode::Create) && self.conflicts() {
                 let source = "ConditionalRequestConflict".into();
                 return Err(Error::AlreadyExists { path: location.to_string(), source });
+            }
+            if location.as_ref().contains("/part-") {
+                self.state.lock().being_written += 1;
+                while !self.has_met() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
             }
             let put = self.store.put_opts(location, payload, options).await;
             if fault == Fault::Behind { Err(away()) } else { put }
@@ -511,6 +549,15 @@ mod tests {
             sink.commit(&query(), Epoch(epoch), &rows(epoch, 0)).unwrap();
         }
         assert_eq!(parts(&store), expected(3, &["dt"]));
+    }
+
+    #[test]
+    fn the_folders_of_an_epoch_are_written_at_the_same_time() {
+        let store = Faulty::new(1);
+        let mut sink = open(&store, &["dt"]);
+        store.state.lock().meet = 3;
+        sink.commit(&query(), Epoch(2), &rows(2, 0)).unwrap();
+        assert_eq!(parts(&store).len(), 3);
     }
 
     #[test]
