@@ -103,7 +103,7 @@ impl Bucket {
     /// # Errors
     /// The store refuses it, or does not take it for too long.
     pub fn create(&self, name: &str, bytes: &Bytes) -> Result<Created> {
-        self.put(name, bytes, PutMode::Create)
+        self.put(name, bytes, &PutMode::Create)
     }
 
     /// Creates an object that is this caller's alone. Tells whether there was none.
@@ -124,10 +124,10 @@ impl Bucket {
     /// # Errors
     /// As [`Self::create`].
     pub fn replace(&self, name: &str, bytes: &Bytes, tag: &Tag) -> Result<Created> {
-        self.put(name, bytes, PutMode::Update(tag.0.clone()))
+        self.put(name, bytes, &PutMode::Update(tag.0.clone()))
     }
 
-    fn put(&self, name: &str, bytes: &Bytes, mode: PutMode) -> Result<Created> {
+    fn put(&self, name: &str, bytes: &Bytes, mode: &PutMode) -> Result<Created> {
         let path = self.path(name)?;
         let is_new = matches!(mode, PutMode::Create);
         self.persist("write", name, async || {

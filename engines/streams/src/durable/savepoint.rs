@@ -142,7 +142,7 @@ impl Place {
             Self::Bucket(bucket) => {
                 let mut out = Summed::new(Vec::new());
                 write(&mut out).map_err(|error| self.failed(&error))?;
-                create(bucket, name, out.out.into())?;
+                create(bucket, name, &out.out.into())?;
                 Ok((out.bytes, out.checksum))
             }
         }
@@ -162,7 +162,7 @@ impl Place {
                 };
                 write().map_err(|error: io::Error| self.failed(&error))
             }
-            Self::Bucket(bucket) => create(bucket, SAVEPOINT, record.into()).inspect_err(|error| {
+            Self::Bucket(bucket) => create(bucket, SAVEPOINT, &record.into()).inspect_err(|error| {
                 // Perhaps it is there, and only the answer was lost.
                 if matches!(error, StreamError::Io { .. }) {
                     self.remove(&[SAVEPOINT.to_owned()]);
@@ -203,8 +203,8 @@ impl Place {
 }
 
 /// Creates an object of a savepoint, or finds that it has done so when the answer was lost: the place is this process' alone.
-fn create(bucket: &Bucket, name: &str, bytes: Bytes) -> Result<()> {
-    if bucket.create(name, &bytes)? == Created::Now || bucket.read(name, bytes.len() as u64)? == bytes {
+fn create(bucket: &Bucket, name: &str, bytes: &Bytes) -> Result<()> {
+    if bucket.create(name, bytes)? == Created::Now || bucket.read(name, bytes.len() as u64)? == *bytes {
         return Ok(());
     }
     Err(StreamError::invalid(format!("{} is there already; name another place", bucket.describe(name))))
