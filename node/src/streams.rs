@@ -105,11 +105,19 @@ fn options(config: &NodeConfig) -> EngineOptions {
 
 /// The folders for files. The rest of the data directory is the node's own, wherever it lies.
 fn roots(config: &NodeConfig) -> Roots {
-    let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+    let is_url = |path: &PathBuf| path.to_str().is_some_and(|text| text.starts_with("s3://"));
+    let absolute = |path: &PathBuf| match is_url(path) {
+        true => path.clone(),
+        false => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
+    };
     let data = absolute(&config.data_dir);
     let mut allowed: Vec<PathBuf> = config.streams_files.iter().map(absolute).collect();
     allowed.push(data.join("files"));
-    Roots::below(allowed, vec![data], "start the node with --files DIR (streams.files) to allow another one")
+    Roots::below(
+        allowed,
+        vec![data],
+        "start the node with --files DIR or s3://BUCKET/FOLDER (streams.files) to allow another one",
+    )
 }
 
 fn service(engine: Arc<StreamEngine>) -> StreamsService {

@@ -10,7 +10,9 @@ import subprocess
 import time
 
 import psycopg
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from node import SAVANNA, Node
 
@@ -227,6 +229,131 @@ def test_a_query_goes_on_in_another_node_from_a_savepoint(tmp_path):
     told = ";\n".join([NEXMARK.replace("'rate-limited' = 'true'", "'rate-limited' = 'false'"), BIDS, hot(expected), f"INSERT INTO hot {insert}"])
     subprocess.run([SAVANNA, "sql", "-c", told], check=True, capture_output=True, timeout=120)
     assert lines(out) == lines(expected)
+
+
+PRICED = "CREATE VIEW priced AS SELECT bid.auction AS auction, at, PROCTIME() AS p FROM events WHERE event_type = 2"
+KINDS = """SELECT window_start, kind, count(*) FROM TABLE(TUMBLE((SELECT at, kind FROM priced JOIN kinds FOR SYSTEM_TIME AS OF priced.p AS k
+    ON mod(priced.auction, 10) = k.id), DESCRIPTOR(at), INTERVAL '0.2' SECOND)) GROUP BY window_start, window_end, kind"""
+
+
+def kinds(path, more=""):
+    return f"CREATE TABLE kinds (id BIGINT, kind BIGINT) WITH ('connector' = 'file', 'path' = '{path}', 'format' = 'csv', 'csv.header' = 'false'{more})"
+
+
+def write_kinds(path, kind):
+    """Puts another file in the place of a table: nobody reads half of one."""
+    beside = path.with_suffix(".next")
+    beside.write_text("".join(f"{id},{kind(id)}\n" for id in range(8)))
+    beside.rename(path)
+
+
+@pytest.mark.parametrize("mode, members, interval", [("serverless", 1, "none"), ("provisioned", 2, "100ms")])
+def test_rows_are_looked_up_in_the_table_as_it_was_read_however_often_the_node_is_killed(tmp_path, mode, members, interval):
+    out, expected, table = tmp_path / "out", tmp_path / "expected", tmp_path / "kinds.csv"
+    write_kinds(table, lambda id: id % 3)
+    settings = [f"SET 'mode' = '{mode}'", f"SET 'group-size' = '{members}'", f"SET 'snapshot-interval' = '{interval}'"]
+    insert = f"INSERT INTO hot {KINDS}"
+    told = ";\n".join([NEXMARK.replace("'rate-limited' = 'true'", "'rate-limited' = 'false'"), PRICED, kinds(table), hot(expected), insert])
+    subprocess.run([SAVANNA, "sql", "-c", told], check=True, capture_output=True, timeout=120)
+    node = Node(tmp_path)
+    with connect(node) as connection:
+        for statement in [NEXMARK, PRICED, kinds(table), hot(out), *settings, named("hot"), insert]:
+            connection.execute(statement)
+    try:
+        until(lambda: lines(out))
+        # What the table has from now on is nothing to the query.
+        write_kinds(table, lambda id: 100 + id)
+        dice, kills = random.Random(SEED), 0
+        for _ in range(5):
+            time.sleep(dice.uniform(0.3, 1.2))
+            kills += "hot" in states(node)
+            node.kill()
+            node = Node(tmp_path)
+        assert kills >= 3, f"seed {SEED}: it was over too soon"
+        until(lambda: "hot" not in states(node), deadline=120)
+        assert node.stop() == 0
+    finally:
+        if node.process.poll() is None:
+            node.kill()
+    assert len(lines(expected)) > 50
+    assert lines(out) == lines(expected), f"seed {SEED}"
+    assert not list((tmp_path / "data/streams/lookups").iterdir()), "nothing is kept of a query that is over"
+
+
+def test_a_table_that_is_read_anew_is_another_one_from_an_epoch_on_and_each_row_is_written_once(tmp_path):
+    out, table = tmp_path / "out", tmp_path / "kinds.csv"
+    write_kinds(table, lambda id: 0)
+    ids = "CREATE VIEW ids AS SELECT bid.auction AS auction, bid.price AS price, at, PROCTIME() AS p FROM events WHERE event_type = 2 AND mod(bid.auction, 10) < 8"
+    select = "SELECT i.at, i.auction * 1000000 + i.price, k.kind FROM ids i JOIN kinds FOR SYSTEM_TIME AS OF i.p AS k ON mod(i.auction, 10) = k.id"
+    nexmark = NEXMARK.replace(str(EVENTS), str(2 * EVENTS))
+    kind_of = lambda line: int(line.rsplit(",", 1)[1])
+    parts = lambda: sorted(out.glob("part-*"), key=lambda part: int(part.stem.rsplit("-", 1)[1]))
+    node = Node(tmp_path)
+    with connect(node) as connection:
+        for statement in [nexmark, ids, kinds(table, ", 'lookup.refresh' = '100ms'"), hot(out), named("hot")]:
+            connection.execute(statement)
+        explained = "\n".join(row[0] for row in connection.execute(f"EXPLAIN INSERT INTO hot {select}").fetchall())
+        assert "table kinds, read anew every 100ms" in explained, explained
+        connection.execute(f"INSERT INTO hot {select}")
+    try:
+        dice, generation, kills = random.Random(SEED), 0, 0
+        for _ in range(5):
+            for _ in range(dice.randrange(2, 6)):
+                generation += 1
+                write_kinds(table, lambda id: generation)
+                time.sleep(dice.uniform(0.05, 0.25))
+            until(lambda: "hot" not in states(node) or parts() and kind_of(parts()[-1].read_text().splitlines()[-1]) == generation)
+            kills += "hot" in states(node)
+            node.kill()
+            node = Node(tmp_path)
+        assert kills >= 3, f"seed {SEED}: it was over too soon"
+        until(lambda: "hot" not in states(node), deadline=120)
+        assert node.stop() == 0
+    finally:
+        if node.process.poll() is None:
+            node.kill()
+    expected = tmp_path / "expected"
+    told = ";\n".join([nexmark.replace("'rate-limited' = 'true'", "'rate-limited' = 'false'"), ids, hot(expected),
+                       "INSERT INTO hot SELECT at, auction * 1000000 + price, 0 FROM ids"])
+    subprocess.run([SAVANNA, "sql", "-c", told], check=True, capture_output=True, timeout=120)
+    row = lambda line: line.rsplit(",", 1)[0]
+    assert sorted(map(row, lines(out))) == sorted(map(row, lines(expected))), f"seed {SEED}"
+    of_part = [{kind_of(line) for line in part.read_text().splitlines()} for part in parts()]
+    assert all(len(kinds) <= 1 for kinds in of_part), f"seed {SEED}: an epoch has one version of the table"
+    seen = [kind for kinds in of_part for kind in kinds]
+    assert seen == sorted(seen) and len(set(seen)) >= kills, (seen, f"seed {SEED}")
+
+
+def test_a_table_that_is_read_anew_has_the_files_and_row_groups_that_are_there_then(tmp_path):
+    out, table = tmp_path / "out", tmp_path / "kinds"
+    table.mkdir()
+
+    def write(name, ids, rows_of_group):
+        """Files that are written have their names only when they are whole."""
+        parquet.write_table(pyarrow.table({"id": pyarrow.array(ids, pyarrow.int64())}), tmp_path / "next", row_group_size=rows_of_group)
+        (tmp_path / "next").rename(table / name)
+
+    written = lambda: {int(line.split(",")[1]) for line in lines(out)}
+    write("a.parquet", [0], 1)
+    node = Node(tmp_path)
+    with connect(node) as connection:
+        kinds = f"CREATE TABLE kinds (id BIGINT) WITH ('connector' = 'file', 'path' = '{table}', 'format' = 'parquet', 'lookup.refresh' = '100ms')"
+        ids = "CREATE VIEW ids AS SELECT bid.auction AS auction, at, PROCTIME() AS p FROM events WHERE event_type = 2"
+        select = "SELECT i.at, k.id, 0 FROM ids i JOIN kinds FOR SYSTEM_TIME AS OF i.p AS k ON mod(i.auction, 10) = k.id"
+        for statement in [NEXMARK.replace(str(EVENTS), str(40 * EVENTS)), ids, kinds, hot(out), named("hot"), f"INSERT INTO hot {select}"]:
+            connection.execute(statement)
+    try:
+        until(lambda: written() == {0})
+        write("a.parquet", [0, 1, 2, 3, 4, 5], 2)
+        until(lambda: written() == {0, 1, 2, 3, 4, 5})
+        write("b.parquet", [6, 7], 2)
+        until(lambda: written() == {0, 1, 2, 3, 4, 5, 6, 7})
+        assert states(node)["hot"]["state"] == "running"
+        node.kill()
+        node = Node(tmp_path)
+        assert states(node)["hot"]["state"] == "running"
+    finally:
+        node.kill()
 
 
 def test_windows_over_files_are_those_of_the_definition_however_often_the_node_is_killed(tmp_path):

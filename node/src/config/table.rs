@@ -312,7 +312,7 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting(
         "streams.files",
         ".",
-        "folders that tables of files and dead letters may use, with commas between them, beside files in the data directory",
+        "folders that tables of files and dead letters may use (tables also s3://BUCKET/FOLDER), with commas between them, beside files in the data directory",
     ),
     setting("streams.parallelism", "auto", "partitions requested from each source"),
     setting("streams.group_size", "auto", "members of each function group"),

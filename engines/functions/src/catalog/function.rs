@@ -45,7 +45,7 @@ impl RuntimeKind {
             _ => match name.strip_prefix("nodejs") {
                 Some(version) => {
                     let major: u8 = version.strip_suffix(".x")?.parse().ok()?;
-                    let is_offered = (18..=26).contains(&major) && major % 2 == 0;
+                    let is_offered = (18..=26).contains(&major) && major.is_multiple_of(2);
                     is_offered.then(|| Self::Interpreted(Language::Node, major.to_string()))
                 }
                 None => {

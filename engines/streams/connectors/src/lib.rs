@@ -4,7 +4,7 @@
 //!   connector   reads  writes
 //!   nexmark       x             generated events of an auction site
 //!   datagen       x             rows of made-up values for any columns
-//!   file          x      x      CSV, NDJSON and Parquet files, whole or as they grow
+//!   file          x      x      CSV, NDJSON and Parquet files, whole or as they grow; objects of a bucket are written
 //!   kafka         x      x      topics, of which each message is a row
 //!   postgres      x      x      tables of a database
 //!   redis                x      keys of Redis: hashes, strings, entries of streams and lists
@@ -19,6 +19,7 @@
 //! [`BuiltinConnectors`] finds them by name.
 
 mod blackhole;
+mod bucket;
 mod connector;
 mod crash;
 mod datagen;
@@ -36,6 +37,7 @@ mod registry;
 mod roots;
 mod stdin;
 
+pub use bucket::{Bucket, Created};
 pub use nexmark::{generate_events, nexmark_table};
 pub use registry::BuiltinConnectors;
-pub use roots::Roots;
+pub use roots::{Roots, is_url};

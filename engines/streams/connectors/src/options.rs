@@ -9,8 +9,9 @@ use savanna_streams_model::names;
 use savanna_streams_model::time::parse_duration;
 
 /// Options that belong to the engine: every table may have them, no connector reads them.
-pub const ENGINE_OPTIONS: [&str; 5] = [
+pub const ENGINE_OPTIONS: [&str; 6] = [
     "connector",
+    "lookup.refresh",
     "late-data",
     "scan.watermark.idle-timeout",
     "scan.watermark.alignment.group",

@@ -15,6 +15,8 @@ pub struct Roots(Option<Arc<Folders>>);
 #[derive(Debug)]
 struct Folders {
     allowed: Vec<PathBuf>,
+    /// URLs of folders in buckets.
+    buckets: Vec<String>,
     kept_out: Vec<PathBuf>,
     hint: String,
 }
@@ -25,18 +27,26 @@ impl Roots {
         Self(None)
     }
 
-    /// What lies below the folders `allowed`, and not below those that are `kept_out`; of two that lie in each other, the inner one
-    /// counts. `hint` says in errors how to allow more.
+    /// What lies below the folders `allowed`, which may be URLs of those in buckets, and not below those that are `kept_out`; of two that
+    /// lie in each other, the inner one counts. `hint` says in errors how to allow more.
     pub fn below(allowed: Vec<PathBuf>, kept_out: Vec<PathBuf>, hint: impl Into<String>) -> Self {
-        Self(Some(Arc::new(Folders { allowed, kept_out, hint: hint.into() })))
+        let url = |folder: &PathBuf| {
+            folder.to_str().filter(|text| is_url(text)).map(|url| url.trim_end_matches('/').to_owned())
+        };
+        let buckets = allowed.iter().filter_map(url).collect();
+        let allowed = allowed.into_iter().filter(|folder| url(folder).is_none()).collect();
+        Self(Some(Arc::new(Folders { allowed, buckets, kept_out, hint: hint.into() })))
     }
 
-    /// Whether a table may use a path.
+    /// Whether a table may use a path, or the URL of a folder in a bucket.
     ///
     /// # Errors
     /// [`StreamError::Denied`] if it may not.
     pub fn check(&self, path: &Path) -> Result<()> {
         let Some(folders) = &self.0 else { return Ok(()) };
+        if let Some(url) = path.to_str().filter(|text| is_url(text)) {
+            return folders.check_url(url);
+        }
         let depth = |roots: &[PathBuf]| {
             let place = resolved(path)?;
             let inside = roots.iter().filter_map(|root| resolved(root)).filter(|root| place.starts_with(root));
@@ -62,8 +72,20 @@ impl Roots {
 }
 
 impl Folders {
+    fn check_url(&self, url: &str) -> Result<()> {
+        let lies_below = |root: &String| {
+            url.strip_prefix(root.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let url = url.strip_suffix('/').unwrap_or(url);
+        if url.split('/').skip(2).any(|part| matches!(part, "" | "." | "..")) {
+            return Err(StreamError::invalid(format!("{url}: a part of a URL cannot be empty, '.' or '..'")));
+        }
+        if self.buckets.iter().any(lies_below) { Ok(()) } else { Err(self.denied(Path::new(url))) }
+    }
+
     fn denied(&self, path: &Path) -> StreamError {
-        let allowed: Vec<String> = self.allowed.iter().map(|folder| folder.display().to_string()).collect();
+        let folders = self.allowed.iter().map(|folder| folder.display().to_string());
+        let allowed: Vec<String> = folders.chain(self.buckets.iter().cloned()).collect();
         StreamError::Denied {
             message: format!(
                 "{} lies outside of the folders that tables may use: {}; {}",
@@ -73,6 +95,11 @@ impl Folders {
             ),
         }
     }
+}
+
+/// Whether a path is the URL of a folder in a bucket.
+pub fn is_url(path: &str) -> bool {
+    path.starts_with("s3://")
 }
 
 fn is_up(part: Component<'_>) -> bool {
@@ -142,5 +169,22 @@ mod tests {
             pattern("out/*").is_err() && pattern("*/secret").is_err() && pattern("root/*/../../out/secret").is_err()
         );
         assert!(Roots::anywhere().check(&out).is_ok());
+    }
+
+    #[test]
+    fn only_folders_of_buckets_that_were_named_may_be_used() {
+        let roots = Roots::below(vec!["/srv".into(), "s3://shop/out/".into()], Vec::new(), "start it with --files DIR");
+        for inside in ["s3://shop/out", "s3://shop/out/", "s3://shop/out/a/b"] {
+            roots.check(Path::new(inside)).unwrap_or_else(|e| panic!("{inside}: {e}"));
+        }
+        for outside in ["s3://shop", "s3://shop/", "s3://shop/output", "s3://other/out", "s3://shop/ou"] {
+            let error = roots.check(Path::new(outside)).expect_err(outside).to_string();
+            assert!(error.contains("s3://shop/out;") && error.contains("/srv"), "{error}");
+        }
+        for odd in ["s3://shop/out/../secret", "s3://shop/out/./a", "s3://shop/out//a", "s3://shop/out/.."] {
+            roots.check(Path::new(odd)).expect_err(odd);
+        }
+        assert!(roots.check(Path::new("s3:/shop/out")).is_err(), "it is no URL");
+        assert!(Roots::anywhere().check(Path::new("s3://shop")).is_ok());
     }
 }

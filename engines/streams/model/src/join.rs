@@ -1,6 +1,7 @@
 //! Joins of streams: with each other within bounds of time, and with bounded tables.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_schema::{Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
@@ -107,12 +108,14 @@ impl IntervalJoin {
     }
 }
 
-/// A join of a stream with a bounded table, which is read once, when the query starts:
+/// A join of a stream with a bounded table, which is read when the query starts:
 /// `JOIN t FOR SYSTEM_TIME AS OF s.proctime ON s.key = t.key`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lookup {
     /// What is read of the table.
     pub table: ScanSpec,
+    /// The table is read anew so often.
+    pub refresh: Option<Duration>,
     /// Filters and projections over the table's rows.
     pub chain: PlanBytes,
     /// Whether rows of the stream that have no partner come out, with NULLs for the table's columns.

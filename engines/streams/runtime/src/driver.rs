@@ -38,6 +38,9 @@ pub struct EpochRecord {
     pub sources: Vec<SourceMark>,
     /// The last epoch that the sink was known to hold then.
     pub committed: Epoch,
+    /// For each look-up of the query, which version of its table the epoch's rows were looked up in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lookups: Vec<u64>,
 }
 
 /// Where a source partition stood at the end of an epoch.
@@ -124,7 +127,7 @@ pub enum Action {
     Open(Epoch),
     /// Sources close this epoch, seal it and send it.
     Cut(Epoch),
-    /// All partitions have sealed this epoch.
+    /// All partitions have sealed this epoch. Who looks rows up adds which versions of its tables it had.
     Record(EpochRecord),
     /// Sources send the payloads of this epoch again.
     Replay(Epoch),
@@ -299,6 +302,7 @@ impl Driver {
                         processing_time: instant,
                         sources: marks,
                         committed,
+                        lookups: Vec::new(),
                     }));
                 }
             }

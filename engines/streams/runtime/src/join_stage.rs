@@ -50,6 +50,7 @@ fn rows_of(input: &CollectedInput) -> Result<Vec<RecordBatch>> {
 
 impl StageOperator for JoinOperator {
     fn apply(&mut self, epoch: Epoch, inputs: Vec<CollectedInput>) -> Result<Vec<Outgoing>> {
+        self.output.begin(epoch);
         let mut watermarks = Watermarks { left: EventTime::MAX, right: EventTime::MAX };
         let (mut left, mut right) = (Vec::new(), Vec::new());
         for input in &inputs {

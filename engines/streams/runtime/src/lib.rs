@@ -58,5 +58,6 @@ pub use aggregate::{AggregateSpec, ClosedWindows, PaneState, SessionState};
 pub use answer::answer;
 pub use clock::{Clock, SystemClock};
 pub use interval_join::{IntervalJoin, Watermarks};
+pub use lookup::LookupStore;
 pub use options::{EpochPolicy, InvokerChoice, Mode, RuntimeOptions};
 pub use query::{Query, Survival, cannot_survive};

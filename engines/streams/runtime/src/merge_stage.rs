@@ -57,6 +57,7 @@ impl MergeOperator {
 
 impl StageOperator for MergeOperator {
     fn apply(&mut self, epoch: Epoch, inputs: Vec<CollectedInput>) -> Result<Vec<Outgoing>> {
+        self.output.begin(epoch);
         let mut watermark = EventTime::MAX;
         for input in inputs {
             watermark = watermark.min(input.watermark);

@@ -96,6 +96,11 @@ impl OutputOperator {
         self.chain.input()
     }
 
+    /// The rows to come belong to this epoch.
+    pub(crate) fn begin(&mut self, epoch: Epoch) {
+        self.lookups.iter_mut().for_each(|lookup| lookup.begin(epoch));
+    }
+
     /// Takes rows in.
     pub(crate) fn take(&mut self, rows: RecordBatch) -> Result<()> {
         for rows in self.chain.apply(rows)? {

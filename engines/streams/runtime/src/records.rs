@@ -363,7 +363,7 @@ mod tests {
 
     fn record(epoch: u64, committed: u64) -> EpochRecord {
         let (epoch, committed) = (Epoch(epoch), Epoch(committed));
-        EpochRecord { epoch, processing_time: EventTime(0), sources: Vec::new(), committed }
+        EpochRecord { epoch, processing_time: EventTime(0), sources: Vec::new(), committed, lookups: Vec::new() }
     }
 
     #[test]

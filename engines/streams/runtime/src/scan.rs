@@ -68,9 +68,10 @@ impl ScanOperator {
         Ok(Self { time, splits, schema, clock, instant: EventTime::MIN, output, late, late_rows: 0, ended: false })
     }
 
-    /// The rows to come belong to an epoch of this instant.
-    pub(crate) fn set_instant(&mut self, instant: EventTime) {
+    /// The rows to come belong to this epoch, of this instant.
+    pub(crate) fn begin(&mut self, epoch: Epoch, instant: EventTime) {
         self.instant = instant;
+        self.output.begin(epoch);
     }
 
     /// Takes a batch in.

@@ -104,6 +104,7 @@ fn by_window_end(rows: &RecordBatch, column: usize) -> Result<Vec<(i64, RecordBa
 
 impl StageOperator for WindowOperator {
     fn apply(&mut self, epoch: Epoch, inputs: Vec<CollectedInput>) -> Result<Vec<Outgoing>> {
+        self.output.begin(epoch);
         let mut watermark = EventTime::MAX;
         for input in inputs {
             watermark = watermark.min(input.watermark);

@@ -13,6 +13,7 @@ use datafusion::execution::TaskContext;
 use savanna_streams_api::ids::StageId;
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::{Exchange, Operator, ProcessingTime, Scan, Stage, StageGraph};
+use savanna_streams_model::join::Lookup;
 use savanna_streams_model::plan::PlanBytes;
 
 use crate::explain::{explain_stage, title};
@@ -164,6 +165,11 @@ fn meaning(stage: &Stage, of: StageId) -> (Stage, Option<SchemaRef>) {
         read = Some(scan.schema());
         *scan = bare(scan);
     }
+    for lookup in stage.output.iter_mut().flat_map(|output| &mut output.lookups) {
+        // They are kept as they were read.
+        lookup.table.table = bare_table(&lookup.table.table);
+        lookup.refresh = None;
+    }
     (stage, read)
 }
 
@@ -183,20 +189,24 @@ fn up_to(stage: &Stage, state: StageId) -> Stage {
 /// A scan without what its table is beside the columns that are read, and without what becomes of late rows.
 fn bare(scan: &Scan) -> Scan {
     let mut scan = scan.clone();
-    scan.source.table = TableDef {
-        name: scan.source.table.name,
+    scan.source.table = bare_table(&scan.source.table);
+    if let Some(watermark) = &mut scan.watermark {
+        watermark.late_rows = None;
+        watermark.waiting.alignment = None;
+    }
+    scan
+}
+
+fn bare_table(table: &TableDef) -> TableDef {
+    TableDef {
+        name: table.name.clone(),
         columns: Vec::new(),
         watermark: None,
         partitioned_by: Vec::new(),
         primary_key: Vec::new(),
         options: BTreeMap::new(),
         statement: String::new(),
-    };
-    if let Some(watermark) = &mut scan.watermark {
-        watermark.late_rows = None;
-        watermark.waiting.alignment = None;
     }
-    scan
 }
 
 /// The lines of a plan on the way to a state that are not in the other one.
@@ -223,7 +233,39 @@ fn obstacles(before: &StageGraph, now: &StageGraph) -> Vec<String> {
             names(&new)
         )];
     }
-    former.iter().zip(&new).filter_map(|(former, new)| other_rows(former, new)).collect()
+    let other_lookups = other_lookups(&lookups(before), &lookups(now));
+    former.iter().zip(&new).filter_map(|(former, new)| other_rows(former, new)).chain(other_lookups).collect()
+}
+
+fn lookups(graph: &StageGraph) -> Vec<&Lookup> {
+    graph.stages.iter().flat_map(|stage| &stage.output).flat_map(|output| &output.lookups).collect()
+}
+
+/// In what the tables of look-ups differ from those that the query keeps as they were read, if they do.
+fn other_lookups(former: &[&Lookup], new: &[&Lookup]) -> Option<String> {
+    let is_same = |former: &Lookup, new: &Lookup| {
+        let mut differences = former.table.table.differences(&new.table.table);
+        differences.retain(|difference| difference != "columns" && difference != "option 'lookup.refresh'");
+        differences.is_empty()
+            && former.table.schema() == new.table.schema()
+            && former.table.equal_to == new.table.equal_to
+    };
+    if former.len() == new.len() && former.iter().zip(new).all(|(former, new)| is_same(former, new)) {
+        return None;
+    }
+    let read = |lookups: &[&Lookup]| {
+        let table = |lookup: &&Lookup| {
+            let columns = lookup.table.schema().fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
+            format!("{} ({})", lookup.table.table.name, columns.join(", "))
+        };
+        if lookups.is_empty() { "none".to_owned() } else { lookups.iter().map(table).collect::<Vec<_>>().join(", ") }
+    };
+    Some(format!(
+        "the query keeps the tables in which it looks rows up as they were read, so that they, their columns that are read, and their options stay \
+         as they are; expected {}, got {}; start the new text as a new query",
+        read(former),
+        read(new)
+    ))
 }
 
 fn scans(graph: &StageGraph) -> Vec<&Scan> {

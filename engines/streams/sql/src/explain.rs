@@ -177,7 +177,8 @@ impl Block<'_> {
 
     fn lookup(&mut self, lookup: &Lookup) {
         let kind = if lookup.outer { "left look-up" } else { "look-up" };
-        self.item(kind, &format!("table {}, read once", lookup.table.table.name));
+        let read = lookup.refresh.map_or_else(|| "read once".to_owned(), |every| format!("read anew every {every:?}"));
+        self.item(kind, &format!("table {}, {read}", lookup.table.table.name));
         if let Some(condition) = &lookup.condition {
             let holds = self.projected(&condition.holds);
             self.item("condition", &holds);

@@ -4,6 +4,7 @@
 //!   DATA/streams/catalog/          a journal: tables, views, queries and where they stand
 //!   DATA/streams/queries/<job>/    a journal for each query: the records of its epochs
 //!   DATA/streams/snapshots/<job>/  the last snapshot of its state
+//!   DATA/streams/lookups/<job>/    the tables in which it looks rows up, as they were read
 //!   DATA/streams/views/<job>/      a journal for each materialized view: its rows
 //! ```
 //!
@@ -12,6 +13,7 @@
 
 mod folder;
 mod image;
+mod lookups;
 mod query_log;
 mod savepoint;
 mod snapshots;

@@ -13,6 +13,7 @@ use savanna_streams_api::{Result, StreamError};
 use savanna_streams_runtime::driver::{EpochRecord, Outcome};
 use savanna_streams_runtime::records::{EpochLog, WhenDurable};
 
+use super::lookups::QueryLookups;
 use super::store::HasItsPlace;
 use super::stored::{decode, encode};
 
@@ -24,12 +25,22 @@ const SEGMENT_BYTES: usize = 16 << 20;
 /// Told how a query ended.
 pub(crate) type WhenEnded = Box<dyn Fn(&Outcome) + Send + Sync>;
 
+/// Where a record is.
+struct Place {
+    epoch: Epoch,
+    lsn: Lsn,
+    /// The versions of tables that it names.
+    lookups: Vec<u64>,
+}
+
 /// The records of one query's epochs.
 pub(crate) struct QueryLog {
     directory: PathBuf,
     journal: Journal,
     /// Where the records are that are still needed.
-    places: Mutex<VecDeque<(Epoch, Lsn)>>,
+    places: Mutex<VecDeque<Place>>,
+    /// The tables that they name.
+    lookups: Arc<QueryLookups>,
     may_commit: Option<HasItsPlace>,
     when_ended: WhenEnded,
 }
@@ -48,13 +59,14 @@ impl QueryLog {
     pub(crate) fn open(
         directory: &Path,
         epoch: NodeEpoch,
+        lookups: Arc<QueryLookups>,
         may_commit: Option<HasItsPlace>,
         when_ended: WhenEnded,
     ) -> Result<(Arc<Self>, Vec<EpochRecord>)> {
         let (mut records, mut places) = (Vec::new(), VecDeque::new());
         let mut replay = |record: Record| {
             let decoded: EpochRecord = decode(&record.payload)?;
-            places.push_back((decoded.epoch, record.lsn));
+            places.push_back(Place { epoch: decoded.epoch, lsn: record.lsn, lookups: decoded.lookups.clone() });
             records.push(decoded);
             Ok::<(), String>(())
         };
@@ -66,6 +78,7 @@ impl QueryLog {
                 directory: directory.to_owned(),
                 journal,
                 places: Mutex::new(places),
+                lookups,
                 may_commit,
                 when_ended,
             }),
@@ -87,7 +100,7 @@ impl EpochLog for QueryLog {
         });
         let directory = self.directory.clone();
         if let Ok(lsn) = appended {
-            self.places.lock().push_back((record.epoch, lsn));
+            self.places.lock().push_back(Place { epoch: record.epoch, lsn, lookups: record.lookups.clone() });
         }
         match appended {
             Ok(lsn) => self.journal.gate().hold(lsn, move |outcome| {
@@ -102,15 +115,18 @@ impl EpochLog for QueryLog {
     }
 
     fn forget_before(&self, epoch: Epoch) {
-        let first = {
+        let (first, gone) = {
             let mut places = self.places.lock();
-            while places.front().is_some_and(|(before, _)| *before < epoch) {
-                places.pop_front();
-            }
-            places.front().map(|(_, lsn)| *lsn)
+            let gone = places.partition_point(|place| place.epoch < epoch);
+            let gone = places.drain(..gone).next_back();
+            (places.front().map(|place| place.lsn), gone)
         };
         if let Some(Err(error)) = first.map(|first| self.journal.truncate_before(first)) {
             tracing::warn!(directory = %self.directory.display(), %error, "records that are not needed any more stay");
+        }
+        if let Some(gone) = gone {
+            // What the last of them had is perhaps what a snapshot of its epoch goes on with.
+            self.lookups.forget_before(&gone.lookups);
         }
     }
 

@@ -1,28 +1,36 @@
-//! Savepoints: a stopped query in a directory, with all that another node needs to go on with it.
+//! Savepoints: a stopped query in a directory or in a folder of a bucket, with all that another node needs to go on with it.
 //!
 //! ```text
 //!   savepoint                         the query, the records behind its snapshot, and the snapshot's manifest
 //!   <owner>-<epoch>-<stage>-<part>    the state of a member
+//!   table-<look-up>-<version>         a table in which it looks rows up, as it was read
 //! ```
 //!
 //! The query keeps its id, by which its sink knows it: what the sink holds is not written again, wherever the query goes on.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::fmt;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use bytes::Bytes;
 use savanna_streams_api::{Result, StreamError};
+use savanna_streams_connectors::{Bucket, Created, is_url};
 use savanna_streams_runtime::driver::EpochRecord;
-use savanna_streams_runtime::snapshot::{Manifest, Part, Snapshot, write_state};
+use savanna_streams_runtime::snapshot::{Manifest, Part, Snapshot, State, write_state};
 use serde::{Deserialize, Serialize};
 
 use super::folder::Folder;
-use super::snapshots::{is_part, read_parts};
+use super::snapshots::{Summed, is_part, read_checked, read_parts};
 use super::stored::{StoredQuery, decode, encode};
 
 const SAVEPOINT: &str = "savepoint";
 const NEXT: &str = "savepoint.next";
 /// A savepoint that is longer is none: it has 300 bytes for each epoch behind the snapshot.
 const SAVEPOINT_MAX: u64 = 1 << 30;
+/// An object store may be away for so long.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a savepoint has beside the parts of the snapshot.
 #[derive(Serialize, Deserialize)]
@@ -30,6 +38,32 @@ struct Saved {
     query: StoredQuery,
     records: Vec<EpochRecord>,
     manifest: Option<Manifest>,
+    /// The tables of look-ups that the records name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tables: Vec<TableFile>,
+}
+
+/// Where the table of a look-up is.
+#[derive(Serialize, Deserialize)]
+struct TableFile {
+    lookup: u16,
+    version: u64,
+    bytes: u64,
+    checksum: u32,
+}
+
+impl TableFile {
+    fn name(&self) -> String {
+        format!("table-{}-{}", self.lookup, self.version)
+    }
+}
+
+/// The table of a look-up, as it was read.
+#[derive(Debug)]
+pub(crate) struct SavedTable {
+    pub(crate) lookup: u16,
+    pub(crate) version: u64,
+    pub(crate) rows: State,
 }
 
 /// A query that was saved.
@@ -37,102 +71,231 @@ struct Saved {
 pub(crate) struct Savepoint {
     pub(crate) query: StoredQuery,
     pub(crate) records: Vec<EpochRecord>,
+    pub(crate) tables: Vec<SavedTable>,
     pub(crate) snapshot: Option<Snapshot>,
 }
 
-fn failed(directory: &Path, error: &dyn std::fmt::Display) -> StreamError {
-    StreamError::io(format!("write the savepoint {}", directory.display()), &error.to_string())
+/// Where a savepoint is. What is in it may be anybody's.
+enum Place {
+    Directory(PathBuf),
+    Bucket(Bucket),
 }
 
-/// Makes a directory for a savepoint, and sees whether it can be written.
-///
-/// # Errors
-/// It cannot, or has something in it.
-pub(crate) fn prepare(directory: &Path) -> Result<()> {
-    let try_out = || -> std::io::Result<bool> {
-        let folder = Folder::make(directory)?;
-        if !folder.is_empty()? {
-            return Ok(false);
-        }
-        let written = folder.write(NEXT, &mut |out| out.write_all(b"a savepoint"));
-        let removed = folder.remove(NEXT);
-        written.and(removed)?;
-        Ok(true)
-    };
-    match try_out() {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(failed(directory, &"there is something in it; name a directory that is empty or not there")),
-        Err(error) => Err(failed(directory, &error)),
-    }
-}
-
-impl Savepoint {
-    /// Writes it to a directory that has none. It is there as a whole or not at all.
-    ///
-    /// # Errors
-    /// It cannot be written, or the directory has something in it. Then nothing of it stays.
-    pub(crate) fn write(self, directory: &Path) -> Result<()> {
-        prepare(directory)?;
-        let folder = Folder::at(directory);
-        let mut written = Vec::new();
-        self.write_files(directory, &folder, &mut written).inspect_err(|_| {
-            for name in &written {
-                if let Err(error) = folder.remove(name) {
-                    tracing::warn!(file = %directory.join(name).display(), %error, "what is left of a savepoint stays");
-                }
-            }
+impl Place {
+    /// By its path, or by its URL.
+    fn at(place: &Path) -> Result<Self> {
+        Ok(match place.to_str().filter(|text| is_url(text)) {
+            Some(url) => Self::Bucket(Bucket::of_url(url, PATIENCE)?),
+            None => Self::Directory(place.to_owned()),
         })
     }
 
-    fn write_files(self, directory: &Path, folder: &Folder, written: &mut Vec<String>) -> Result<()> {
-        let failed = |error: &std::io::Error| failed(directory, error);
+    fn describe(&self, name: &str) -> String {
+        match self {
+            Self::Directory(directory) if name.is_empty() => directory.display().to_string(),
+            Self::Directory(directory) => directory.join(name).display().to_string(),
+            Self::Bucket(bucket) => bucket.describe(name),
+        }
+    }
+
+    /// Makes it, sees whether it can be written, and keeps others out until [`Self::leave`].
+    fn enter(&self) -> Result<()> {
+        let is_empty = match self {
+            Self::Directory(directory) => {
+                let try_out = || -> io::Result<bool> {
+                    let folder = Folder::make(directory)?;
+                    if !folder.is_empty()? {
+                        return Ok(false);
+                    }
+                    let written = folder.write(NEXT, &mut |out| out.write_all(b"a savepoint"));
+                    let removed = folder.remove(NEXT);
+                    written.and(removed)?;
+                    Ok(true)
+                };
+                try_out().map_err(|error| self.failed(&error))?
+            }
+            // Whoever looks into it behind its claim sees all that others have written.
+            Self::Bucket(bucket) => {
+                let is_claimed = bucket.claim(NEXT)?;
+                let is_empty = is_claimed && bucket.list_behind("", "")?.iter().all(|name| name == NEXT);
+                if is_claimed && !is_empty {
+                    self.leave();
+                }
+                is_empty
+            }
+        };
+        match is_empty {
+            true => Ok(()),
+            false => Err(self.failed(&"there is something in it; name a directory that is empty or not there")),
+        }
+    }
+
+    /// Others may have it.
+    fn leave(&self) {
+        self.remove(&[NEXT.to_owned()]);
+    }
+
+    /// Writes a new file, durably but for its name. Tells its length and CRC-32C.
+    fn write(&self, name: &str, write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> Result<(u64, u32)> {
+        match self {
+            Self::Directory(directory) => Folder::at(directory).write(name, write).map_err(|error| self.failed(&error)),
+            Self::Bucket(bucket) => {
+                let mut out = Summed::new(Vec::new());
+                write(&mut out).map_err(|error| self.failed(&error))?;
+                create(bucket, name, &out.out.into())?;
+                Ok((out.bytes, out.checksum))
+            }
+        }
+    }
+
+    /// Writes the file that makes the savepoint one, in one step, when all others are durable.
+    fn write_last(&self, record: &[u8]) -> Result<()> {
+        let record = [&crc32c::crc32c(record).to_le_bytes(), record].concat();
+        match self {
+            Self::Directory(directory) => {
+                let folder = Folder::at(directory);
+                let write = || {
+                    folder.write(NEXT, &mut |out| out.write_all(&record))?;
+                    folder.sync()?;
+                    folder.rename(NEXT, SAVEPOINT)?;
+                    folder.sync()
+                };
+                write().map_err(|error: io::Error| self.failed(&error))
+            }
+            Self::Bucket(bucket) => create(bucket, SAVEPOINT, &record.into()).inspect_err(|error| {
+                // Perhaps it is there, and only the answer was lost.
+                if matches!(error, StreamError::Io { .. }) {
+                    self.remove(&[SAVEPOINT.to_owned()]);
+                }
+            }),
+        }
+    }
+
+    /// Removes what there is of some files.
+    fn remove(&self, names: &[String]) {
+        let removed = match self {
+            Self::Directory(directory) => {
+                let folder = Folder::at(directory);
+                let remove = |name: &String| match folder.remove(name) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.failed(&error)),
+                    _ => Ok(()),
+                };
+                names.iter().map(remove).fold(Ok(()), Result::and)
+            }
+            Self::Bucket(bucket) => bucket.remove(names),
+        };
+        if let Err(error) = removed {
+            tracing::warn!(savepoint = self.describe(""), %error, "what is left of a savepoint stays");
+        }
+    }
+
+    /// Reads a file that has so many bytes, or at most so many if `exactly` is false.
+    fn read(&self, name: &str, bytes: u64, exactly: bool) -> Result<Vec<u8>, String> {
+        match self {
+            Self::Directory(directory) => Folder::at(directory).read(name, bytes, exactly),
+            Self::Bucket(bucket) => bucket.read(name, bytes).map(|read| read.to_vec()).map_err(|e| e.to_string()),
+        }
+    }
+
+    fn failed(&self, error: &dyn fmt::Display) -> StreamError {
+        StreamError::io(format!("write the savepoint {}", self.describe("")), &error.to_string())
+    }
+}
+
+/// Creates an object of a savepoint, or finds that it has done so when the answer was lost: the place is this process' alone.
+fn create(bucket: &Bucket, name: &str, bytes: &Bytes) -> Result<()> {
+    if bucket.create(name, bytes)? == Created::Now || bucket.read(name, bytes.len() as u64)? == *bytes {
+        return Ok(());
+    }
+    Err(StreamError::invalid(format!("{} is there already; name another place", bucket.describe(name))))
+}
+
+/// Makes a place for a savepoint, and sees whether it can be written.
+///
+/// # Errors
+/// It cannot, or has something in it.
+pub(crate) fn prepare(place: &Path) -> Result<()> {
+    let place = Place::at(place)?;
+    place.enter()?;
+    place.leave();
+    Ok(())
+}
+
+impl Savepoint {
+    /// Writes it to a place that has none. It is there as a whole or not at all.
+    ///
+    /// # Errors
+    /// It cannot be written, or the place has something in it. Then nothing of it stays.
+    pub(crate) fn write(self, place: &Path) -> Result<()> {
+        self.write_to(&Place::at(place)?)
+    }
+
+    fn write_to(self, place: &Place) -> Result<()> {
+        place.enter()?;
+        let mut written = Vec::new();
+        let wrote = self.write_files(place, &mut written).inspect_err(|_| place.remove(&written));
+        place.leave();
+        wrote
+    }
+
+    fn write_files(self, place: &Place, written: &mut Vec<String>) -> Result<()> {
+        let mut write = |name: &str, state: &State| {
+            let wrote = place.write(name, &mut |out| write_state(state, out));
+            // What somebody else has put there is left alone.
+            if !matches!(wrote, Err(StreamError::Invalid { .. })) {
+                written.push(name.to_owned());
+            }
+            wrote
+        };
         let manifest = match self.snapshot {
             None => None,
             Some(Snapshot { mut manifest, states }) => {
                 for (part, state) in manifest.parts.iter_mut().zip(&states) {
-                    written.push(part.name.clone());
-                    let wrote = folder.write(&part.name, &mut |out| write_state(state, out));
-                    (part.bytes, part.checksum) = wrote.map_err(|e| failed(&e))?;
+                    (part.bytes, part.checksum) = write(&part.name, state)?;
                 }
                 Some(manifest)
             }
         };
-        let record = encode(&Saved { query: self.query, records: self.records, manifest })?;
-        written.push(NEXT.into());
-        let write = || {
-            folder.write(NEXT, &mut |out| {
-                out.write_all(&crc32c::crc32c(&record).to_le_bytes())?;
-                out.write_all(&record)
-            })?;
-            folder.sync()
-        };
-        write().map_err(|e| failed(&e))?;
-        folder.rename(NEXT, SAVEPOINT).map_err(|e| failed(&e))?;
-        written.pop();
-        written.push(SAVEPOINT.into());
-        folder.sync().map_err(|e| failed(&e))
+        let mut tables = Vec::new();
+        for SavedTable { lookup, version, rows } in &self.tables {
+            let mut file = TableFile { lookup: *lookup, version: *version, bytes: 0, checksum: 0 };
+            (file.bytes, file.checksum) = write(&file.name(), rows)?;
+            tables.push(file);
+        }
+        place.write_last(&encode(&Saved { query: self.query, records: self.records, manifest, tables })?)
     }
 
-    /// Reads it. The directory is one that others may write: nothing outside of it is read, and nothing is told of what does not fit.
+    /// Reads it. The place is one that others may write: nothing outside of it is read, and nothing is told of what does not fit.
     ///
     /// # Errors
     /// There is none, or it is damaged: with file and place.
-    pub(crate) fn read(directory: &Path) -> Result<Self> {
-        let failed = |cause: &str| StreamError::io(format!("read the savepoint {}", directory.display()), &cause);
-        let folder = Folder::at(directory);
-        let bytes = folder.read(SAVEPOINT, SAVEPOINT_MAX, false).map_err(|e| failed(&format!("{SAVEPOINT}: {e}")))?;
+    pub(crate) fn read(place: &Path) -> Result<Self> {
+        Self::read_from(&Place::at(place)?)
+    }
+
+    fn read_from(place: &Place) -> Result<Self> {
+        let failed = |cause: &str| StreamError::io(format!("read the savepoint {}", place.describe("")), &cause);
+        let bytes = place.read(SAVEPOINT, SAVEPOINT_MAX, false).map_err(|e| failed(&format!("{SAVEPOINT}: {e}")))?;
         let saved = match bytes.split_first_chunk::<4>() {
             Some((checksum, rest)) if u32::from_le_bytes(*checksum) == crc32c::crc32c(rest) => decode(rest),
             _ => Err("it is damaged: its bytes do not have its checksum".to_owned()),
         };
-        let Saved { query, records, manifest } = saved.map_err(|cause| failed(&format!("{SAVEPOINT}: {cause}")))?;
+        let Saved { query, records, manifest, tables } =
+            saved.map_err(|cause| failed(&format!("{SAVEPOINT}: {cause}")))?;
         let snapshot = manifest.map(|manifest| {
             check_names(&manifest).map_err(|cause| failed(&format!("{SAVEPOINT}: {cause}")))?;
-            let read = |part: &Part| folder.read(&part.name, part.bytes, true);
+            let read = |part: &Part| place.read(&part.name, part.bytes, true);
             let states = read_parts(&manifest, read).map_err(|(name, cause)| failed(&format!("{name}: {cause}")))?;
             Ok(Snapshot { manifest, states })
         });
-        Ok(Self { query, records, snapshot: snapshot.transpose()? })
+        let table = |file: &TableFile| {
+            let rows = place.read(&file.name(), file.bytes, true);
+            let rows = rows.and_then(|bytes| read_checked(&bytes, file.bytes, file.checksum));
+            let rows = rows.map_err(|cause| failed(&format!("{}: {cause}", file.name())))?;
+            Ok(SavedTable { lookup: file.lookup, version: file.version, rows })
+        };
+        let tables = tables.iter().map(table).collect::<Result<_>>()?;
+        Ok(Self { query, records, tables, snapshot: snapshot.transpose()? })
     }
 }
 
@@ -150,13 +313,15 @@ mod tests {
     use std::collections::BTreeMap;
     use std::fs;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::sync::{Arc, Barrier};
+    use std::thread;
 
-    use savanna_streams_api::ids::{Epoch, QueryId, StageId};
-    use savanna_streams_model::time::EventTime;
-    use savanna_streams_runtime::snapshot::State;
+    use object_store::memory::InMemory;
 
     use super::super::stored::Standing;
     use super::*;
+    use savanna_streams_api::ids::{Epoch, QueryId, StageId};
+    use savanna_streams_model::time::EventTime;
 
     fn savepoint(names: &[&str]) -> Savepoint {
         let id = QueryId { code: "0123456789ab".into(), job: 7 };
@@ -180,18 +345,19 @@ mod tests {
             checksum: 0,
         };
         let (epoch, instant) = (Epoch(5), EventTime(7));
-        let record = EpochRecord { epoch, processing_time: instant, sources: Vec::new(), committed: epoch };
+        let record =
+            EpochRecord { epoch, processing_time: instant, sources: Vec::new(), committed: epoch, lookups: Vec::new() };
         let parts: Vec<Part> = names.iter().map(part).collect();
         let states = vec![State::default(); parts.len()];
         let manifest = Manifest { query: id, record, rows_at: instant, signatures: Vec::new(), parts };
-        Savepoint { query, records: Vec::new(), snapshot: Some(Snapshot { manifest, states }) }
+        Savepoint { query, records: Vec::new(), tables: Vec::new(), snapshot: Some(Snapshot { manifest, states }) }
     }
 
     /// Puts a file that says this of its parts in the place of a savepoint's.
     fn forge(directory: &Path, parts: Vec<Part>) {
-        let Savepoint { query, records, snapshot } = savepoint(&[]);
+        let Savepoint { query, records, snapshot, .. } = savepoint(&[]);
         let manifest = snapshot.map(|snapshot| Manifest { parts, ..snapshot.manifest });
-        let record = encode(&Saved { query, records, manifest }).unwrap();
+        let record = encode(&Saved { query, records, manifest, tables: Vec::new() }).unwrap();
         let bytes = [&crc32c::crc32c(&record).to_le_bytes(), record.as_slice()].concat();
         fs::write(directory.join(SAVEPOINT), bytes).unwrap();
     }
@@ -227,6 +393,30 @@ mod tests {
         let error = savepoint(&["1-5-1-0"]).write(&directory).unwrap_err().to_string();
         assert!(error.contains("there is something in it"), "{error}");
         Savepoint::read(&directory).unwrap();
+    }
+
+    #[test]
+    fn of_those_who_write_the_same_to_a_bucket_at_once_one_has_a_savepoint_that_is_whole() {
+        for round in 0..50 {
+            let store = Arc::new(InMemory::new());
+            let place = || {
+                let (store, folder) = (Arc::clone(&store) as _, object_store::path::Path::from("saved"));
+                Place::Bucket(Bucket::new(store, folder, "s3://test/saved", PATIENCE).unwrap())
+            };
+            let barrier = Barrier::new(2);
+            let write = || {
+                let place = place();
+                barrier.wait();
+                savepoint(&["1-5-1-0", "1-5-1-1"]).write_to(&place)
+            };
+            let wrote = thread::scope(|scope| [scope.spawn(write), scope.spawn(write)].map(|w| w.join().unwrap()));
+            assert_eq!(wrote.iter().filter(|wrote| wrote.is_ok()).count(), 1, "round {round}: {wrote:?}");
+            let read = Savepoint::read_from(&place()).unwrap();
+            assert_eq!(read.snapshot.unwrap().states.len(), 2, "round {round}");
+            let error = savepoint(&["1-5-1-0"]).write_to(&place()).unwrap_err().to_string();
+            assert!(error.contains("there is something in it"), "{error}");
+            Savepoint::read_from(&place()).unwrap();
+        }
     }
 
     #[test]

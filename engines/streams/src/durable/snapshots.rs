@@ -67,7 +67,7 @@ impl Place {
 }
 
 /// The numbers that a name consists of, with `-` between them.
-fn numbers<const N: usize>(name: &str) -> Option<[u64; N]> {
+pub(super) fn numbers<const N: usize>(name: &str) -> Option<[u64; N]> {
     let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
     name.split('-').map(number).collect::<Option<Vec<u64>>>()?.try_into().ok()
 }
@@ -253,15 +253,23 @@ pub(super) fn read_parts(
 ) -> Result<Vec<State>, (String, String)> {
     let state = |part: &Part| {
         let bytes = read(part)?;
-        if bytes.len() as u64 != part.bytes {
-            return Err(format!("it is damaged: expected {} bytes, got {}", part.bytes, bytes.len()));
-        }
-        if crc32c::crc32c(&bytes) != part.checksum {
-            return Err(format!("it is damaged: its {} bytes do not have its checksum", part.bytes));
-        }
-        read_state(&bytes)
+        read_checked(&bytes, part.bytes, part.checksum)
     };
     manifest.parts.iter().map(|part| state(part).map_err(|cause| (part.name.clone(), cause))).collect()
+}
+
+/// A state of which length and checksum are known.
+///
+/// # Errors
+/// It is damaged.
+pub(super) fn read_checked(bytes: &[u8], length: u64, checksum: u32) -> Result<State, String> {
+    if bytes.len() as u64 != length {
+        return Err(format!("it is damaged: expected {length} bytes, got {}", bytes.len()));
+    }
+    if crc32c::crc32c(bytes) != checksum {
+        return Err(format!("it is damaged: its {length} bytes do not have its checksum"));
+    }
+    read_state(bytes)
 }
 
 impl SnapshotStore for QuerySnapshots {
@@ -301,9 +309,9 @@ impl SnapshotStore for QuerySnapshots {
 }
 
 /// A file that is written from its beginning.
-struct Appended {
-    file: Box<dyn DiskFile>,
-    at: u64,
+pub(super) struct Appended {
+    pub(super) file: Box<dyn DiskFile>,
+    pub(super) at: u64,
 }
 
 impl Write for Appended {
@@ -380,7 +388,13 @@ mod tests {
 
     fn manifest(epoch: u64, part: Part) -> Manifest {
         let epoch = Epoch(epoch);
-        let record = EpochRecord { epoch, processing_time: EventTime(7), sources: Vec::new(), committed: epoch };
+        let record = EpochRecord {
+            epoch,
+            processing_time: EventTime(7),
+            sources: Vec::new(),
+            committed: epoch,
+            lookups: Vec::new(),
+        };
         let query = QueryId { code: "0123456789ab".into(), job: 7 };
         Manifest { query, record, rows_at: EventTime(7), signatures: vec!["panes".into()], parts: vec![part] }
     }

@@ -1,5 +1,6 @@
 //! The catalog on disk: changes are durable before anybody hears of them.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
@@ -18,8 +19,9 @@ use savanna_streams_runtime::driver::{EpochRecord, Outcome};
 use savanna_streams_runtime::snapshot::{Snapshot, write_state};
 
 use super::image::Image;
+use super::lookups::QueryLookups;
 use super::query_log::{QueryLog, failed};
-use super::savepoint::Savepoint;
+use super::savepoint::{SavedTable, Savepoint};
 use super::snapshots::QuerySnapshots;
 use super::stored::{Entry, Standing, StoredQuery, StoredRelation, decode, encode};
 use crate::views::{self, View};
@@ -119,6 +121,15 @@ impl Store {
         self.options.directory.join("snapshots").join(job.to_string())
     }
 
+    fn lookups_of(&self, job: u64) -> PathBuf {
+        self.options.directory.join("lookups").join(job.to_string())
+    }
+
+    /// All that is kept of a query beside the catalog, but for the rows of its view.
+    fn kept_of(&self, job: u64) -> [PathBuf; 3] {
+        [self.records_of(job), self.snapshots_of(job), self.lookups_of(job)]
+    }
+
     fn views_of(&self, job: u64) -> PathBuf {
         self.options.directory.join("views").join(job.to_string())
     }
@@ -189,7 +200,7 @@ impl Store {
     fn remove_forgotten(&self) {
         let of = |what| fs::read_dir(self.options.directory.join(what)).into_iter().flatten();
         let job = |entry: &fs::DirEntry| entry.file_name().to_str().and_then(|name| name.parse::<u64>().ok());
-        for entry in of("queries").chain(of("snapshots")).flatten() {
+        for entry in of("queries").chain(of("snapshots")).chain(of("lookups")).flatten() {
             if job(&entry).is_some_and(|job| !self.image.lock().queries.contains_key(&job)) {
                 remove(&entry.path());
             }
@@ -322,7 +333,8 @@ impl Store {
         self.write(Entry::MaterializedViewDropped(name.to_owned()))?;
         close();
         if let Some(QueryId { job, .. }) = filled_by {
-            [self.records_of(job), self.snapshots_of(job), self.views_of(job)].iter().for_each(|gone| remove(gone));
+            self.kept_of(job).iter().for_each(|gone| remove(gone));
+            remove(&self.views_of(job));
         }
         Ok(())
     }
@@ -344,11 +356,10 @@ impl Store {
         })
     }
 
-    /// Forgets a query, the records of its epochs and its snapshots. It does not run.
+    /// Forgets a query, the records of its epochs, its snapshots and its tables for look-ups. It does not run.
     pub(crate) fn forget(&self, job: u64) -> Result<()> {
         self.write(Entry::QueryDropped(job))?;
-        remove(&self.records_of(job));
-        remove(&self.snapshots_of(job));
+        self.kept_of(job).iter().for_each(|gone| remove(gone));
         Ok(())
     }
 
@@ -361,23 +372,36 @@ impl Store {
         self.make(&directory)?;
         let store = Arc::clone(self);
         let when_ended = Box::new(move |outcome: &Outcome| store.note_end(job, outcome));
-        let (log, records) =
-            QueryLog::open(&directory, self.options.epoch, self.options.may_commit.clone(), when_ended)?;
-        let (store, directory) = (Arc::clone(self), self.snapshots_of(job));
+        let lookups = self.lookups(job);
+        let may_commit = self.options.may_commit.clone();
+        let (log, mut records) =
+            QueryLog::open(&directory, self.options.epoch, Arc::clone(&lookups), may_commit, when_ended)?;
+        lookups.drop_forgotten(&mut records)?;
+        let directory = self.snapshots_of(job);
         let disk = Arc::new(OsDisk::new(&directory));
-        // Once in each process: one before may have ended between the directory and its name.
-        let made = AtomicBool::new(false);
-        let make = Box::new(move || {
+        let make = self.maker(directory);
+        let (snapshots, found) = QuerySnapshots::open(disk, self.options.epoch, self.options.may_commit.clone(), make);
+        let former = self.image.lock().queries.get(&job).map_or(Epoch::ZERO, |query| query.anew_behind);
+        let found = found.map(|found| found.filter(|found| found.manifest.record.epoch > former));
+        Ok(Survival { log, records, snapshots: Some(snapshots), lookups, found })
+    }
+
+    /// The tables of a query's look-ups.
+    fn lookups(self: &Arc<Self>, job: u64) -> Arc<QueryLookups> {
+        let directory = self.lookups_of(job);
+        Arc::new(QueryLookups::new(Arc::new(OsDisk::new(&directory)), self.maker(directory)))
+    }
+
+    /// Makes a directory once in each process: one before may have ended between the directory and its name.
+    fn maker(self: &Arc<Self>, directory: PathBuf) -> Box<dyn Fn() -> Result<()> + Send + Sync> {
+        let (store, made) = (Arc::clone(self), AtomicBool::new(false));
+        Box::new(move || {
             if !made.load(Ordering::Acquire) {
                 store.make(&directory)?;
                 made.store(true, Ordering::Release);
             }
             Ok(())
-        });
-        let (snapshots, found) = QuerySnapshots::open(disk, self.options.epoch, self.options.may_commit.clone(), make);
-        let former = self.image.lock().queries.get(&job).map_or(Epoch::ZERO, |query| query.anew_behind);
-        let found = found.map(|found| found.filter(|found| found.manifest.record.epoch > former));
-        Ok(Survival { log, records, snapshots: Some(snapshots), found })
+        })
     }
 
     /// The records of a stored query that does not run, and the epoch of its snapshot.
@@ -396,7 +420,7 @@ impl Store {
     /// # Errors
     /// It cannot be read.
     pub(crate) fn savepoint(self: &Arc<Self>, query: &StoredQuery) -> Result<Savepoint> {
-        let Survival { log, mut records, found, .. } = self.survival(query.id.job)?;
+        let Survival { log, mut records, lookups, found, .. } = self.survival(query.id.job)?;
         log.ended(&Outcome::Cancelled);
         let found = found?;
         if let Some(found) = &found {
@@ -404,7 +428,13 @@ impl Store {
             let from = found.manifest.record.epoch;
             records.retain(|record| record.epoch > from);
         }
-        Ok(Savepoint { query: query.clone(), records, snapshot: found })
+        let of_snapshot = found.iter().map(|found| &found.manifest.record);
+        let named: BTreeSet<(u16, u64)> = (records.iter().chain(of_snapshot))
+            .flat_map(|record| (0_u16..).zip(record.lookups.iter().copied()))
+            .collect();
+        let table = |(lookup, version)| Ok(SavedTable { lookup, version, rows: lookups.read(lookup, version)? });
+        let tables = named.into_iter().map(table).collect::<Result<_>>()?;
+        Ok(Savepoint { query: query.clone(), records, tables, snapshot: found })
     }
 
     /// Stores a query that was saved. It does not run.
@@ -412,11 +442,13 @@ impl Store {
     /// # Errors
     /// It is there already, or cannot be stored: then nothing of it is.
     pub(crate) fn take_in(self: &Arc<Self>, saved: Savepoint) -> Result<StoredQuery> {
-        let Savepoint { query, records, snapshot } = saved;
+        let Savepoint { query, records, tables, snapshot } = saved;
         let query = StoredQuery { standing: Standing::TakingIn, ..query };
         self.add(query.clone())?;
         let taken = self.survival(query.id.job).and_then(|survival| {
-            let taken = put_in(&survival, &records, snapshot);
+            let lookups = self.lookups(query.id.job);
+            let put = |table: &SavedTable| lookups.put_in(table.lookup, table.version, &table.rows);
+            let taken = tables.iter().try_for_each(put).and_then(|()| put_in(&survival, &records, snapshot));
             survival.log.ended(&Outcome::Cancelled);
             taken
         });
@@ -493,6 +525,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use savanna_streams_model::time::EventTime;
+    use savanna_streams_runtime::snapshot::State;
 
     use super::*;
     use crate::catalog::Relation;
@@ -531,7 +564,13 @@ mod tests {
     }
 
     fn record(epoch: u64) -> EpochRecord {
-        EpochRecord { epoch: Epoch(epoch), processing_time: EventTime(7), sources: Vec::new(), committed: Epoch::ZERO }
+        EpochRecord {
+            epoch: Epoch(epoch),
+            processing_time: EventTime(7),
+            sources: Vec::new(),
+            committed: Epoch::ZERO,
+            lookups: Vec::new(),
+        }
     }
 
     fn append(survival: &Survival, record: &EpochRecord) {
@@ -570,6 +609,26 @@ mod tests {
     }
 
     #[test]
+    fn records_that_a_crash_brings_back_go_where_their_tables_have_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open(directory.path(), 1).unwrap();
+        store.add(query(7, "out")).unwrap();
+        let survival = store.survival(7).unwrap();
+        for version in 1..=4 {
+            assert_eq!(survival.lookups.put(0, &State::default()).unwrap(), version);
+            append(&survival, &EpochRecord { lookups: vec![version], ..record(version) });
+        }
+        survival.log.forget_before(Epoch(4));
+        // The process is killed: the journal has not noted yet where it begins.
+        drop((survival, store));
+        let store = open(directory.path(), 2).unwrap();
+        let epochs: Vec<u64> = store.survival(7).unwrap().records.iter().map(|record| record.epoch.0).collect();
+        assert_eq!(epochs, [3, 4]);
+        let saved = store.savepoint(&store.query("out").unwrap()).unwrap();
+        assert_eq!((saved.records.len(), saved.tables.len()), (2, 2));
+    }
+
+    #[test]
     fn a_query_that_ends_by_itself_is_forgotten_and_one_that_fails_is_not() {
         let directory = tempfile::tempdir().unwrap();
         let store = open(directory.path(), 1).unwrap();
@@ -585,7 +644,12 @@ mod tests {
     }
 
     fn saved(job: u64) -> Savepoint {
-        Savepoint { query: query(job, "saved"), records: (1..=200).map(record).collect(), snapshot: None }
+        Savepoint {
+            query: query(job, "saved"),
+            records: (1..=200).map(record).collect(),
+            tables: Vec::new(),
+            snapshot: None,
+        }
     }
 
     #[test]

@@ -268,12 +268,12 @@ impl Inner {
             return self.go_on_stored(store, stored);
         }
         store.change(changed)?;
-        self.go_on_stored(store, changed).or_else(|error| match store.change(stored) {
-            Ok(()) => Err(error),
-            Err(failed) => Err(StreamError::io(
+        self.go_on_stored(store, changed).map_err(|error| match store.change(stored) {
+            Ok(()) => error,
+            Err(failed) => StreamError::io(
                 format!("the query does not go on as it is now ({error}), and stays so: storing what it was"),
                 &failed,
-            )),
+            ),
         })
     }
 

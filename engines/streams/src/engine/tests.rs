@@ -1,6 +1,7 @@
 //! What an engine keeps over the end of its process, and what it does not.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 
 use arrow::array::ArrayRef;
@@ -276,6 +277,62 @@ async fn a_query_goes_on_in_groups_of_the_size_that_its_session_sets_and_keeps_i
     process.end().await;
     let process = Process::start(directory.path(), 2).await;
     assert_eq!((process.state(&query), size(&process).as_str()), (Some(QueryState::Running), "3"));
+    process.end().await;
+}
+
+/// The rows that were written.
+fn written(directory: &Path) -> Vec<i64> {
+    let paths = fs::read_dir(directory.join("out")).unwrap().map(|entry| entry.unwrap().path());
+    let parts = paths.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("part-"));
+    let text: String = parts.map(|path| fs::read_to_string(path).unwrap()).collect();
+    let mut rows: Vec<i64> = text.lines().filter_map(|line| line.parse().ok()).collect();
+    rows.sort_unstable();
+    rows
+}
+
+/// Appends a row to the table that is read, and waits until it has become these.
+async fn append(directory: &Path, row: &str, expected: &[i64]) {
+    let input = fs::OpenOptions::new().append(true).open(directory.join("input.csv"));
+    writeln!(input.unwrap(), "{row}").unwrap();
+    let begun = std::time::Instant::now();
+    while written(directory) != expected {
+        assert!(begun.elapsed() < FOREVER, "{:?}", written(directory));
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_changed_text_that_does_not_go_on_leaves_the_former_one_and_one_that_is_stored_goes_on_in_the_next_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    tables(&process, directory.path()).await;
+    process.run("SET 'query.name' = 'q'").await;
+    let (former, new) = ("INSERT INTO out SELECT n FROM input", "INSERT INTO out SELECT n * 10 AS n FROM input");
+    let query = process.insert(former).await;
+    append(directory.path(), "3", &[1, 2, 3]).await;
+    process.run("STOP QUERY 'q'").await;
+    process.until_over(&query).await;
+    // What is looked at before the text is stored is as it was; what is asked then does not answer.
+    let (out, away) = (directory.path().join("out"), directory.path().join("away"));
+    fs::rename(&out, &away).unwrap();
+    fs::write(&out, "").unwrap();
+    process.try_run(&format!("RESUME QUERY 'q' AS {new}")).await.unwrap_err();
+    let stored = process.engine.inner.stored("q").unwrap();
+    assert_eq!((stored.statement.as_str(), &stored.standing), (former, &Standing::Stopped));
+    fs::remove_file(&out).unwrap();
+    fs::rename(&away, &out).unwrap();
+    process.run("RESUME QUERY 'q'").await;
+    append(directory.path(), "4", &[1, 2, 3, 4]).await;
+    process.run("STOP QUERY 'q'").await;
+    process.end().await;
+    // A process ends between the text and the query that runs with it.
+    let store = Store::open(kept(directory.path(), 2)).unwrap();
+    store.change(&StoredQuery { statement: new.into(), ..stored }).unwrap();
+    drop(store);
+    let process = Process::start(directory.path(), 3).await;
+    assert_eq!(process.state(&query), Some(QueryState::Cancelled));
+    process.run("RESUME QUERY 'q'").await;
+    append(directory.path(), "5", &[1, 2, 3, 4, 50]).await;
     process.end().await;
 }
 

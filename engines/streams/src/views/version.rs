@@ -535,7 +535,7 @@ pub(super) mod tests {
     pub(crate) fn seen(version: &Version) -> Vec<(i64, String)> {
         let mut seen = Vec::new();
         for Chunk { rows, living } in version.chunks() {
-            let rows = living.map_or(rows.clone(), |living| filter_record_batch(&rows, &living).unwrap());
+            let rows = living.map_or_else(|| rows.clone(), |living| filter_record_batch(&rows, &living).unwrap());
             let (keys, texts) = (rows.column(0).as_primitive::<Int64Type>(), rows.column(1).as_string_view());
             seen.extend(keys.values().iter().copied().zip(texts.iter().map(|text| text.unwrap().to_owned())));
         }
@@ -554,6 +554,8 @@ pub(super) mod tests {
         Some(row.column(1).as_string_view().value(0).to_owned())
     }
 
+    type Rows = Vec<(i64, String)>;
+
     #[test]
     fn the_last_row_of_a_key_counts_in_every_version_whatever_is_compacted() {
         for seed in 0..20 {
@@ -562,7 +564,7 @@ pub(super) mod tests {
             let mut contents = Contents::new(Arc::new(Shape { max_rows, ..shape(true) })).unwrap();
             // Keys in the order in which they were written last.
             let mut model: Vec<(i64, String)> = Vec::new();
-            let mut held: Vec<(Arc<Version>, Vec<(i64, String)>)> = Vec::new();
+            let mut held = Vec::<(Arc<Version>, Rows)>::new();
             for epoch in 1..=200 {
                 let batch = |dice: &mut ChaCha8Rng| {
                     let row = |dice: &mut ChaCha8Rng| {

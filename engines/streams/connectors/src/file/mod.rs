@@ -5,6 +5,7 @@ mod claim;
 mod folders;
 mod gathered;
 mod listing;
+mod objects;
 mod partitions;
 mod reader;
 mod rolling;
@@ -15,6 +16,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use savanna_streams_api::{Result, StreamError};
@@ -23,6 +25,7 @@ use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_model::source::{EqualTo, Offset, Repeats, ScanSpec, Source, SourceReader};
 use savanna_streams_model::time::parse_duration;
 
+use crate::bucket::Bucket;
 use crate::connector::{Connector, Promise};
 use crate::format::csv::CsvSettings;
 use crate::format::malformed::OnError;
@@ -30,8 +33,9 @@ use crate::format::{
     CSV_DELIMITER, CSV_HEADER, CSV_QUOTE, Format, ON_ERROR, TextFormat, csv, declares_none, infer, ndjson, parquet,
 };
 use crate::options::{Kind, OptionSpec, Options, Presence, size};
-use crate::roots::Roots;
+use crate::roots::{Roots, is_url};
 use folders::Folders;
+use objects::ObjectSink;
 use partitions::Partitions;
 use reader::{FileReader, Follow, Reading, Unit};
 use rolling::{Rolling, RollingSink};
@@ -45,7 +49,7 @@ const OPTIONS: &[OptionSpec] = &[
         name: "path",
         kind: Kind::Text,
         presence: Presence::Required,
-        help: "The file, directory or glob pattern to read; the directory to write into.",
+        help: "The file, directory or glob pattern to read; the directory to write into, or s3://BUCKET/FOLDER.",
     },
     OptionSpec {
         name: "format",
@@ -73,6 +77,12 @@ const OPTIONS: &[OptionSpec] = &[
         presence: Presence::Optional,
         help: "How long a file takes rows before the next one begins.",
     },
+    OptionSpec {
+        name: RETRY_TIMEOUT,
+        kind: Kind::Duration,
+        presence: Presence::Default("5min"),
+        help: "How long an object store may be away when an epoch is written.",
+    },
     CSV_HEADER,
     CSV_DELIMITER,
     CSV_QUOTE,
@@ -81,6 +91,7 @@ const OPTIONS: &[OptionSpec] = &[
 
 const ROLL_SIZE: &str = "sink.rolling-policy.file-size";
 const ROLL_INTERVAL: &str = "sink.rolling-policy.rollover-interval";
+const RETRY_TIMEOUT: &str = "retry.timeout";
 
 /// How much of a file is looked at to find its columns.
 const SAMPLE_BYTES: u64 = 1 << 20;
@@ -101,6 +112,7 @@ struct Settings {
     csv: CsvSettings,
     on_error: OnError,
     rolling: Rolling,
+    retry: Duration,
     roots: Roots,
 }
 
@@ -121,8 +133,19 @@ impl Settings {
                 bytes: options.find(ROLL_SIZE, size)?,
                 age: options.find(ROLL_INTERVAL, parse_duration)?,
             },
+            retry: options.get(RETRY_TIMEOUT, parse_duration)?,
             roots: roots.clone(),
         };
+        if settings.is_in_bucket() {
+            roots.check(Path::new(&settings.path))?;
+            if settings.rolling.spans_epochs() {
+                return Err(options.error(
+                    if settings.rolling.bytes.is_some() { ROLL_SIZE } else { ROLL_INTERVAL },
+                    "none for a path in a bucket: each epoch has its own objects",
+                ));
+            }
+            return Ok(settings);
+        }
         roots.check_pattern(&settings.path)?;
         settings.on_error.check(roots)?;
         let grows = settings.follow != Follow::No && settings.format == Format::Parquet;
@@ -132,6 +155,23 @@ impl Settings {
             );
         }
         Ok(settings)
+    }
+
+    /// Whether the path is one of an object store.
+    fn is_in_bucket(&self) -> bool {
+        is_url(&self.path)
+    }
+
+    /// # Errors
+    /// The path is one of an object store, of which nothing is read.
+    fn check_readable(&self) -> Result<()> {
+        if !self.is_in_bucket() {
+            return Ok(());
+        }
+        Err(StreamError::invalid(format!(
+            "'path' = '{}': files in a bucket are written and not read; declare the table's columns, and INSERT INTO it",
+            self.path
+        )))
     }
 
     /// The columns of the first file.
@@ -184,6 +224,7 @@ impl Connector for FileConnector {
     fn check(&self, table: &mut TableDef) -> Result<()> {
         let settings = Settings::new(table, &self.roots)?;
         if declares_none(table) {
+            settings.check_readable()?;
             table.columns.splice(0..0, settings.infer()?);
         }
         if !table.partitioned_by.is_empty() {
@@ -194,6 +235,7 @@ impl Connector for FileConnector {
 
     fn source(&self, table: &TableDef) -> Result<Arc<dyn Source>> {
         let settings = Settings::new(table, &self.roots)?;
+        settings.check_readable()?;
         settings.format.check(&table.columns)?;
         let files = match table.partitioned_by.as_slice() {
             [] => listing::files(&settings.path, &self.roots)?,
@@ -219,7 +261,11 @@ impl Connector for FileConnector {
     fn sink(&self, table: &TableDef, schema: SchemaRef) -> Result<Box<dyn Sink>> {
         let settings = Settings::new(table, &self.roots)?;
         settings.format.check(&table.columns)?;
-        let Settings { path, format, csv, rolling, .. } = settings;
+        let Settings { path, format, csv, rolling, retry, .. } = settings;
+        if is_url(&path) {
+            let partitions = Partitions::new(&table.partitioned_by, &schema)?;
+            return Ok(Box::new(ObjectSink::new(Bucket::of_url(&path, retry)?, format, csv, partitions)));
+        }
         let directory = sink::directory(&path)?;
         if table.partitioned_by.is_empty() && !rolling.spans_epochs() {
             return Ok(Box::new(FileSink::new(directory, format, csv, schema)));

@@ -56,6 +56,11 @@ impl Partitions {
         Ok(Self { names: by.to_vec(), columns, written, schema: Arc::new(kept) })
     }
 
+    /// Whether all rows go to the table's own folder.
+    pub(crate) fn is_one_folder(&self) -> bool {
+        self.columns.is_empty()
+    }
+
     /// The columns of the files.
     pub(crate) fn schema(&self) -> &SchemaRef {
         &self.schema

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use savanna_streams_api::{Result, StreamError};
 use serde::Serialize;
 
-use crate::roots::Roots;
+use crate::roots::{Roots, is_url};
 
 /// The choice of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,10 @@ impl OnError {
     /// Whether the file for rows may be written.
     pub(crate) fn check(&self, roots: &Roots) -> Result<()> {
         match self {
+            Self::DeadLetter(path) if path.to_str().is_some_and(is_url) => Err(StreamError::invalid(format!(
+                "'on-error' = 'dead-letter:{}': dead letters go to a local file; give its path",
+                path.display()
+            ))),
             Self::DeadLetter(path) => roots.check(path),
             Self::Fail | Self::Skip => Ok(()),
         }
@@ -127,6 +131,17 @@ pub(crate) fn excerpt(value: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dead_letters_go_to_no_bucket() {
+        let roots = Roots::below(vec!["s3://shop/out".into()], Vec::new(), "start it with --files DIR");
+        for roots in [roots, Roots::anywhere()] {
+            for url in ["s3://shop/out/bad", "s3://shop/out/../../../../srv/bad"] {
+                let error = OnError::DeadLetter(url.into()).check(&roots).unwrap_err().to_string();
+                assert!(error.contains("local file"), "{error}");
+            }
+        }
+    }
 
     #[test]
     fn long_values_are_cut_for_messages() {

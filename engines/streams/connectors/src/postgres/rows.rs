@@ -17,7 +17,7 @@ use savanna_streams_api::{Result, StreamError};
 pub(super) fn last_of_each(rows: &[RecordBatch], key: &[usize]) -> Result<Vec<RecordBatch>> {
     let Some(first) = rows.first() else { return Ok(Vec::new()) };
     let fields = key.iter().map(|at| SortField::new(first.schema_ref().field(*at).data_type().clone()));
-    let converter = RowConverter::new(fields.collect()).map_err(broken)?;
+    let converter = RowConverter::new(fields.collect()).map_err(|e| broken(&e))?;
     let mut last: HashMap<OwnedRow, (usize, usize)> = HashMap::new();
     for (batch, rows) in rows.iter().enumerate() {
         let columns: Vec<ArrayRef> = key.iter().map(|at| ArrayRef::clone(rows.column(*at))).collect();
@@ -29,13 +29,13 @@ pub(super) fn last_of_each(rows: &[RecordBatch], key: &[usize]) -> Result<Vec<Re
                         .into(),
             });
         }
-        let keys = converter.convert_columns(&columns).map_err(broken)?;
+        let keys = converter.convert_columns(&columns).map_err(|e| broken(&e))?;
         last.extend(keys.iter().enumerate().map(|(row, key)| (key.owned(), (batch, row))));
     }
     let mut counts: Vec<Vec<bool>> = rows.iter().map(|rows| vec![false; rows.num_rows()]).collect();
     last.values().for_each(|(batch, row)| counts[*batch][*row] = true);
     let kept = rows.iter().zip(counts).map(|(rows, counts)| filter_record_batch(rows, &BooleanArray::from(counts)));
-    kept.collect::<Result<_, _>>().map_err(broken)
+    kept.collect::<Result<_, _>>().map_err(|e| broken(&e))
 }
 
 /// Whether two values of a key that differ here may be equal in PostgreSQL, such as `-0` and `0`, or a UUID in other letters.
@@ -54,7 +54,7 @@ pub(super) fn counted(rows: &[RecordBatch], name: &str) -> Result<Vec<RecordBatc
         let fields: Vec<_> = fields.chain([Arc::new(Field::new(name, DataType::Int64, false))]).collect();
         let mut columns = rows.columns().to_vec();
         columns.push(Arc::new(Int64Array::from_iter_values(from..next)));
-        RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(broken)
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(|e| broken(&e))
     };
     rows.iter().map(count).collect()
 }
@@ -64,7 +64,7 @@ pub(super) fn some_go(rows: &[RecordBatch], delete: usize) -> bool {
     rows.iter().any(|rows| rows.column(delete).as_boolean().iter().any(|goes| goes == Some(true)))
 }
 
-fn broken(error: ArrowError) -> StreamError {
+fn broken(error: &ArrowError) -> StreamError {
     StreamError::Internal(format!("keys of rows cannot be compared: {error}"))
 }
 

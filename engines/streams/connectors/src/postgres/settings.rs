@@ -181,7 +181,7 @@ impl Settings {
             Host::Unix(path) => path.display().to_string(),
         });
         let ports = self.server.get_ports();
-        let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
+        let port = |at: usize| ports.get(at).or_else(|| ports.first()).copied().unwrap_or(5432);
         let hosts: Vec<String> = hosts.enumerate().map(|(at, host)| format!("{host}:{}", port(at))).collect();
         format!("{}/{}", hosts.join(","), self.server.get_dbname().unwrap_or_default())
     }

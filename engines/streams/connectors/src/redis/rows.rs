@@ -234,7 +234,8 @@ mod tests {
         let columns: ArrayRef = Arc::new(StringViewArray::from(vec!["savanna:epochs:c-7:t"]));
         let others: ArrayRef = Arc::new(Int64Array::from(vec![9]));
         let rows = RecordBatch::try_from_iter([("text", columns), ("epoch", others)]).unwrap();
-        let error = commands(&settings(&[("key.fields", "text")]), &[rows.clone()]).unwrap_err().to_string();
+        let error =
+            commands(&settings(&[("key.fields", "text")]), std::slice::from_ref(&rows)).unwrap_err().to_string();
         assert!(error.contains("which epochs there are"), "{error}");
         assert!(commands(&settings(&[("key", "row:"), ("key.fields", "text")]), &[rows]).is_ok());
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
@@ -144,6 +145,7 @@ fn outputs() -> Vec<Option<Output>> {
     let condition = Some(JoinCondition { left: vec![0], right: Vec::new(), holds: plan() });
     let lookup = Lookup {
         table: scan_spec(),
+        refresh: Some(Duration::from_secs(600)),
         chain: plan(),
         outer: true,
         stream_keys: vec![1],

@@ -23,22 +23,33 @@ pub(super) struct Ready {
     pub(super) driver: Driver,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) scans: Vec<ScanPartition>,
+    /// The tables of its look-ups.
+    pub(super) tables: Vec<Loading>,
 }
 
 impl Ready {
-    /// Reads the tables of look-ups, on a thread for this alone, and starts the query.
+    /// Reads those tables of look-ups that no former process has read, on a thread for this alone, and starts the query.
     ///
     /// # Errors
     /// The operating system gives no thread.
-    pub(super) fn start(self, tables: Vec<Loading>) -> Result<()> {
-        if tables.is_empty() {
+    pub(super) fn start(mut self) -> Result<()> {
+        let tables = std::mem::take(&mut self.tables).into_iter();
+        let (old, new): (Vec<Loading>, Vec<Loading>) = tables.partition(|table| table.versions.is_known());
+        let (shared, limit) = (Arc::clone(&self.shared), self.shared.memory.limit());
+        let refresh = move |new: Vec<Loading>| {
+            let old = old.into_iter().map(|table| (table, true));
+            let tables = old.chain(new.into_iter().map(|table| (table, false))).collect();
+            shared.refreshing.begin(&shared.id, tables, limit)
+        };
+        if new.is_empty() {
+            refresh(new)?;
             self.run();
             return Ok(());
         }
         let name = format!("{}-load", self.shared.id);
         let loading = move || {
             let shared = Arc::clone(&self.shared);
-            let load = || budget::within(shared.memory.limit(), || shared.load(tables));
+            let load = || budget::within(limit, || shared.load(&new).and_then(|()| refresh(new)));
             let loaded = catch_unwind(AssertUnwindSafe(load))
                 .unwrap_or_else(|panic| Err(panicked("a thread of the query", panic.as_ref())));
             match loaded {
@@ -83,7 +94,7 @@ fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> std::io::Result<
 }
 
 impl Shared {
-    fn load(&self, tables: Vec<Loading>) -> Result<()> {
+    fn load(&self, tables: &[Loading]) -> Result<()> {
         for table in tables {
             table.read(|rows| {
                 self.progress.loaded(rows);
@@ -169,6 +180,7 @@ impl Shared {
         if let Some(snapshots) = &self.snapshots {
             snapshots.end();
         }
+        self.refreshing.end();
         self.note_end(&outcome);
         self.publish_end(outcome);
         self.groups.dissolve();

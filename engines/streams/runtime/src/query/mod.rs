@@ -8,6 +8,7 @@ mod life;
 mod memory;
 mod partition;
 mod progress;
+mod refreshing;
 mod sink_thread;
 mod snapshots;
 mod standings;
@@ -39,6 +40,7 @@ use self::life::Ready;
 pub(crate) use self::memory::Memory;
 use self::partition::{ScanLimits, ScanPartition};
 pub(crate) use self::progress::Progress;
+use self::refreshing::Refreshing;
 pub(crate) use self::sink_thread::SinkThread;
 use self::snapshots::Snapshotting;
 use self::standings::{Standing, Standings};
@@ -49,7 +51,7 @@ use crate::clock::Instants;
 use crate::driver::{Driver, DriverOptions, EpochRecord, Input, Outcome};
 use crate::error::broken;
 use crate::join_stage::JoinOperator;
-use crate::lookup::{Loading, LookupRows, Promised};
+use crate::lookup::{Loading, LookupRows, Versions};
 use crate::member::{Member, StageOperator};
 use crate::merge_stage::MergeOperator;
 use crate::options::RuntimeOptions;
@@ -85,6 +87,9 @@ pub(crate) struct Shared {
     record: Mutex<Option<EpochRecord>>,
     /// Where its epochs are recorded, if it outlives its process.
     recording: Option<Recording>,
+    /// The versions of the tables of its look-ups, in the order of the stages.
+    lookups: Vec<Arc<Versions>>,
+    refreshing: Arc<Refreshing>,
     /// Snapshots of it, if there are any.
     snapshots: Option<Arc<Snapshotting>>,
     /// Why there are none, if it outlives its process.
@@ -305,6 +310,9 @@ impl Shared {
         if let Some(snapshots) = &self.snapshots {
             snapshots.fill(&mut status);
         }
+        if !self.lookups.is_empty() {
+            self.refreshing.fill(&mut status);
+        }
         status
     }
 
@@ -363,7 +371,7 @@ struct Starting {
     connectors: Arc<dyn Connectors>,
     options: RuntimeOptions,
     /// The tables of each stage's look-ups.
-    lookups: BTreeMap<StageId, Vec<Promised>>,
+    lookups: BTreeMap<StageId, Vec<Arc<Versions>>>,
     survival: Option<Survival>,
     /// The epoch of which a snapshot is made.
     due: Due,
@@ -399,14 +407,19 @@ impl Starting {
         let sources = self.sources()?;
         let Beginning { behind, records, snapshot } = self.records(sink.as_mut(), &sources)?;
         let from = behind.as_ref().map_or(Epoch::ZERO, |record| record.epoch);
-        let tables = self.open_lookups()?;
+        let tables = self.open_lookups(from)?;
         let partitions = self.open_sources(&sources, behind.as_ref())?;
         let per_stage: Vec<usize> = (self.graph.stages.iter())
             .map(|stage| partitions.iter().filter(|partition| partition.stage.id == stage.id).count())
             .collect();
         let topology = Topology::new(&self.id, &self.graph, &per_stage, self.options.members)?;
-        let progress = Arc::new(Progress::new(partitions.len(), !tables.is_empty()));
+        let loads = tables.iter().any(|table| !table.versions.is_known());
+        let progress = Arc::new(Progress::new(partitions.len(), loads));
         progress.begin_behind(from);
+        for table in tables.iter().filter(|table| table.versions.is_known()) {
+            // An error of the disk is one of going on.
+            progress.loaded(table.versions.rows_in(from.next())?);
+        }
         let instances = |stage: StageId| usize::from(topology.members(stage)).max(per_stage[usize::from(stage.0)]);
         let memory = Arc::new(Memory::new(&self.graph, instances, self.options.memory_limit));
         let driver = Mailbox::new()?;
@@ -496,6 +509,8 @@ impl Starting {
             give_back: self.options.give_back,
             record: Mutex::new(None),
             recording,
+            lookups: tables.iter().map(|table| Arc::clone(&table.versions)).collect(),
+            refreshing: Arc::default(),
             snapshots,
             no_snapshots,
             give_up,
@@ -511,8 +526,9 @@ impl Starting {
                 .with_rows_at(&ended, sealed_at, rows_at),
             clock: Arc::clone(&self.options.clock),
             scans,
+            tables,
         };
-        ready.start(tables)?;
+        ready.start()?;
         Ok(Arc::new(Query { shared, driver }))
     }
 
@@ -668,13 +684,23 @@ impl Starting {
         Ok(output.with_snapshots(self.due.clone()))
     }
 
-    /// Opens the tables of all look-ups, once for all instances of a stage. They are read before the query runs.
-    fn open_lookups(&mut self) -> Result<Vec<Loading>> {
+    /// Opens the tables of all look-ups, once for all instances of a stage, and what is known of them behind an epoch. Those of which
+    /// nothing is known are read before the query runs.
+    fn open_lookups(&mut self, behind: Epoch) -> Result<Vec<Loading>> {
+        let (store, records) = match &self.survival {
+            Some(survival) => (Some(Arc::clone(&survival.lookups)), survival.records.as_slice()),
+            None => (None, [].as_slice()),
+        };
         let mut tables = Vec::new();
         for stage in &self.graph.stages {
             for lookup in stage.output.iter().flat_map(|output| &output.lookups) {
-                let table = Loading::open(lookup, self.connectors.as_ref(), &self.functions)?;
-                self.lookups.entry(stage.id).or_default().push(table.promised());
+                let number = u16::try_from(tables.len()).map_err(|_| broken("a query with too many look-ups"))?;
+                let store = store.as_ref().map(Arc::clone);
+                let versions = Versions::new(number, lookup, &self.functions, store, records)?;
+                versions.tidy();
+                versions.passed(behind);
+                let table = Loading::open(lookup, Arc::clone(&self.connectors), versions)?;
+                self.lookups.entry(stage.id).or_default().push(Arc::clone(&table.versions));
                 tables.push(table);
             }
         }

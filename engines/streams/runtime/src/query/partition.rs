@@ -315,7 +315,7 @@ impl Filling {
             return Ok(());
         }
         let (split, events) = (batch.split, batch.events);
-        self.scan.operator.set_instant(self.instant());
+        self.scan.operator.begin(self.epoch, self.instant());
         self.told_waits = false;
         self.scan.operator.absorb(batch)?;
         self.scan.reader.passed(split, self.scan.operator.watermark_of(split));
@@ -345,7 +345,7 @@ impl Filling {
         let committed = self.scan.progress.committed_epoch();
         self.retained.forget(committed);
         let instant = self.instant();
-        self.scan.operator.set_instant(instant);
+        self.scan.operator.begin(self.epoch, instant);
         if let Some(before) = self.scan.again.mark() {
             let splits = self.scan.operator.splits();
             splits.was_idle(before.idle);

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use super::snapshots::{Of, Snapshotting};
 use super::{Shared, Sources, Starting};
 use crate::driver::{EpochRecord, Outcome};
+use crate::lookup::LookupStore;
 use crate::member::{Member, Snapshots};
 use crate::records::{self, EpochLog, Kept, Reach, RecordGate, Recorded};
 use crate::snapshot::{self, Snapshot, SnapshotStore};
@@ -35,6 +36,8 @@ pub struct Survival {
     pub records: Vec<EpochRecord>,
     /// Where snapshots of it go, if there are to be any.
     pub snapshots: Option<Arc<dyn SnapshotStore>>,
+    /// Where the tables of its look-ups are kept.
+    pub lookups: Arc<dyn LookupStore>,
     /// The last snapshot that counts, or why it cannot be read: then the query is computed from its records, if they reach far enough.
     pub found: Result<Option<Snapshot>>,
 }
@@ -73,9 +76,6 @@ pub fn cannot_survive(graph: &StageGraph, connectors: &dyn Connectors, sink: &dy
         return Ok(Some("its sink does not store which epochs it holds".into()));
     }
     for stage in &graph.stages {
-        if stage.output.as_ref().is_some_and(|output| !output.lookups.is_empty()) {
-            return Ok(Some("the tables that it looks rows up in may have changed meanwhile".into()));
-        }
         let Operator::Scan(scan) = &stage.operator else { continue };
         let table = &scan.source.table;
         let repeats = connectors.source(table)?.repeats();
@@ -287,7 +287,9 @@ impl Recording {
 
 impl Shared {
     /// All partitions have sealed an epoch.
-    pub(super) fn sealed(&self, record: EpochRecord) {
+    pub(super) fn sealed(&self, mut record: EpochRecord) {
+        record.lookups = self.lookups.iter().map(|versions| versions.version_of(record.epoch)).collect();
+        self.lookups.iter().for_each(|versions| versions.passed(record.committed));
         if let Some(recording) = &self.recording {
             if record.epoch > recording.recorded {
                 let (gate, epoch) = (Arc::clone(&recording.gate), record.epoch);

@@ -18,16 +18,19 @@ use savanna_streams_runtime::records::{EpochLog, WhenDurable};
 use savanna_streams_runtime::{Mode, Query, RuntimeOptions, Survival};
 
 use crate::graphs::{MILLI, functions, identity, input_schema, scan, window, windowed};
+use crate::lookups::Tables;
 use crate::memory::{Memory, Row, Then};
 use crate::oracle::{groups, truth};
 
 /// Far beyond what any of these tests needs; only a hang reaches it.
-const FOREVER: Duration = Duration::from_secs(600);
+pub(crate) const FOREVER: Duration = Duration::from_secs(600);
 
 /// Records in memory. While they are held back, none becomes durable.
 #[derive(Default)]
-struct Log {
-    durable: Mutex<Vec<EpochRecord>>,
+pub(crate) struct Log {
+    pub(crate) durable: Mutex<Vec<EpochRecord>>,
+    /// All that were ever durable.
+    pub(crate) all: Mutex<Vec<EpochRecord>>,
     held: Mutex<Vec<(EpochRecord, WhenDurable)>>,
     holds: AtomicBool,
     /// Another process has the place of this one.
@@ -47,6 +50,7 @@ impl EpochLog for Log {
             return self.held.lock().push((record.clone(), when_durable));
         }
         self.durable.lock().push(record.clone());
+        self.all.lock().push(record.clone());
         when_durable(Ok(()));
     }
 
@@ -63,14 +67,14 @@ impl EpochLog for Log {
     }
 }
 
-type Held = Arc<Mutex<BTreeMap<Epoch, Vec<RecordBatch>>>>;
+pub(crate) type Held = Arc<Mutex<BTreeMap<Epoch, Vec<RecordBatch>>>>;
 
 /// A sink that stores epochs with their rows.
-struct Judge(Held, Option<Far>);
+pub(crate) struct Judge(pub(crate) Held, pub(crate) Option<Far>);
 
 /// What befalls a sink on other machines.
 #[derive(Clone, Default)]
-struct Far {
+pub(crate) struct Far {
     /// The other machines do not answer.
     is_cut_off: Arc<AtomicBool>,
     gave_up: Arc<AtomicBool>,
@@ -125,7 +129,7 @@ fn rows(count: i64) -> Vec<Vec<Row>> {
     (0..2).map(|partition| (0..count).map(row(partition)).collect()).collect()
 }
 
-fn options() -> RuntimeOptions {
+pub(crate) fn options() -> RuntimeOptions {
     let mut options = RuntimeOptions { members: 2, batch_rows: 4, ..RuntimeOptions::default() };
     (options.epoch.target, options.epoch.max_events) = (Duration::from_millis(1), 24);
     options
@@ -151,11 +155,12 @@ fn start_with(
     let graph = windowed(scan, identity(&input_schema()), window(10, 10, 0), true);
     let id = QueryId { code: graph.code(), job: 1 };
     let records = log.durable.lock().clone();
-    let survival = Survival { log: Arc::clone(log) as _, records, snapshots: None, found: Ok(None) };
+    let lookups = Arc::new(Tables::default());
+    let survival = Survival { log: Arc::clone(log) as _, records, snapshots: None, lookups, found: Ok(None) };
     Query::start_recorded(id, graph, functions(), Arc::clone(memory) as _, Box::new(sink), options, survival)
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < FOREVER, "{what}");

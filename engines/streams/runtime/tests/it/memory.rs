@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use arrow::array::{Array, AsArray, Int64Array, RecordBatch, TimestampMillisecondArray};
@@ -49,6 +49,8 @@ pub(crate) struct Table {
     pub(crate) then: Then,
     /// Where it is set, nothing comes until it holds `true`.
     pub(crate) gate: Option<Arc<AtomicBool>>,
+    /// Where it is set, the value of all rows is how often the table was read.
+    pub(crate) readings: Option<Arc<AtomicI64>>,
 }
 
 /// What a sink was given: epochs with their rows.
@@ -69,6 +71,11 @@ impl Memory {
         let gate = Arc::new(AtomicBool::new(false));
         self.tables.get_mut(name).unwrap().gate = Some(Arc::clone(&gate));
         gate
+    }
+
+    /// Has the rows of a table say how often it was read. Other runs may go on counting.
+    pub(crate) fn count_readings(&mut self, name: &str, readings: &Arc<AtomicI64>) {
+        self.tables.get_mut(name).unwrap().readings = Some(Arc::clone(readings));
     }
 
     pub(crate) fn then(mut self, then: Then) -> Self {
@@ -114,7 +121,8 @@ impl Source for Table {
 
     fn open(&self, _: &ScanSpec, partition: usize, _: usize, from: Option<&Offset>) -> Result<Box<dyn SourceReader>> {
         let next = from.map_or(0, |offset| offset.0.parse().unwrap());
-        Ok(Box::new(Reader { table: self.clone(), partition, next }))
+        let reading = self.readings.as_ref().map(|readings| readings.fetch_add(1, Ordering::AcqRel) + 1);
+        Ok(Box::new(Reader { table: self.clone(), partition, next, reading }))
     }
 }
 
@@ -122,6 +130,7 @@ struct Reader {
     table: Table,
     partition: usize,
     next: usize,
+    reading: Option<i64>,
 }
 
 impl SourceReader for Reader {
@@ -142,9 +151,10 @@ impl SourceReader for Reader {
                 Then::Panic => panic!("injected"),
             };
         }
-        let rows = &left[..left.len().min(max_events)];
+        let mut rows = left[..left.len().min(max_events)].to_vec();
+        rows.iter_mut().for_each(|row| row.value = self.reading.unwrap_or(row.value));
         self.next += rows.len();
-        Ok(Read::Rows(SourceBatch { split: 0, rows: batch(rows), left_out_time: None, events: rows.len() as u64 }))
+        Ok(Read::Rows(SourceBatch { split: 0, rows: batch(&rows), left_out_time: None, events: rows.len() as u64 }))
     }
 
     fn offset(&self) -> Offset {

@@ -1,6 +1,6 @@
 //! Records, snapshots and a sink in memory, which outlive queries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +15,8 @@ use savanna_streams_model::graph::StageGraph;
 use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_runtime::driver::{EpochRecord, Outcome};
 use savanna_streams_runtime::records::{EpochLog, WhenDurable};
-use savanna_streams_runtime::snapshot::{Manifest, Snapshot, SnapshotStore, read_state};
-use savanna_streams_runtime::{Query, RuntimeOptions, Survival};
+use savanna_streams_runtime::snapshot::{Manifest, Snapshot, SnapshotStore, State, read_state};
+use savanna_streams_runtime::{LookupStore, Query, RuntimeOptions, Survival};
 
 use crate::graphs::functions;
 use crate::memory::Memory;
@@ -136,10 +136,28 @@ impl Disk {
         let records = self.records.lock().clone();
         let found = self.found();
         let log = Arc::new(self.clone());
-        let survival = Survival { log: Arc::clone(&log) as _, records, snapshots: Some(log), found };
+        let survival =
+            Survival { log: Arc::clone(&log) as _, records, snapshots: Some(log), lookups: Arc::new(NoLookups), found };
         let sink = Box::new(Judge(self.clone()));
         Query::start_recorded(id, graph, functions(), Arc::clone(memory) as _, sink, options, survival)
     }
+}
+
+/// None of the queries looks rows up.
+#[derive(Debug)]
+struct NoLookups;
+
+impl LookupStore for NoLookups {
+    fn put(&self, _: u16, _: &State) -> Result<u64> {
+        unreachable!("nothing is read for a look-up")
+    }
+
+    fn read(&self, _: u16, _: u64) -> Result<State> {
+        unreachable!("nothing was read for a look-up")
+    }
+
+    fn forget(&self, _: u16, _: u64) {}
+    fn keep_only(&self, _: u16, _: &BTreeSet<u64>) {}
 }
 
 /// A sink that stores epochs with their rows.

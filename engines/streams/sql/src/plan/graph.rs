@@ -21,7 +21,7 @@ use super::output::{Target, Work, simplified};
 use super::refuse;
 use super::region::Region;
 use super::relation::Relation;
-use super::scan::{Scans, Waits};
+use super::scan::{Scans, Waits, refresh};
 use super::window_plan::WindowPlanning;
 use crate::statement::Query;
 
@@ -162,6 +162,10 @@ impl<'a> GraphBuilder<'a> {
             ));
         }
         let planned = self.planned(stream, &Target::Rows(&pairing.left.names()), Waits::of(stream, waits))?;
+        let refresh = match &table.base {
+            Base::Table(table) => refresh(table)?,
+            _ => None,
+        };
         let (scan, of_table, _) = self.scans.plan(table, &Target::Rows(&pairing.right.names()), Waits::Nothing)?;
         if scan.processing_time.is_some() {
             return Err(of_a_result());
@@ -171,6 +175,7 @@ impl<'a> GraphBuilder<'a> {
         let mut lookups = planned.output.lookups;
         lookups.push(model::Lookup {
             table: scan.source,
+            refresh,
             chain: of_table.chain,
             outer: lookup.outer,
             stream_keys: pairing.left.keys.clone(),

@@ -128,3 +128,22 @@ fn tables_are_read_in_the_order_and_at_the_places_of_the_records() {
     world.run("CREATE TABLE events (k BIGINT, s VARCHAR, v DOUBLE, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'file')");
     assert!(!Changes::between(&counts, &world.plan(&COUNTS.replace("v > 1", "v > 1.0")), &functions()).keep_all());
 }
+
+#[test]
+fn tables_of_look_ups_stay_as_they_were_read() {
+    let world = World::new();
+    let look_up = "SELECT e.k, p.id FROM (SELECT *, PROCTIME() AS at FROM events) e JOIN plain FOR SYSTEM_TIME AS OF e.at AS p ON e.k = p.id";
+    let counts = "SELECT id, count(*) AS n FROM TABLE(TUMBLE((SELECT e.ts, p.id FROM (SELECT *, PROCTIME() AS at FROM events) e \
+         JOIN plain FOR SYSTEM_TIME AS OF e.at AS p ON e.k = p.id), DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY id, window_start, window_end";
+    for (text, from, to) in [(look_up, "e.k, p.id", "p.id + 1 AS id1"), (counts, "count(*) AS n", "count(*) + 1 AS n")]
+    {
+        let changes = between(&world, text, &text.replace(from, to));
+        assert_eq!((changes.keep_all(), changes.obstacles()), (true, [].as_slice()), "{changes}");
+    }
+    let none = "SELECT k FROM events";
+    for (before, now) in [(look_up, none), (none, look_up)] {
+        let changes = between(&world, before, now);
+        let [obstacle] = changes.obstacles() else { panic!("{changes}") };
+        assert!(obstacle.contains("plain (id)") && obstacle.contains("none"), "{obstacle}");
+    }
+}

@@ -344,13 +344,16 @@ fn an_epoch_with_a_row_that_is_refused_does_not_count() {
     assert_eq!(held(&server), ["1", "2"]);
 }
 
+/// Columns of a table, its primary key, its options, and what an error says.
+type Case<'a> = (&'a [(&'a str, DataType)], &'a [&'a str], &'a [(&'a str, &'a str)], &'a str);
+
 #[test]
 fn what_hinders_a_query_is_named_before_it_begins() {
     let server = Server::start();
     server.ask("CREATE TABLE t (n bigint, at timestamptz, small int)");
     server.ask("CREATE ROLE reader LOGIN PASSWORD 'read'; GRANT SELECT ON t TO reader");
     let n: &[(&str, DataType)] = &[("n", DataType::Int64)];
-    let cases: [(&[(&str, DataType)], &[&str], &[(&str, &str)], &str); 10] = [
+    let cases: [Case; 10] = [
         (n, &[], &[("table", "absent")], r#"table "public"."absent" does not exist in PostgreSQL"#),
         (&[("m", DataType::Int64)], &[], &[], r#"column m of "public"."t" in PostgreSQL does not exist"#),
         (&[("small", DataType::Int64)], &[], &[], "expected int8 or numeric (with room for 19 digits"),

@@ -117,7 +117,13 @@ fn cut(snapshots: &Arc<Snapshotting>, epoch: u64) {
 
 fn sealed(snapshots: &Snapshotting, epoch: u64) {
     let epoch = Epoch(epoch);
-    let record = EpochRecord { epoch, processing_time: EventTime(7), sources: Vec::new(), committed: Epoch::ZERO };
+    let record = EpochRecord {
+        epoch,
+        processing_time: EventTime(7),
+        sources: Vec::new(),
+        committed: Epoch::ZERO,
+        lookups: Vec::new(),
+    };
     snapshots.sealed(&record);
 }
 

@@ -1,7 +1,9 @@
-//! Look-ups: each row of a stream meets the rows of a bounded table that was read before the stream's first row.
+//! Look-ups: each row of a stream meets the rows of a bounded table, as it was read before the row's epoch.
 
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+mod loading;
+mod versions;
+
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::buffer::NullBuffer;
@@ -10,18 +12,17 @@ use arrow::datatypes::SchemaRef;
 use arrow::row::{RowConverter, SortField};
 use datafusion::common::HashMap;
 use datafusion::execution::TaskContext;
-use savanna_streams_api::{Result, StreamError};
+use savanna_streams_api::Result;
+use savanna_streams_api::ids::Epoch;
 use savanna_streams_model::join::Lookup;
-use savanna_streams_model::source::{Connectors, Read, ScanSpec, Source};
 
+pub(crate) use self::loading::Loading;
+pub use self::versions::LookupStore;
+pub(crate) use self::versions::Versions;
 use crate::chain::{Chain, batch_of};
 use crate::error::{broken, computing};
 use crate::pair_condition::PairCondition;
 use savanna_streams_functions::without_shared_strings;
-
-/// Events asked of the table's source at once.
-const READ_EVENTS: usize = 65_536;
-const READ_WAIT: Duration = Duration::from_millis(20);
 
 /// The table of a look-up, by key. Shared by all instances of a stage.
 pub(crate) struct LookupTable {
@@ -68,76 +69,12 @@ impl LookupTable {
     }
 }
 
-/// A table that is read when its query runs, before any row is looked up.
-pub(crate) type Promised = Arc<OnceLock<LookupTable>>;
-
-/// A table that is about to be read.
-pub(crate) struct Loading {
-    source: Arc<dyn Source>,
-    scan: ScanSpec,
-    chain: Chain,
-    keys: Vec<usize>,
-    table: Promised,
-}
-
-impl Loading {
-    /// # Errors
-    /// The table cannot be opened, or never ends.
-    pub(crate) fn open(lookup: &Lookup, connectors: &dyn Connectors, functions: &Arc<TaskContext>) -> Result<Self> {
-        let name = &lookup.table.table.name;
-        let source = connectors.source(&lookup.table.table)?;
-        if !source.bounded() {
-            return Err(StreamError::invalid(format!(
-                "a look-up reads its table once, but table {name} never ends; use a bounded table"
-            )));
-        }
-        let chain = Chain::decode(&lookup.chain, functions)?;
-        Ok(Self {
-            source,
-            scan: lookup.table.clone(),
-            chain,
-            keys: lookup.table_keys.clone(),
-            table: Promised::default(),
-        })
-    }
-
-    /// The table, for those who look rows up in it.
-    pub(crate) fn promised(&self) -> Promised {
-        Arc::clone(&self.table)
-    }
-
-    /// Reads the table to its end. `go_on` hears how many rows came and says whether to read further.
-    ///
-    /// # Errors
-    /// The table cannot be read, a value cannot be computed, or [`StreamError::Cancelled`].
-    pub(crate) fn read(mut self, mut go_on: impl FnMut(u64) -> bool) -> Result<()> {
-        let mut batches = Vec::new();
-        let partitions = self.source.partitions(1)?.max(1);
-        for partition in 0..partitions {
-            let mut reader = self.source.open(&self.scan, partition, partitions, None)?;
-            loop {
-                let rows = match reader.read(READ_EVENTS, READ_WAIT)? {
-                    Read::Rows(batch) => {
-                        let rows = batch.rows.num_rows() as u64;
-                        batches.extend(self.chain.apply(batch.rows)?);
-                        rows
-                    }
-                    Read::Pending | Read::Split(_) => 0,
-                    Read::End => break,
-                };
-                if !go_on(rows) {
-                    return Err(StreamError::Cancelled);
-                }
-            }
-        }
-        let table = LookupTable::new(self.chain.output(), &batches, &self.keys)?;
-        self.table.set(table).map_err(|_| broken("a look-up table was read twice"))
-    }
-}
-
 /// A look-up in one instance of a stage.
 pub(crate) struct LookupRows {
-    table: Promised,
+    versions: Arc<Versions>,
+    epoch: Epoch,
+    /// The table of the epoch, once a row was looked up in it.
+    table: Option<Arc<LookupTable>>,
     keys: Vec<usize>,
     outer: bool,
     condition: Option<PairCondition>,
@@ -145,15 +82,24 @@ pub(crate) struct LookupRows {
 }
 
 impl LookupRows {
-    pub(crate) fn decode(lookup: &Lookup, table: Promised, functions: &Arc<TaskContext>) -> Result<Self> {
+    pub(crate) fn decode(lookup: &Lookup, versions: Arc<Versions>, functions: &Arc<TaskContext>) -> Result<Self> {
         let condition = lookup.condition.as_ref().map(|c| PairCondition::decode(c, functions)).transpose()?;
         let after = Chain::decode(&lookup.after, functions)?;
-        Ok(Self { table, keys: lookup.stream_keys.clone(), outer: lookup.outer, condition, after })
+        versions.join();
+        let (keys, outer) = (lookup.stream_keys.clone(), lookup.outer);
+        Ok(Self { versions, epoch: Epoch::ZERO, table: None, keys, outer, condition, after })
     }
 
-    /// This instance's share of the table's memory, in bytes.
+    /// The rows to come belong to this epoch.
+    pub(crate) fn begin(&mut self, epoch: Epoch) {
+        if self.epoch != epoch {
+            (self.epoch, self.table) = (epoch, None);
+        }
+    }
+
+    /// This instance's share of the memory of the tables, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.table.get().map_or(0, |table| table.bytes) / Arc::strong_count(&self.table)
+        self.versions.bytes()
     }
 
     /// The columns that come out.
@@ -163,8 +109,9 @@ impl LookupRows {
 
     /// Each row with its partners, in the stream's order.
     pub(crate) fn apply(&mut self, rows: &RecordBatch) -> Result<Vec<RecordBatch>> {
-        let Some(known) = self.table.get() else {
-            return Err(broken("a row came before the table that it is looked up in"));
+        let known = match &self.table {
+            Some(table) => Arc::clone(table),
+            None => Arc::clone(self.table.insert(self.versions.of(self.epoch)?)),
         };
         let keys: Vec<ArrayRef> = self.keys.iter().map(|key| Arc::clone(rows.column(*key))).collect();
         let (bytes, nulls) = known.keys(&keys)?;
@@ -237,6 +184,7 @@ mod tests {
     use savanna_streams_model::catalog::TableDef;
     use savanna_streams_model::join::JoinCondition;
     use savanna_streams_model::plan::{Leaf, PlanBytes};
+    use savanna_streams_model::source::ScanSpec;
 
     use super::*;
 
@@ -283,6 +231,7 @@ mod tests {
         };
         let lookup = Lookup {
             table: ScanSpec::everything(table_def),
+            refresh: None,
             chain: identity(table.schema()),
             outer,
             stream_keys: vec![0],
@@ -290,9 +239,11 @@ mod tests {
             condition,
             after: identity(Arc::new(Schema::new(joined))),
         };
-        let table = LookupTable::new(&table.schema(), &[table], &lookup.table_keys).unwrap();
-        let table = Arc::new(OnceLock::from(table));
-        let mut lookup = LookupRows::decode(&lookup, table, &Arc::new(TaskContext::default())).unwrap();
+        let functions = Arc::new(TaskContext::default());
+        let versions = Versions::new(0, &lookup, &functions, None, &[]).unwrap();
+        versions.add(vec![table]).unwrap();
+        let mut lookup = LookupRows::decode(&lookup, Arc::new(versions), &functions).unwrap();
+        lookup.begin(Epoch(1));
         let mut found = Vec::new();
         for batch in lookup.apply(&stream).unwrap() {
             assert_eq!(batch.schema(), *lookup.output());
