@@ -98,8 +98,9 @@ CREATE FUNCTION bullfrog.carry_back(source bullfrog.source, only_noted boolean, 
 DECLARE
     keys CONSTANT smallint[] := bullfrog.key_columns(source);
     is_quiet CONSTANT boolean := bullfrog.has_triggers(source.old_table);
-    -- Rows that were carried back before have another place.
-    moved CONSTANT text := format('(bullfrog.is_%s_moved(%s, o.ctid) OR bullfrog.is_own(o.xmin))', bullfrog.naming(source.granule), source.id);
+    -- Rows that were carried back before have another place. Where no rounds were, rows of this transaction are those that it wrote before the switch.
+    moved CONSTANT text := format('(bullfrog.is_%s_moved(%s, o.ctid)%s)', bullfrog.naming(source.granule), source.id,
+        CASE WHEN only_noted THEN ' OR bullfrog.is_own(o.xmin)' ELSE '' END);
     chosen CONSTANT text := CASE WHEN only_noted THEN bullfrog.is_noted(source, source.old_table, keys, 'o') ELSE 'true' END;
     old_key CONSTANT text := bullfrog.column_list(source.old_table, keys, 'o.%s');
     -- Keys of rows that are inserted are noted: of such a row, new tables may have a part only.
@@ -223,7 +224,8 @@ BEGIN
             FOR source IN SELECT * FROM bullfrog.source s WHERE s.migration = migration_id AND bullfrog.noted_key(s) <> '{}' ORDER BY s.id LOOP
                 PERFORM bullfrog.take_notes(source);
                 PERFORM bullfrog.carry_back(source, true, false);
-                EXECUTE format('TRUNCATE bullfrog.due_%s', source.id);
+                -- As its owner, who may have given it a trigger.
+                PERFORM bullfrog.change(source.old_table, format('TRUNCATE bullfrog.due_%s', source.id));
             END LOOP;
             took := clock_timestamp() - began;
         EXCEPTION WHEN integrity_constraint_violation THEN
@@ -300,6 +302,9 @@ CREATE FUNCTION bullfrog.still_holds(key bullfrog.released) RETURNS boolean
             AND ARRAY(SELECT format('%s %s', c.referring, c.referred) FROM unnest(bullfrog.kept(k.conrelid, k.conkey, key.relation, true),
                     bullfrog.kept(k.confrelid, k.confkey, key.refers_to, false)) AS c (referring, referred) ORDER BY 1)
                 = ARRAY(SELECT format('%s %s', c.referring, c.referred) FROM unnest(key.columns, key.referred) AS c (referring, referred) ORDER BY 1))
+        -- A row that only another new table has gets the defaults, which nobody has checked.
+        AND (NOT EXISTS (SELECT FROM pg_attrdef d WHERE d.adrelid = key.relation AND d.adnum = ANY (key.columns))
+            OR (SELECT count(*) FROM bullfrog.target t WHERE t.old_tables = ARRAY[key.relation::oid]) < 2)
 $$;
 COMMENT ON FUNCTION bullfrog.still_holds(bullfrog.released) IS 'Whether a foreign key that ended at the switch holds for all rows, if the old tables have what the '
     'new ones have, because one of these has it.';

@@ -121,7 +121,8 @@ BEGIN
     -- Of this transaction alone.
     FOREACH place IN ARRAY ARRAY['bullfrog.due_' || source.id, 'bullfrog.inserted_' || source.id] LOOP
         EXECUTE format('CREATE TABLE %s AS SELECT %s FROM ONLY %s WITH NO DATA', place, bullfrog.column_list(source.old_table, keys), source.old_table);
-        EXECUTE (SELECT format('GRANT SELECT, INSERT ON %s TO %s', place, c.relowner::regrole) FROM pg_class c WHERE c.oid = source.old_table);
+        -- Its own: what the server calls of it when it looks at the keys, it calls as the owner.
+        EXECUTE (SELECT format('ALTER TABLE %s OWNER TO %s', place, c.relowner::regrole) FROM pg_class c WHERE c.oid = source.old_table);
     END LOOP;
 END
 $$;

@@ -104,6 +104,9 @@ unsafe extern "C-unwind" fn ask(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum
         as_role(all, pg_sys::SECURITY_LOCAL_USERID_CHANGE, OWN_NAMES, || {
             set_for_now(c"default_table_access_method", c"heap");
             set_for_now(c"quote_all_identifiers", c"off");
+            // Constants of a definition go by way of their texts. This keeps the order of day and month in which they are read.
+            set_for_now(c"datestyle", c"ISO");
+            set_for_now(c"extra_float_digits", c"1");
             perform()
         })
     };

@@ -15,7 +15,7 @@ use pgrx::prelude::*;
 use crate::barrier::{are_harmless, put_behind_barrier};
 use crate::errors::{raise, refuse};
 use crate::flaws::{self, Flaw};
-use crate::inside;
+use crate::inside::{self, Moved};
 use crate::joined;
 use crate::mover;
 use crate::nodes;
@@ -323,13 +323,12 @@ unsafe fn move_touched(description: *mut pg_sys::QueryDesc, carrier: *mut pg_sys
                 if granules.is_empty() || granules == part.found {
                     continue;
                 }
-                if move_granules(part, &granules) {
-                    moved_here = true;
-                } else {
-                    moved_by_others = true;
-                }
+                let moved = move_granules(part, &granules);
+                moved_here |= moved != Moved::None;
+                moved_by_others |= moved == Moved::None;
                 part.is_done = part.validity == Validity::Lasting as i32;
-                part.found = granules;
+                // What was left is found again when whoever has it has ended, and may be moved then.
+                part.found = if moved == Moved::Some { Vec::new() } else { granules };
             }
             if !moved_by_others && !moved_here {
                 return;
@@ -405,19 +404,22 @@ impl Part {
     }
 }
 
-/// Moves granules that a statement touches, or has them moved. Tells whether its own transaction did it.
-fn move_granules(part: &Part, granules: &[i64]) -> bool {
+/// Moves granules that a statement touches, or has them moved. Tells what its own transaction did of it.
+fn move_granules(part: &Part, granules: &[i64]) -> Moved {
     let began = Instant::now();
     // One snapshot for all statements does not see what others move.
     // SAFETY: a variable of this process.
     let is_few = granules.len() <= FEW || unsafe { pg_sys::XactIsoLevel } >= pg_sys::XACT_REPEATABLE_READ as c_int;
-    let is_here = part.is_inside && is_few && inside::move_here(part.source, granules, part.skips);
-    if !is_here {
+    let moved = match part.is_inside && is_few {
+        true => inside::move_here(part.source, granules, part.skips),
+        false => Moved::None,
+    };
+    if moved == Moved::None {
         have_moved(part.source, Wanted::Granules, granules);
     }
     let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
     with_meters(|meters| meters.touched((database(), part.source), micros, now()));
-    is_here
+    moved
 }
 
 /// Runs a plan for granules, or a probe, with the statement's snapshot and parameters, up to the first row that does not come before `last`.

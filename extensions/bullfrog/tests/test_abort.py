@@ -185,3 +185,33 @@ def test_migrations_in_two_databases_of_a_server_are_each_others_strangers(serve
         assert customers.execute("UPDATE new SET name = 'again' WHERE id = 1").rowcount == 1
         other.execute("SELECT bullfrog.abort('split')")
         assert other.execute("SELECT name FROM customer WHERE id = 1000").fetchone() == ("there",)
+
+
+TUPLES = ", granularity => 'tuple', moves => 'transaction'"
+
+
+def test_what_the_transaction_itself_wrote_before_the_switch_stays(database):
+    client = database.connect()
+    client.execute("CREATE TABLE c (id int PRIMARY KEY, v text); INSERT INTO c SELECT i, 'v' || i FROM generate_series(1, 10) i")
+    client.execute("BEGIN; INSERT INTO c SELECT i, 'own' || i FROM generate_series(11, 20) i; UPDATE c SET v = 'updated' WHERE id = 5")
+    migrate(client, "CREATE TABLE n AS SELECT id, v FROM c; ALTER TABLE n ADD PRIMARY KEY (id)", "m", TUPLES)
+    client.execute("UPDATE n SET v = 'changed' WHERE id = 1; INSERT INTO n VALUES (100, 'new'); SELECT bullfrog.abort('m'); COMMIT")
+    rows = dict(client.execute("SELECT id, v FROM c").fetchall())
+    assert rows == {i: f"v{i}" for i in range(1, 11)} | {i: f"own{i}" for i in range(11, 21)} | {1: "changed", 5: "updated", 100: "new"}
+
+
+def test_what_the_server_asks_of_keys_it_asks_as_their_owner(database):
+    client = database.connect()
+    client.execute("""
+        CREATE ROLE keeper; GRANT CREATE ON SCHEMA public TO keeper; SET ROLE keeper;
+        CREATE TYPE span AS RANGE (subtype = int);
+        CREATE TABLE c (id span PRIMARY KEY, v text); INSERT INTO c SELECT span(i, i + 1), 'v' || i FROM generate_series(1, 10) i; RESET ROLE""")
+    migrate(client, "CREATE TABLE n AS SELECT id, v FROM c; ALTER TABLE n ADD PRIMARY KEY (id)", "m")
+    client.execute("UPDATE n SET v = 'changed' WHERE id = span(3, 4)")
+    client.execute("BEGIN; SELECT bullfrog.abort('m')")
+    places = client.execute("""SELECT relname, relowner::regrole::text FROM pg_class
+        WHERE relnamespace = 'bullfrog'::regnamespace AND relkind = 'r' AND relname ~ '^(due|inserted|written)_'""").fetchall()
+    assert [owner for _, owner in places if owner != "keeper"] == []
+    client.execute("COMMIT")
+    assert client.execute("SELECT v FROM c WHERE id = span(3, 4)").fetchone() == ("changed",)
+    client.execute("DROP OWNED BY keeper; DROP ROLE keeper")

@@ -260,3 +260,22 @@ def test_a_table_that_refers_to_itself(shop):
     assert shop.execute(under).fetchone() == shop.execute("SELECT count(*) FROM piece").fetchone()
     shop.execute("SELECT bullfrog.finish('m')")
     assert shop.execute("SELECT count(*) FROM piece WHERE whole IS NOT NULL AND whole NOT IN (SELECT id FROM piece)").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("default", [True, False])
+def test_a_default_that_refers_to_nothing_is_noticed(database, default):
+    client = database.connect()
+    client.execute(f"""
+        CREATE TABLE city (id int PRIMARY KEY); INSERT INTO city SELECT generate_series(1, 5);
+        CREATE TABLE c (id int PRIMARY KEY, nick text, city int {'DEFAULT 99' if default else ''} REFERENCES city);
+        INSERT INTO c SELECT i, 'v' || i, 1 FROM generate_series(1, 10) i""")
+    migrate(client, "CREATE TABLE a AS SELECT id, city FROM c; CREATE TABLE b AS SELECT id, nick FROM c; ALTER TABLE a ADD PRIMARY KEY (id); "
+        "ALTER TABLE b ADD PRIMARY KEY (id); ALTER TABLE a ADD FOREIGN KEY (city) REFERENCES city", "m")
+    client.execute("INSERT INTO b VALUES (50, 'only b')")
+    if default:
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
+            client.execute("SELECT bullfrog.abort('m')")
+        client.execute("DELETE FROM b WHERE id = 50")
+    client.execute("SELECT bullfrog.abort('m')")
+    assert client.execute("SELECT count(*) FROM c WHERE NOT EXISTS (SELECT FROM city WHERE city.id = c.city) AND city IS NOT NULL").fetchone() == (0,)
+    assert client.execute("SELECT convalidated FROM pg_constraint WHERE conrelid = 'c'::regclass AND contype = 'f'").fetchone() == (True,)

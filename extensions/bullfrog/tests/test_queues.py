@@ -288,3 +288,40 @@ def test_each_job_is_taken_once_by_many_workers(database, tasks, options):
         worker.join()
     assert failures == []
     assert sorted(taken) == [i for i in range(1, JOBS + 1) if i % 3 != 0]
+
+
+@pytest.mark.parametrize("order", [ANY, NEXT])
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_a_job_that_was_passed_over_and_is_free_again_hides_no_other(tasks, database, order, end):
+    """The second worker finds the job of the first one, leaves it, and finds it again when that has ended."""
+    tasks.execute("""
+        UPDATE task SET state = 'ready'; UPDATE task SET payload = 'nope' WHERE id = 300; CREATE SEQUENCE calls;
+        CREATE FUNCTION gated(text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+        DECLARE
+            n int := nextval('calls');
+        BEGIN
+            PERFORM pg_advisory_lock_shared(100 + n), pg_advisory_unlock_shared(100 + n);
+            RETURN $1 <> 'nope';
+        END $$""")
+    migrate(tasks, DEFINITION, options=TUPLES)
+    tasks.execute("UPDATE job SET owner = owner WHERE id = 300")
+    first, second = database.connect(), database.connect()
+    tasks.execute("SELECT pg_advisory_lock(101), pg_advisory_lock(102)")
+    claim = CLAIMS["in"].replace(NEXT, order).format(1)
+    taken = []
+    worker = threading.Thread(target=lambda: taken.extend(second.execute(claim.replace("state = 'ready'", "state = 'ready' AND gated(payload)")).fetchall()))
+    worker.start()
+
+    def waits(number):
+        held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = %s"
+        wait_until(lambda: tasks.execute(held, [number]).fetchone() == (1,), "the second worker is at the gate")
+
+    waits(101)
+    first.execute("BEGIN")
+    assert len(first.execute(claim).fetchall()) == 1
+    tasks.execute("SELECT pg_advisory_unlock(101)")
+    waits(102)
+    first.execute(end)
+    tasks.execute("SELECT pg_advisory_unlock(102)")
+    worker.join()
+    assert len(taken) == 1
