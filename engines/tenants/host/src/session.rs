@@ -360,10 +360,14 @@ impl Session {
         &self.thread.process
     }
 
-    /// By what it is told that its client is to hear of other sessions.
-    #[must_use]
-    pub fn heard(&self) -> Rc<Notify> {
-        Rc::clone(&self.heard)
+    /// Waits until its client is to hear of other sessions, and the tenant is not busy with a statement of somebody else. Whoever does not wait to the end is told
+    /// with the next answer.
+    pub fn heard(&self) -> impl Future<Output = ()> + use<> {
+        let (heard, slot) = (Rc::clone(&self.heard), Rc::clone(&self.slot));
+        async move {
+            heard.notified().await;
+            slot.returned().await;
+        }
     }
 
     /// By what it is told that it is to end.

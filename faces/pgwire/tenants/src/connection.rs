@@ -320,8 +320,7 @@ impl<S: Socket> protocol::Connection for Connection<S> {
     }
 
     fn heard(&self) -> impl Future<Output = ()> + use<S> {
-        let heard = self.session.heard();
-        async move { heard.notified().await }
+        self.session.heard()
     }
 
     async fn tell(&mut self) {
