@@ -53,6 +53,7 @@ pub extern "C-unwind" fn bullfrog_notes_main(database: pg_sys::Datum) {
         set_here(c"search_path", c"pg_catalog, pg_temp");
         set_here(c"statement_timeout", c"0");
         set_here(c"lock_timeout", &nodes::c_text(&patience));
+        set_here(c"default_table_access_method", c"heap");
     }
     let begin = "SELECT bullfrog.begin_notes($1::pg_catalog.int4, $2::pg_catalog.xid8)";
     let begun = look(|| {

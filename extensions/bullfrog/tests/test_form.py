@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from conftest import CUSTOMERS, migrate
+from conftest import CUSTOMERS, differing, migrate
 
 DEFINITION = r"""
     CREATE TABLE t AS SELECT id, name, nick FROM customer; ALTER TABLE t ADD PRIMARY KEY (id);
@@ -62,3 +62,15 @@ def test_a_form_is_the_same_whatever_the_session_is_set_to(moving, setting):
         moving.execute("CREATE TABLE elsewhere.more (id int); DROP TABLE elsewhere.more")
     finally:
         moving.execute("RESET ALL")
+
+
+def test_constants_of_a_definition_do_not_depend_on_how_the_caller_is_shown_them(database):
+    """They go by way of their texts: a name of a zone may mean another one there, and digits may be missing."""
+    client = database.connect()
+    client.execute("CREATE TABLE c (id int PRIMARY KEY, x float8, d timestamptz); INSERT INTO c VALUES (1, 0, '2026-01-01'), (2, 1, NULL)")
+    client.execute("SET timezone = 'Asia/Kolkata'; SET datestyle = 'SQL'; SET extra_float_digits = -12")
+    rows = "SELECT id, x + '1.23456789'::float8 AS y, greatest(d, timestamptz '2030-01-01 00:00:00+00') AS g FROM c"
+    client.execute(f"CREATE TABLE expected AS {rows}")
+    migrate(client, f"CREATE TABLE n AS {rows}; ALTER TABLE n ADD PRIMARY KEY (id)", "m")
+    client.execute("RESET ALL")
+    assert differing(client, "n", "expected") == 0
