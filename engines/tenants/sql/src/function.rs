@@ -9,6 +9,7 @@ mod bucket;
 mod bytes;
 mod date;
 mod date_part;
+mod digest;
 mod encoding;
 mod float;
 mod format;
@@ -49,6 +50,7 @@ pub(crate) use backend::BackendFunction;
 pub(crate) use bits::BitsFunction;
 pub(crate) use bytes::BytesFunction;
 pub(crate) use date::DateFunction;
+pub(crate) use digest::DigestFunction;
 pub(crate) use json::JsonFunction;
 pub(crate) use json_path::{JsonPathFunction, Paths};
 pub(crate) use like::like;
@@ -85,6 +87,7 @@ pub enum Function {
     CurrentSchemas,
     CurrentUser,
     Date(DateFunction),
+    Digest(DigestFunction),
     FormatType,
     Greatest,
     /// `GROUPING`, of grouping expressions. Only until the SELECT is planned.
@@ -127,7 +130,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
     let integral = |of: &Type| of.is_integer() || *of == Unknown;
     let texty = is_texty;
     Some(match (name, arguments) {
-        ("gen_random_uuid", []) => (F::Uuid, vec![], Type::Uuid),
+        ("gen_random_uuid" | "uuid_generate_v4", []) => (F::Uuid, vec![], Type::Uuid),
         ("nextval", [of]) if of.is_integer() => (F::NextVal, vec![Int8], Int8),
         ("nextval", [of]) if texty(of) => (F::NextVal, vec![Text], Int8),
         ("pg_sequence_next", [of]) if of.is_integer() => (F::NextNumber, vec![Int8], Type::Numeric(None)),
@@ -159,6 +162,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
             let range = || range::resolve(name, arguments).map(|(f, wanted, of)| (F::Range(f), wanted, of));
             let multirange =
                 || multirange::resolve(name, arguments).map(|(f, wanted, of)| (F::Multirange(f), wanted, of));
+            let digest = || digest::resolve(name, arguments).map(|(f, wanted, of)| (F::Digest(f), wanted, of));
             let network = || network::resolve(name, arguments).map(|(f, wanted, of)| (F::Network(f), wanted, of));
             let bytes = || bytes::resolve(name, arguments).map(|(f, wanted, of)| (F::Bytes(f), wanted, of));
             let setting = || setting::resolve(name, arguments).map(|(f, wanted, of)| (F::Setting(f), wanted, of));
@@ -180,6 +184,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
                 .or_else(bytes)
                 .or_else(bits)
                 .or_else(network)
+                .or_else(digest)
                 .or_else(range)
                 .or_else(multirange)
                 .or_else(backend)
@@ -296,6 +301,7 @@ impl Function {
             (Self::Template(function), arguments) => function.call(arguments, facts)?,
             (Self::Bytes(function), arguments) => function.call(arguments)?,
             (Self::Bits(function), arguments) => function.call(arguments)?,
+            (Self::Digest(function), arguments) => function.call(arguments)?,
             (Self::Network(function), arguments) => function.call(arguments)?,
             (Self::Range(function), arguments) => function.call(arguments)?,
             (Self::Multirange(function), arguments) => function.call(arguments)?,

@@ -12,6 +12,7 @@ pub mod bind;
 pub mod copy;
 pub mod define;
 pub mod expression;
+mod extension;
 pub mod function;
 pub mod interrupt;
 pub mod modify;

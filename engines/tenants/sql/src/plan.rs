@@ -551,6 +551,7 @@ pub enum Alteration {
     DropConstraint { name: String, if_exists: bool, cascade: bool },
     SetType { column: String, of: Type, using: Option<String> },
     AddIdentity { column: String, always: bool, options: SequenceOptions },
+    DropIdentity { column: String, if_exists: bool },
     SetNotNull { column: String, not_null: bool },
     SetDefault { column: String, default: Option<String> },
 }

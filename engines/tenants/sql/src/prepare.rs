@@ -25,6 +25,7 @@ use crate::{
     backends::refuse_stored_signals,
     bind::Parameters,
     define::{role::RoleChange, table_as::selected_into},
+    extension,
     interrupt::Interrupts,
     modify::{conflict_target::conflict_target, copy::parse_copy},
     parse,
@@ -134,7 +135,7 @@ impl Planner<'_> {
             }
             Ast::Explain {
                 analyze,
-                verbose,
+                verbose: _,
                 statement,
                 format: None,
                 options,
@@ -143,7 +144,7 @@ impl Planner<'_> {
                 ..
             } => {
                 let (plan, _) = self.statement(statement)?;
-                let explain = Explain::new(plan, (*analyze, *verbose), options.as_deref().unwrap_or_default())?;
+                let explain = Explain::new(plan, *analyze, options.as_deref().unwrap_or_default())?;
                 let output = OutputColumn { name: "QUERY PLAN".to_owned(), of: explain.of(), origin: (0, 0) };
                 Ok((Plan::Explain(Box::new(explain)), Some(vec![output])))
             }
@@ -164,6 +165,8 @@ impl Planner<'_> {
                 let (name, label) = (relation_name(name)?, add.value.value.clone());
                 silent(Plan::Define(Define::AddLabel { name, label, position, if_not_exists: add.if_not_exists }))
             }
+            Ast::CreateExtension(create) => silent(extension::create(create)?),
+            Ast::DropExtension(drop) => silent(extension::drop(drop)?),
             Ast::CreateView(create) => silent(Plan::Define(self.create_view(create)?)),
             Ast::AlterTable(alter) => silent(Plan::Define(self.alter_table(alter)?)),
             Ast::Truncate(truncate) => {

@@ -49,8 +49,11 @@ impl Tenant {
         (catalog, zone): (Arc<Catalog>, Zone),
         declared: &[Type],
     ) -> Result<Arc<Statement>> {
-        let shared = !catalog.searches_temporary();
-        if let Some(statement) = self.plans.get(catalog.searches()).and_then(|plans| plans.get(text))
+        // Nobody else sees the catalog of a transaction that changes it.
+        let defines = self.sessions.get(&id).and_then(|session| session.txn.as_ref()).is_some_and(|txn| txn.defines);
+        let shared = !defines && !catalog.searches_temporary();
+        if shared
+            && let Some(statement) = self.plans.get(catalog.searches()).and_then(|plans| plans.get(text))
             && declared.is_empty()
             && Arc::ptr_eq(&statement.catalog, &catalog)
             && statement.zone == zone
@@ -87,7 +90,7 @@ impl Tenant {
     /// The catalog that a session's transaction sees at a snapshot.
     pub(super) fn catalog_at(&mut self, id: SessionId, (txn, defines): (TxnId, bool), at: Csn) -> Result<Arc<Catalog>> {
         let catalog = match defines {
-            true => Arc::new(self.database.read_catalog(txn, at)?),
+            true => self.database.read_catalog(txn, at)?,
             false => self.database.catalog(at)?,
         };
         self.for_session(id, catalog)

@@ -81,6 +81,7 @@ pub struct Database {
     pub(crate) flushing: Flushing,
     /// The catalog after each commit that changed it and that a snapshot may still need.
     catalogs: VecDeque<(Csn, Arc<Catalog>)>,
+    own_catalog: Option<catalogs::OwnCatalog>,
     next_relation: u32,
     /// The next number of a row, for each table without primary key that was inserted into.
     next_numbers: HashMap<u32, i64>,
@@ -335,6 +336,7 @@ impl Database {
     /// # Errors
     /// 40001 and 40P01, after which the transaction is over; those of the log.
     pub fn commit(&mut self, txn: TxnId) -> Result<Step<Lsn>> {
+        self.forget_own_catalog(txn);
         let outcome = self.transactions.commit(txn);
         if outcome.is_err() {
             self.transactions.abort(txn);
@@ -371,6 +373,7 @@ impl Database {
 
     /// Ends a transaction and all that it did.
     pub fn abort(&mut self, txn: TxnId) {
+        self.forget_own_catalog(txn);
         self.transactions.abort(txn);
     }
 

@@ -14,6 +14,7 @@ mod interrupts;
 mod isolation;
 mod largest;
 mod lock_tables;
+mod many_definitions;
 mod memory;
 mod moved_open;
 mod moved_sessions;

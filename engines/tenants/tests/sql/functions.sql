@@ -169,3 +169,9 @@ SELECT * FROM (VALUES (1)) AS t (a), abs(sum(t.a));
 ! 42803
 SELECT * FROM no_such_function(1);
 ! 42883
+SELECT 5 # '3', 5 & '3', '5' | 2, 6 # NULL, '7'::int2 # '1';
+> 6|1|7||6
+SELECT '2024-05-05'::date - '2024-05-01', '12:00'::time - '10:30', '2024-05-05'::date - NULL, '12:00'::time - NULL;
+> 4|01:30:00||
+SELECT '2024-05-05'::date - 'x';
+! 22007

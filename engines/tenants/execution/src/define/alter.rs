@@ -124,6 +124,26 @@ impl Definer<'_, '_> {
                 of.default = Some(ready!(self.make_sequence(sequence)).default());
                 of.generated = Generated::Identity { always: *always };
             }
+            Alteration::DropIdentity { column: name, if_exists } => {
+                let at = column(name)?;
+                let of = &mut definition.columns[at];
+                if !matches!(of.generated, Generated::Identity { .. }) {
+                    let message = format!("column \"{name}\" of relation \"{}\" is not an identity column", table.name);
+                    if !if_exists {
+                        return Err(SqlError::new(state::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
+                    }
+                    self.notices.push(format!("{message}, skipping"));
+                    return Ok(Step::Done(definition));
+                }
+                (of.generated, of.default) = (Generated::No, None);
+                ready!(self.save(&definition));
+                let default = &table.columns[at].default;
+                let mut owned = self.catalog.sequences_of(table.id);
+                let own = owned.find(|sequence| default.as_ref() == Some(&sequence.default()));
+                if let Some(sequence) = own.map(Arc::clone) {
+                    ready!(self.drop_sequence(&sequence, false));
+                }
+            }
             Alteration::RenameColumn { from, to } => {
                 let at = column(from)?;
                 if table.column(to).is_some() {

@@ -329,6 +329,13 @@ impl Binder<'_, '_> {
             (Interval, Date | Time) | (Time, Date) if operator == Operator::Add => (right, left),
             _ => (left, right),
         };
+        // What is taken from a time is one, too, unless it says something else.
+        let right = match (left.of, right.of) {
+            (of @ (Date | Time), Unknown) if operator == Operator::Subtract => {
+                Typed::new(self.convert(right, of, false)?, of)
+            }
+            _ => right,
+        };
         let (a, b, of) = match (left.of, right.of) {
             (a, b) if a.is_number() && b.is_number() => {
                 let of = if a.number_rank() >= b.number_rank() { a.unbounded() } else { b.unbounded() };

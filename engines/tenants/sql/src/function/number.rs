@@ -60,6 +60,12 @@ pub enum NumberFunction {
 pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<NumberFunction>> {
     use NumberFunction as F;
     use Type::{Float8, Int4};
+    // An operand that is open is of the other's type.
+    if let ("&" | "|" | "#", [of, Type::Unknown] | [Type::Unknown, of]) = (name, arguments)
+        && of.is_integer()
+    {
+        return resolve(name, &[*of, *of]);
+    }
     let any_number = Type::Numeric(None);
     // What is open is a floating-point number where numbers are wanted.
     let numbers: Vec<Type> = arguments.iter().map(|of| if *of == Type::Unknown { Float8 } else { *of }).collect();

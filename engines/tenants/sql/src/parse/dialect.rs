@@ -248,13 +248,18 @@ fn text(parser: &mut Parser<'_>) -> Result<String> {
     }
 }
 
-/// `ALTER COLUMN .. ADD GENERATED .. AS IDENTITY`, if it is that: the parser knows the options of its sequence in one order alone.
-fn add_identity(parser: &mut Parser<'_>) -> Option<Result<Alteration>> {
+/// `ALTER COLUMN .. ADD GENERATED .. AS IDENTITY` or `DROP IDENTITY`, if it is that: the parser knows the options of its sequence in one
+/// order alone, and the second not at all.
+fn identity(parser: &mut Parser<'_>) -> Option<Result<Alteration>> {
     if !parser.parse_keyword(Keyword::ALTER) {
         return None;
     }
     let _ = parser.parse_keyword(Keyword::COLUMN);
     let column = identifier(parser).ok()?;
+    if parser.parse_keywords(&[Keyword::DROP, Keyword::IDENTITY]) {
+        let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
+        return Some(Ok(Alteration::DropIdentity { column, if_exists }));
+    }
     if !parser.parse_keywords(&[Keyword::ADD, Keyword::GENERATED]) {
         return None;
     }
@@ -278,12 +283,12 @@ fn add_identity(parser: &mut Parser<'_>) -> Option<Result<Alteration>> {
     Some(Ok(Alteration::AddIdentity { column, always, options }))
 }
 
-/// `ALTER TABLE .. SET SCHEMA` or `.. ADD GENERATED`, if it is that.
+/// `ALTER TABLE .. SET SCHEMA` or a change of a column's identity, if it is that.
 fn alter_table(parser: &mut Parser<'_>) -> Result<Option<Define>> {
     let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
     let _ = parser.parse_keyword(Keyword::ONLY);
     let Ok(name) = name(parser) else { return Ok(None) };
-    if let Some(change) = add_identity(parser) {
+    if let Some(change) = identity(parser) {
         // With several changes it is the parser's.
         if parser.peek_token().token == Token::Comma {
             return Ok(None);

@@ -106,19 +106,6 @@ pub(super) const TABLES: &[SystemTable] = &[
         ],
     ),
     empty(
-        "pg_extension",
-        &[
-            ("oid", N),
-            ("extname", T),
-            ("extowner", N),
-            ("extnamespace", N),
-            ("extrelocatable", B),
-            ("extversion", T),
-            ("extconfig", OIDS),
-            ("extcondition", TEXTS),
-        ],
-    ),
-    empty(
         "pg_foreign_data_wrapper",
         &[
             ("oid", N),

@@ -15,9 +15,20 @@ pub(super) fn of_catalog(name: &str) -> Option<&'static str> {
                 UNION ALL SELECT 6171, 'pg_database_owner', false, true, false, false, false, false, false, -1, NULL, NULL"
         }
         "pg_stat_activity" => {
-            "SELECT datname, pid, usename, NULL::text AS application_name, NULL::text AS client_addr,
-                CASE WHEN pid = pg_backend_pid() THEN now() END AS xact_start, state, NULL::text AS query, 'client backend' AS backend_type
+            "SELECT CASE WHEN datname = current_database() THEN 1 END AS datid, datname, pid, NULL::integer AS leader_pid, 10 AS usesysid, usename,
+                CASE WHEN pid = pg_backend_pid() THEN current_setting('application_name') END AS application_name, NULL::inet AS client_addr,
+                NULL::text AS client_hostname, NULL::integer AS client_port, NULL::timestamptz AS backend_start,
+                CASE WHEN pid = pg_backend_pid() THEN now() END AS xact_start, NULL::timestamptz AS query_start,
+                NULL::timestamptz AS state_change, NULL::text AS wait_event_type, NULL::text AS wait_event, state, NULL::bigint AS backend_xid,
+                NULL::bigint AS backend_xmin, NULL::bigint AS query_id, NULL::text AS query, 'client backend' AS backend_type
                 FROM pg_catalog.pg_stat_get_activity()"
+        }
+        "pg_extension" => {
+            "SELECT oid::oid, extname, 10 AS extowner, 11 AS extnamespace, false AS extrelocatable, extversion, NULL::oid[] AS extconfig,
+                NULL::text[] AS extcondition FROM (VALUES (6301, 'pgcrypto', '1.3'), (6302, 'uuid-ossp', '1.1')) v (oid, extname, extversion)"
+        }
+        "pg_available_extensions" => {
+            "SELECT extname AS name, extversion AS default_version, extversion AS installed_version, NULL::text AS comment FROM pg_catalog.pg_extension"
         }
         "pg_cursors" => "SELECT * FROM pg_catalog.pg_cursor()",
         "pg_prepared_statements" => "SELECT * FROM pg_catalog.pg_prepared_statement()",
@@ -51,7 +62,7 @@ pub(super) fn of_catalog(name: &str) -> Option<&'static str> {
                 JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace"
         }
         "pg_sequences" => {
-            "SELECT ns.nspname AS schemaname, c.relname AS sequencename, 'postgres' AS sequenceowner, s.seqtypid AS data_type,
+            "SELECT ns.nspname AS schemaname, c.relname AS sequencename, 'postgres' AS sequenceowner, s.seqtypid::regtype AS data_type,
                 s.seqstart AS start_value, s.seqmin AS min_value, s.seqmax AS max_value, s.seqincrement AS increment_by, s.seqcycle AS cycle,
                 s.seqcache AS cache_size, NULL::bigint AS last_value
                 FROM pg_catalog.pg_sequence s JOIN pg_catalog.pg_class c ON c.oid = s.seqrelid

@@ -1,14 +1,51 @@
 //! The catalog, which is rows of the database's own, decoded for each snapshot that may still need it.
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::{collections::HashMap, ops::ControlFlow, sync::Arc};
 
 use savanna_tenants_catalog::{Catalog, FIRST_RELATION, OBJECTS, SEQUENCES, row};
 use savanna_tenants_encoding::{KeyReader, Order};
 use savanna_tenants_values::error::{Result, SqlError, state};
-use savanna_transaction::{Csn, Direction, Isolation, Seen, TxnId};
+use savanna_transaction::{Csn, Direction, Isolation, Scan, Seen, TxnId};
 
 use super::Database;
 use crate::Want;
+
+/// The catalog of a transaction that changes it, kept from one of its statements to the next: made anew for each, a migration of
+/// thousands of tables would take minutes.
+#[derive(Debug)]
+pub(super) struct OwnCatalog {
+    txn: TxnId,
+    /// What its changes are applied to.
+    base: Arc<Catalog>,
+    /// The rows that were applied.
+    applied: HashMap<Vec<u8>, Option<Box<[u8]>>>,
+    catalog: Arc<Catalog>,
+}
+
+impl OwnCatalog {
+    fn new(txn: TxnId, base: &Arc<Catalog>) -> Self {
+        Self { txn, base: Arc::clone(base), applied: HashMap::new(), catalog: Arc::clone(base) }
+    }
+
+    /// Applies what the rows have that it has not. `false` if a row is gone that was applied: a savepoint was rolled back.
+    fn follow(&mut self, rows: Scan<'_, Box<[u8]>>) -> Result<bool> {
+        let mut met = 0;
+        for (key, seen) in rows {
+            let value = match seen {
+                Seen::Here(value) => Some(value),
+                Seen::Gone => None,
+                Seen::Below => continue,
+            };
+            met += 1;
+            if self.applied.get(key).is_some_and(|applied| applied.as_ref() == value) {
+                continue;
+            }
+            Arc::make_mut(&mut self.catalog).apply(key, value.map(|value| &**value))?;
+            self.applied.insert(key.to_vec(), value.cloned());
+        }
+        Ok(met == self.applied.len())
+    }
+}
 
 impl Database {
     /// Reads the catalog. If a block is wanted for that, give it to [`chores`](Self::chores) and ask again.
@@ -53,16 +90,22 @@ impl Database {
     }
 
     /// The catalog as a transaction that changes it sees it. All of it is in memory.
-    pub fn read_catalog(&mut self, txn: TxnId, snapshot: Csn) -> Result<Catalog> {
-        let mut catalog = Catalog::clone(&*self.catalog(snapshot)?);
-        for (key, seen) in self.transactions.peek(txn, &row::whole(OBJECTS), Direction::Ascending)? {
-            match seen {
-                Seen::Here(value) => catalog.apply(key, Some(value))?,
-                Seen::Gone => catalog.apply(key, None)?,
-                Seen::Below => {}
-            }
+    ///
+    /// # Errors
+    /// XX000 if that cannot be read.
+    pub fn read_catalog(&mut self, txn: TxnId, snapshot: Csn) -> Result<Arc<Catalog>> {
+        let base = self.catalog(snapshot)?;
+        let mut own = match self.own_catalog.take() {
+            Some(own) if own.txn == txn && Arc::ptr_eq(&own.base, &base) => own,
+            _ => OwnCatalog::new(txn, &base),
+        };
+        if !own.follow(self.transactions.peek(txn, &row::whole(OBJECTS), Direction::Ascending)?)? {
+            own = OwnCatalog::new(txn, &base);
+            own.follow(self.transactions.peek(txn, &row::whole(OBJECTS), Direction::Ascending)?)?;
         }
         self.transactions.read_range(txn, row::whole(OBJECTS))?;
+        let catalog = Arc::clone(&own.catalog);
+        self.own_catalog = Some(own);
         Ok(catalog)
     }
 
@@ -87,6 +130,11 @@ impl Database {
             changed.get_or_insert_with(newest).apply(key, value.map(|value| &**value))?;
         }
         Ok(changed)
+    }
+
+    /// A transaction ends, and what was kept for it.
+    pub(super) fn forget_own_catalog(&mut self, txn: TxnId) {
+        self.own_catalog.take_if(|own| own.txn == txn);
     }
 
     pub(super) fn push_catalog(&mut self, csn: Csn, catalog: Catalog) {

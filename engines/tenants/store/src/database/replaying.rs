@@ -106,6 +106,7 @@ impl Replaying {
             unflushed,
             flushing: Flushing::default(),
             catalogs: VecDeque::new(),
+            own_catalog: None,
             next_relation: FIRST_RELATION,
             next_numbers: HashMap::new(),
             doomed: true,
