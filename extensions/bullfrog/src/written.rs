@@ -12,6 +12,9 @@ const MOST_ROWS: usize = 100_000;
 /// `VISIBILITYMAP_ALL_VISIBLE`.
 const ALL_VISIBLE: u8 = 1;
 
+/// `HEAP_XMIN_FROZEN`.
+const FROZEN: u32 = pg_sys::HEAP_XMIN_COMMITTED | pg_sys::HEAP_XMIN_INVALID;
+
 /// Waits for the end of each transaction that has written a table, or may: it has a lock for it.
 #[pg_extern(sql = false, strict)]
 fn await_writers(relation: Oid) {
@@ -93,8 +96,10 @@ unsafe fn add_rows(page: pg_sys::Page, number: u32, first: pg_sys::TransactionId
             if pointer.lp_flags() != pg_sys::LP_NORMAL {
                 continue;
             }
-            let writer = pg_sys::HeapTupleHeaderGetXmin(start.add(pointer.lp_off() as usize).cast());
-            if !pg_sys::TransactionIdPrecedes(writer, first) {
+            let row = &*start.add(pointer.lp_off() as usize).cast::<pg_sys::HeapTupleHeaderData>();
+            // Both at once: it is older than any number that still counts.
+            let is_frozen = u32::from(row.t_infomask) & FROZEN == FROZEN;
+            if !is_frozen && !pg_sys::TransactionIdPrecedes(row.t_choice.t_heap.t_xmin, first) {
                 places.push(format!("\"({number},{})\"", index + 1));
             }
         }
