@@ -197,6 +197,15 @@ CREATE FUNCTION bullfrog.lock(relation oid, mode text) RETURNS void
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'lock_wrapper';
 COMMENT ON FUNCTION bullfrog.lock(oid, text) IS 'Locks a table until the transaction ends, whatever it is called.';
 
+CREATE FUNCTION bullfrog.await_writers(relation oid) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'await_writers_wrapper';
+COMMENT ON FUNCTION bullfrog.await_writers(oid) IS 'Waits until transactions have ended that have written a table, or have a lock to do so.';
+
+CREATE FUNCTION bullfrog.written_since(relation oid, "position" bigint, horizon bigint) RETURNS text
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'written_since_wrapper';
+COMMENT ON FUNCTION bullfrog.written_since(oid, bigint, bigint) IS 'The places of rows that were written since a moment, an array of tid: '
+    'a place in the log, and the number of the first transaction that had not ended. NULL: there are too many. The caller has kept the table from vacuum since then.';
+
 CREATE FUNCTION bullfrog.is_mutable(expression text) RETURNS boolean
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'is_mutable_wrapper';
 COMMENT ON FUNCTION bullfrog.is_mutable(text) IS 'Whether an expression, as the catalogs keep it, may have another value at another time.';

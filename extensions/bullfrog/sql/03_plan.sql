@@ -28,7 +28,7 @@ END
 $$;
 COMMENT ON FUNCTION bullfrog.require_ownership(oid[]) IS 'An error unless who asks has the rights of the owners of these tables.';
 
-CREATE FUNCTION bullfrog.obstacles(old_table oid, live boolean) RETURNS SETOF text
+CREATE FUNCTION bullfrog.obstacles(old_table oid, live boolean, own int DEFAULT 0) RETURNS SETOF text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN c.relkind = 'p'
             THEN 'it is partitioned (ALTER TABLE .. DETACH PARTITION, migrate each partition to a new table, and ATTACH these in the end)'
@@ -56,8 +56,9 @@ CREATE FUNCTION bullfrog.obstacles(old_table oid, live boolean) RETURNS SETOF te
     UNION ALL SELECT DISTINCT pg_catalog.format('%s reads it (drop it and create it over the new tables, both in the transaction of the '
             'switch)', r.ev_class::regclass) FROM pg_catalog.pg_depend d
         JOIN pg_catalog.pg_rewrite r ON d.classid = 'pg_catalog.pg_rewrite'::regclass AND d.objid = r.oid
+        JOIN pg_catalog.pg_class v ON v.oid = r.ev_class
         WHERE d.refclassid = 'pg_catalog.pg_class'::regclass AND d.refobjid = old_table AND r.ev_class <> old_table
-            AND NOT live
+            AND v.relnamespace <> 'bullfrog'::regnamespace AND NOT live
     UNION ALL SELECT DISTINCT pg_catalog.format('function %s reads it (drop it and create it over the new tables, both in the transaction of the '
             'switch)', d.objid::regprocedure) FROM pg_catalog.pg_depend d
         WHERE d.classid = 'pg_catalog.pg_proc'::regclass AND d.refclassid = 'pg_catalog.pg_class'::regclass AND d.refobjid = old_table
@@ -71,13 +72,13 @@ CREATE FUNCTION bullfrog.obstacles(old_table oid, live boolean) RETURNS SETOF te
     UNION ALL SELECT pg_catalog.format('its column %I is generated when it is read', a.attname) FROM pg_catalog.pg_attribute a
         WHERE a.attrelid = old_table AND a.attgenerated = 'v' AND live
     UNION ALL SELECT pg_catalog.format('the migration %I is moving it', m.name)
-        FROM bullfrog.old o JOIN bullfrog.migration m ON m.id = o.migration WHERE o.old_table = obstacles.old_table
+        FROM bullfrog.old o JOIN bullfrog.migration m ON m.id = o.migration WHERE o.old_table = obstacles.old_table AND m.id <> own
     UNION ALL SELECT pg_catalog.format('the migration %I is filling it', m.name)
         FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source JOIN bullfrog.migration m ON m.id = s.migration
         WHERE t.new_table = obstacles.old_table
 $$;
-COMMENT ON FUNCTION bullfrog.obstacles(oid, boolean) IS 'What of a table forbids to migrate it, or to migrate from it while it stays '
-    'in use. No rows: nothing.';
+COMMENT ON FUNCTION bullfrog.obstacles(oid, boolean, int) IS 'What of a table forbids to migrate it, or to migrate from it while it stays '
+    'in use. No rows: nothing. That a migration has it, its own, does not.';
 
 CREATE FUNCTION bullfrog.slow_lookups(tables oid[], columns smallint[]) RETURNS SETOF text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -262,15 +263,21 @@ CREATE FUNCTION bullfrog.numbers_of(relation oid, columns text[]) RETURNS smalli
 $$;
 COMMENT ON FUNCTION bullfrog.numbers_of(oid, text[]) IS 'Columns of a table by their names; of none, its primary key.';
 
-CREATE FUNCTION bullfrog.reads_of(demands text[], olds oid[]) RETURNS text
+CREATE FUNCTION bullfrog.reading_time(ahead boolean) RETURNS text
+    LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN ahead THEN 'before the switch, while clients go on,' ELSE 'at the switch' END
+$$;
+COMMENT ON FUNCTION bullfrog.reading_time(boolean) IS 'When rows are read that are looked at ahead, or not.';
+
+CREATE FUNCTION bullfrog.reads_of(demands text[], olds oid[], ahead boolean) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT format('at the switch rows of %s are read to check %s', (SELECT string_agg(format('%s%s', c.oid::regclass,
+    SELECT format('%s rows of %s are read to check %s', bullfrog.reading_time(ahead), (SELECT string_agg(format('%s%s', c.oid::regclass,
             CASE WHEN c.reltuples >= 0 THEN format(' (about %s)', c.reltuples::bigint) END), ', ' ORDER BY o.n)
             FROM unnest(olds) WITH ORDINALITY AS o (relation, n) JOIN pg_class c ON c.oid = o.relation),
         array_to_string(demands, ', '))
     WHERE cardinality(demands) > 0
 $$;
-COMMENT ON FUNCTION bullfrog.reads_of(text[], oid[]) IS 'Tells of checks that read all rows of tables, and about how many these are.';
+COMMENT ON FUNCTION bullfrog.reads_of(text[], oid[], boolean) IS 'Tells of checks that read all rows of tables, and about how many these are.';
 
 CREATE FUNCTION bullfrog.perform_plan(name text, definition text, live text[], driving text[])
     RETURNS TABLE (new_table text, old_tables regclass[], kind text, note text)
@@ -291,7 +298,7 @@ BEGIN
                 d.kind, ' (' || NULLIF(pg_catalog.array_to_string(d.columns, ', '), '') || ')',
                 CASE WHEN c.new_table IS NULL THEN ' of ' || d.new_table END,
                 CASE WHEN d.kind IN ('PRIMARY KEY', 'UNIQUE') THEN ' by sorting' WHEN d.kind = 'FOREIGN KEY'
-                    THEN ' by looking into ' || d.refers_to END) AS what, d.proof, d.number
+                    THEN ' by looking into ' || d.refers_to END) AS what, d.proof, d.number, d.kind
         FROM (SELECT * FROM demanded d WHERE d.kind NOT IN ('DEFAULT', 'PLAIN INDEX', 'VALUE') AND NOT d.proven) d
         LEFT JOIN parsed c ON c.action = 'create' AND c.new_table = d.new_table
         LEFT JOIN parsed p ON p.action = 'create' AND p.new_table = d.refers_to
@@ -338,8 +345,9 @@ BEGIN
             (SELECT pg_catalog.format('row-level security of %s is not that of the new table: grant it to nobody until the migration has ended, and let clients '
                 'use a view WITH (security_barrier) that has the conditions', s) FROM bullfrog.secured(i.old_tables) s
                 WHERE s IS NOT NULL),
-            'at the switch all rows are read once, to evaluate ' || NULLIF(pg_catalog.array_to_string(i.evaluated, ', '), ''),
-            bullfrog.reads_of(ARRAY(SELECT d.what FROM demand d WHERE d.new_table = i.new_table), i.old_tables),
+            bullfrog.reading_time(seen.ahead) || ' all rows are read once, to evaluate ' || NULLIF(pg_catalog.array_to_string(i.evaluated, ', '), ''),
+            bullfrog.reads_of(ARRAY(SELECT d.what FROM demand d WHERE d.new_table = i.new_table AND d.kind <> 'FOREIGN KEY'), i.old_tables, seen.ahead),
+            bullfrog.reads_of(ARRAY(SELECT d.what FROM demand d WHERE d.new_table = i.new_table AND d.kind = 'FOREIGN KEY'), i.old_tables, false),
             (SELECT 'run before the switch, while clients go on, this spares reading: ' || pg_catalog.string_agg(s.statement, '; ' ORDER BY s.number)
                 FROM (SELECT u.statement, pg_catalog.min(ARRAY[d.number, u.n]) AS number
                     FROM (SELECT v.new_table, v.proof, v.number FROM demanded v WHERE v.kind = 'VALUE' AND NOT v.proven
@@ -367,7 +375,11 @@ BEGIN
                 ARRAY(SELECT g.privilege FROM granted g WHERE g.new_table = i.new_table)) r),
             (SELECT pg_catalog.string_agg(m, '; ') FROM bullfrog.mentions(ARRAY(SELECT o FROM pg_catalog.unnest(i.old_tables) o
                 WHERE o = ANY (closed))) m))
-    FROM parsed i WHERE i.action = 'create';
+    FROM parsed i
+    -- What nothing proves is of a domain, which may come to refuse what it took before.
+    CROSS JOIN LATERAL (SELECT NOT i.grouped AND pg_catalog.cardinality(i.old_tables) = 1 AND pg_catalog.cardinality(lives) = 0 AND NOT EXISTS (
+        SELECT FROM demanded d WHERE d.new_table = i.new_table AND d.kind = 'VALUE' AND NOT d.proven AND d.proof = '{}') AS ahead) AS seen
+    WHERE i.action = 'create';
 END
 $$;
 COMMENT ON FUNCTION bullfrog.perform_plan(text, text, text[], text[]) IS 'What bullfrog.plan tells.';

@@ -21,7 +21,8 @@ CREATE FUNCTION bullfrog.conflicting(mode text) RETURNS text[]
     LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT ARRAY(SELECT m FROM unnest(ARRAY['AccessShareLock', 'RowShareLock', 'RowExclusiveLock', 'ShareUpdateExclusiveLock', 'ShareLock',
             'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock']) WITH ORDINALITY AS o (m, strength)
-        WHERE strength > CASE mode WHEN 'ACCESS EXCLUSIVE' THEN 0 WHEN 'EXCLUSIVE' THEN 1 WHEN 'SHARE ROW EXCLUSIVE' THEN 2 END)
+        WHERE strength > CASE mode WHEN 'ACCESS EXCLUSIVE' THEN 0 WHEN 'EXCLUSIVE' THEN 1 WHEN 'SHARE ROW EXCLUSIVE' THEN 2
+            WHEN 'SHARE UPDATE EXCLUSIVE' THEN 3 END)
 $$;
 COMMENT ON FUNCTION bullfrog.conflicting(text) IS 'The locks that keep others from taking one of these modes.';
 
@@ -51,6 +52,28 @@ $$;
 COMMENT ON FUNCTION bullfrog.holders(oid[], oid[], text) IS 'Who keeps these tables from being locked in a mode, and live ones against writes, and how '
     'to end it: the first few.';
 
+CREATE FUNCTION bullfrog.tell_holders(closed oid[], live oid[], mode text, given text, is_over boolean, is_first boolean) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    in_the_way record;
+BEGIN
+    -- Of now, not of the first try.
+    PERFORM pg_catalog.pg_stat_clear_snapshot();
+    SELECT pg_catalog.string_agg(h.who, E'\n') AS names, pg_catalog.string_agg(h.ending, '; ') AS ending INTO in_the_way
+        FROM bullfrog.holders(closed, live, mode) h;
+    IF is_over THEN
+        RAISE EXCEPTION 'could not lock % within %', pg_catalog.array_to_string(closed::regclass[] || live::regclass[], ', '), given
+            USING ERRCODE = 'lock_not_available', DETAIL = COALESCE(in_the_way.names, 'Nobody has them any more.'),
+                HINT = 'Nothing was changed. Try again when transactions that use them have ended, or SET lock_timeout'
+                    || COALESCE(', or end them: ' || in_the_way.ending, '') || '.';
+    ELSIF is_first AND in_the_way.names IS NOT NULL THEN
+        RAISE NOTICE 'tables are in use, trying again for %', given USING DETAIL = in_the_way.names;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.tell_holders(oid[], oid[], text, text, boolean, boolean) IS 'Tells who keeps tables from being locked: after the first try '
+    'a notice, when the time that was given is over an error.';
+
 CREATE FUNCTION bullfrog.lock_tables(closed oid[], live oid[] DEFAULT '{}', mode text DEFAULT 'ACCESS EXCLUSIVE') RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -60,7 +83,6 @@ DECLARE
     detection interval := pg_catalog.current_setting('deadlock_timeout');
     patience interval := '100 ms';
     began timestamptz := pg_catalog.clock_timestamp();
-    in_the_way record;
 BEGIN
     -- A circle, in which somebody has one of the tables and waits for another one, is for others to find and to be ended by.
     PERFORM pg_catalog.set_config('deadlock_timeout', '1h', true);
@@ -69,9 +91,16 @@ BEGIN
         BEGIN
             PERFORM pg_catalog.set_config('lock_timeout', (1000 * EXTRACT(epoch FROM patience))::int::text, true);
             -- A move takes a moment; one that does not end is of an expression that does not.
-            IF mode <> 'SHARE ROW EXCLUSIVE' AND pg_catalog.clock_timestamp() - began > given::interval / 2 THEN
+            IF mode IN ('EXCLUSIVE', 'ACCESS EXCLUSIVE') AND pg_catalog.clock_timestamp() - began > given::interval / 2 THEN
                 PERFORM pg_catalog.pg_cancel_backend(l.pid) FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
                     WHERE a.backend_type = 'bullfrog mover' AND l.locktype = 'relation' AND l.relation = ANY (tables) AND l.granted
+                    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database());
+            END IF;
+            -- The server does so for who waits longer than it takes to look for circles.
+            IF patience > interval '100 ms' THEN
+                PERFORM pg_catalog.pg_cancel_backend(l.pid) FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+                    WHERE a.backend_type = 'autovacuum worker' AND a.query NOT LIKE '%(to prevent wraparound)%' AND l.locktype = 'relation'
+                    AND l.relation = ANY (tables) AND l.granted
                     AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database());
             END IF;
             FOREACH relation IN ARRAY tables LOOP
@@ -79,18 +108,8 @@ BEGIN
             END LOOP;
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
-            -- Of now, not of the first try.
-            PERFORM pg_catalog.pg_stat_clear_snapshot();
-            SELECT pg_catalog.string_agg(h.who, E'\n') AS names, pg_catalog.string_agg(h.ending, '; ') AS ending INTO in_the_way
-                FROM bullfrog.holders(closed, live, mode) h;
-            IF pg_catalog.clock_timestamp() - began > given::interval THEN
-                RAISE EXCEPTION 'could not lock % within %', pg_catalog.array_to_string(closed::regclass[] || live::regclass[], ', '), given
-                    USING ERRCODE = 'lock_not_available', DETAIL = COALESCE(in_the_way.names, 'Nobody has them any more.'),
-                        HINT = 'Nothing was changed. Try again when transactions that use them have ended, or SET lock_timeout'
-                            || COALESCE(', or end them: ' || in_the_way.ending, '') || '.';
-            ELSIF patience = interval '100 ms' AND in_the_way.names IS NOT NULL THEN
-                RAISE NOTICE 'tables are in use, trying again for %', given USING DETAIL = in_the_way.names;
-            END IF;
+            PERFORM bullfrog.tell_holders(closed, live, mode, given, pg_catalog.clock_timestamp() - began > given::interval,
+                patience = interval '100 ms');
         END;
         PERFORM pg_catalog.pg_sleep(0.05 + 0.1 * pg_catalog.random());
         tables := tables[2:] || tables[1:1];
@@ -105,6 +124,34 @@ $$;
 COMMENT ON FUNCTION bullfrog.lock_tables(oid[], oid[], text)
     IS 'Locks tables in a mode, and live ones against writes, all or none: tries for at most lock_timeout, at first for a tenth of a '
         'second, then longer, in the end long enough for others to find that they wait in a circle; between tries everybody has time.';
+
+CREATE FUNCTION bullfrog.wait_for_writers(tables oid[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    given CONSTANT text := pg_catalog.current_setting('lock_timeout');
+    patience interval := LEAST('100 ms', given::interval);
+    began CONSTANT timestamptz := pg_catalog.clock_timestamp();
+    relation oid;
+BEGIN
+    FOREACH relation IN ARRAY tables LOOP
+        LOOP
+            BEGIN
+                PERFORM pg_catalog.set_config('lock_timeout', GREATEST(1, (1000 * EXTRACT(epoch FROM patience))::int)::text, true);
+                PERFORM bullfrog.await_writers(relation);
+                EXIT;
+            EXCEPTION WHEN lock_not_available THEN
+                PERFORM bullfrog.tell_holders(tables, '{}', 'SHARE ROW EXCLUSIVE', given, pg_catalog.clock_timestamp() - began >= given::interval,
+                    patience = interval '100 ms');
+                -- Nobody waits for who waits here.
+                patience := GREATEST(began + given::interval - pg_catalog.clock_timestamp(), '1 ms');
+            END;
+        END LOOP;
+    END LOOP;
+    PERFORM pg_catalog.set_config('lock_timeout', given, true);
+END
+$$;
+COMMENT ON FUNCTION bullfrog.wait_for_writers(oid[]) IS 'Waits, for at most lock_timeout, until transactions have ended that have written these tables. Others may '
+    'go on to write them.';
 
 CREATE FUNCTION bullfrog.tables_of(migration_id int) RETURNS oid[]
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$

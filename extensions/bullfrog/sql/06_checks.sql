@@ -81,12 +81,59 @@ CREATE FUNCTION bullfrog.proven_checks(target bullfrog.target, definition text, 
 $$;
 COMMENT ON FUNCTION bullfrog.proven_checks(bullfrog.target, text, text) IS 'Checks of a new table that hold because of those of the old one.';
 
-CREATE FUNCTION bullfrog.check_rows(target bullfrog.target, checks text, required boolean[], proven oid[], proven_expressions oid[],
-    proven_checks oid[], evaluated text[]) RETURNS void
+CREATE FUNCTION bullfrog.unproven_keys(target bullfrog.target, definition text, name text, group_keys smallint[]) RETURNS oid[]
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT ARRAY(SELECT x.indexrelid FROM pg_catalog.pg_index x WHERE x.indrelid = target.new_table::oid AND x.indisunique
+        AND x.indexrelid <> ALL (bullfrog.proven_keys(target, definition, name, group_keys)) ORDER BY x.indexrelid)
+$$;
+COMMENT ON FUNCTION bullfrog.unproven_keys(bullfrog.target, text, text, smallint[]) IS 'The other unique indexes of a new table.';
+
+CREATE FUNCTION bullfrog.unproven_identities(target bullfrog.target, definition text, name text) RETURNS name[]
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT ARRAY(SELECT a.attname FROM pg_catalog.pg_attribute a WHERE a.attrelid = target.new_table::oid AND a.attidentity <> ''
+        AND NOT EXISTS (SELECT FROM bullfrog.demands(definition) d WHERE d.new_table = unproven_identities.name AND d.kind = 'IDENTITY' AND d.proven
+            AND d.columns = ARRAY[a.attname::text]))
+$$;
+COMMENT ON FUNCTION bullfrog.unproven_identities(bullfrog.target, text, text) IS 'Identity columns of a new table whose last value no index of the old one '
+    'tells.';
+
+CREATE FUNCTION bullfrog.burden(target bullfrog.target, definition text, item record) RETURNS jsonb
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN jsonb_build_object('required', item.required, 'evaluated', cardinality(item.evaluated) > 0,
+        'keys', bullfrog.unproven_keys(target, definition, item.new_table, item.keys),
+        'expressions', bullfrog.proven_expressions(target, definition, item.new_table),
+        'checks', bullfrog.proven_checks(target, definition, item.new_table),
+        'identities', bullfrog.unproven_identities(target, definition, item.new_table),
+        'form', bullfrog.form_of_checks(target));
+END
+$$;
+COMMENT ON FUNCTION bullfrog.burden(bullfrog.target, text, record) IS 'What is to be found out of rows of a new table: which columns have no NULL '
+    'and which expressions and checks need no look, as the old tables prove; whether expressions must be evaluated; which keys must be compared and which '
+    'identities counted; and the form of all that asks.';
+
+CREATE FUNCTION bullfrog.form_of_checks(target bullfrog.target) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT md5(concat_ws(';',
+        (SELECT string_agg(concat_ws(' ', p.oid, p.xmin, p.ctid), ',' ORDER BY p.oid) FROM bullfrog.code_of(target.new_table) c
+            JOIN pg_proc p ON c.class = 'pg_proc'::regclass AND p.oid = c.object),
+        (SELECT string_agg(a.attnum::text, ',' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = target.new_table::oid AND a.attnotnull),
+        (SELECT string_agg(x.indexrelid::text, ',' ORDER BY x.indexrelid) FROM pg_index x WHERE x.indrelid = target.new_table::oid),
+        (SELECT string_agg(k.oid::text, ',' ORDER BY k.oid) FROM pg_constraint k WHERE k.conrelid = target.new_table::oid AND k.contype = 'c'),
+        (SELECT string_agg(c.relfilenode::text, ',' ORDER BY c.oid) FROM pg_class c WHERE c.oid = ANY (target.old_tables))))
+$$;
+COMMENT ON FUNCTION bullfrog.form_of_checks(bullfrog.target) IS 'What a look at rows relies on: functions that are called for them, what the new table asks for, the '
+    'files of the old ones.';
+
+CREATE FUNCTION bullfrog.oids_of(burden jsonb, what text) RETURNS oid[]
+    LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT ARRAY(SELECT e::oid FROM jsonb_array_elements_text(burden -> what) e)
+$$;
+COMMENT ON FUNCTION bullfrog.oids_of(jsonb, text) IS 'Numbers of objects in what bullfrog.burden tells.';
+
+CREATE FUNCTION bullfrog.require_checkable(relation regclass) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    relation regclass := target.new_table;
-    transformed text := format('bullfrog.transformed_%s', target.id);
     item record;
 BEGIN
     SELECT string_agg(r, '; ') AS obstacles INTO item FROM bullfrog.replication(relation) r;
@@ -101,48 +148,89 @@ BEGIN
             USING ERRCODE = 'feature_not_supported',
                 HINT = 'What a row satisfies at the switch it could violate when it moves. Add the check when the migration has ended.';
     END IF;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.require_checkable(regclass) IS 'Refuses new tables whose rows could be others for others, or at another time.';
+
+CREATE FUNCTION bullfrog.questions(target bullfrog.target, burden jsonb, chosen text) RETURNS TABLE (what text, query text)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    relation CONSTANT regclass := target.new_table;
+    transformed CONSTANT text := format('(SELECT * FROM bullfrog.transformed_%s WHERE %s) t', target.id, chosen);
+BEGIN
     -- Expressions are immutable and the old tables no longer change: what can be evaluated now can be evaluated always.
-    IF cardinality(evaluated) > 0 THEN
-        PERFORM bullfrog.evaluate(relation, format('SELECT to_jsonb(%s) FROM %s',
-            (SELECT string_agg(format('count(%I)', a.attname), ' + ') FROM pg_attribute a WHERE a.attrelid = relation
-                AND a.attnum > 0), transformed));
+    IF (burden ->> 'evaluated')::boolean THEN
+        RETURN QUERY SELECT NULL, format('SELECT to_jsonb(%s) FROM %s', string_agg(format('count(%I)', a.attname), ' + '), transformed)
+            FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0;
     END IF;
-    FOR item IN SELECT COALESCE(pg_get_expr(x.indexprs, relation), '') AS keys,
-        COALESCE('WHERE ' || pg_get_expr(x.indpred, relation), '') AS condition
+    RETURN QUERY SELECT NULL, format('SELECT to_jsonb(count(ROW(%s))) FROM %s %s', COALESCE(pg_get_expr(x.indexprs, relation), ''), transformed,
+            COALESCE('WHERE ' || pg_get_expr(x.indpred, relation), ''))
         FROM pg_index x WHERE x.indrelid = relation AND (x.indexprs IS NOT NULL OR x.indpred IS NOT NULL)
-            AND x.indexrelid <> ALL (proven_expressions)
-    LOOP
-        PERFORM bullfrog.evaluate(relation, format('SELECT to_jsonb(count(ROW(%s))) FROM %s %s', item.keys, transformed, item.condition));
-    END LOOP;
-    FOR item IN SELECT a.attname FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0 AND a.attnotnull
-        AND NOT required[a.attnum] LOOP
-        PERFORM bullfrog.judge(target, checks, format('NOT NULL of %I', item.attname),
-            format('SELECT to_jsonb(t) FROM %s t WHERE %I IS NULL', transformed, item.attname));
-    END LOOP;
-    FOR item IN SELECT k.conname, pg_get_expr(k.conbin, k.conrelid) AS condition FROM pg_constraint k WHERE k.conrelid = relation
-        AND k.contype = 'c' AND k.oid <> ALL (proven_checks) LOOP
-        PERFORM bullfrog.judge(target, checks, format('the check %I', item.conname),
-            -- For each row it is evaluated as a whole, as when the row moves: not its parts, in an order of the planner's.
-            format('SELECT to_jsonb(t) FROM (SELECT t.*, %s AS bullfrog_satisfied FROM %s t OFFSET 0) t WHERE NOT bullfrog_satisfied',
-                item.condition, transformed));
-    END LOOP;
-    FOR item IN
-        SELECT x.indexrelid::regclass AS index, k.keys, concat_ws(' AND ', k.present, pg_get_expr(x.indpred, relation)) AS present
-        FROM pg_index x CROSS JOIN LATERAL (
-            SELECT string_agg(term, ', ') AS keys, string_agg(format('(%s) IS NOT NULL', term), ' AND ') AS present
-            FROM generate_series(1, x.indnkeyatts) n CROSS JOIN pg_get_indexdef(x.indexrelid, n, false) AS term) k
-        WHERE x.indrelid = relation AND x.indisunique AND x.indexrelid <> ALL (proven)
-    LOOP
-        PERFORM bullfrog.judge(target, checks, format('the unique index %s', item.index), format(
-            'SELECT to_jsonb(t) FROM %1$s t JOIN (SELECT bullfrog_tid, row_number() OVER (PARTITION BY %2$s ORDER BY bullfrog_tid) AS n '
-                'FROM %1$s WHERE %3$s) AS same '
-            'USING (bullfrog_tid) WHERE same.n > 1', transformed, item.keys, item.present));
+            AND x.indexrelid <> ALL (bullfrog.oids_of(burden, 'expressions'));
+    RETURN QUERY SELECT format('NOT NULL of %I', a.attname), format('SELECT to_jsonb(t) FROM %s WHERE %I IS NULL', transformed, a.attname)
+        FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0 AND a.attnotnull AND NOT (burden -> 'required' ->> (a.attnum - 1))::boolean
+        ORDER BY a.attnum;
+    -- For each row a check is evaluated as a whole, as when the row moves: not its parts, in an order of the planner's.
+    RETURN QUERY SELECT format('the check %I', k.conname), format('SELECT to_jsonb(t) FROM (SELECT t.*, %s AS bullfrog_satisfied FROM %s OFFSET 0) t '
+            'WHERE NOT bullfrog_satisfied', pg_get_expr(k.conbin, k.conrelid), transformed)
+        FROM pg_constraint k WHERE k.conrelid = relation AND k.contype = 'c' AND k.oid <> ALL (bullfrog.oids_of(burden, 'checks')) ORDER BY k.conname;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.questions(bullfrog.target, jsonb, text) IS 'What rows of the old tables that meet a condition are asked, one by one: the rows '
+    'that a query gives violate something. Of nothing: they are evaluated only.';
+
+CREATE FUNCTION bullfrog.check_rows(target bullfrog.target, checks text, burden jsonb, chosen text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    question record;
+BEGIN
+    FOR question IN SELECT * FROM bullfrog.questions(target, burden, chosen) LOOP
+        IF question.what IS NULL THEN
+            PERFORM bullfrog.evaluate(target.new_table, question.query);
+        ELSE
+            PERFORM bullfrog.judge(target, checks, question.what, question.query);
+        END IF;
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.check_rows(bullfrog.target, text, boolean[], oid[], oid[], oid[], text[]) IS
-    'Checks that every row of the old tables can be a row of the new one. Reads the old tables only for what their own constraints do not '
-        'prove.';
+COMMENT ON FUNCTION bullfrog.check_rows(bullfrog.target, text, jsonb, text) IS 'Checks that rows of the old tables that meet a condition can be rows of the '
+    'new one, but for what they have in common.';
+
+CREATE FUNCTION bullfrog.key_terms(index oid) RETURNS TABLE (n int, term text, equal text)
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT i.n::int, pg_get_indexdef(index, i.n::int, false), format('OPERATOR(%I.%s)', s.nspname, o.oprname)
+    FROM pg_index x
+    CROSS JOIN LATERAL unnest(x.indclass::oid[]) WITH ORDINALITY AS i (opclass, n)
+    JOIN pg_opclass c ON c.oid = i.opclass
+    JOIN pg_amop m ON m.amopfamily = c.opcfamily AND m.amoplefttype = c.opcintype AND m.amoprighttype = c.opcintype AND m.amopstrategy = 3
+    JOIN pg_operator o ON o.oid = m.amopopr
+    JOIN pg_namespace s ON s.oid = o.oprnamespace
+    WHERE x.indexrelid = index
+$$;
+COMMENT ON FUNCTION bullfrog.key_terms(oid) IS 'What a unique index compares, and by which operators.';
+
+CREATE FUNCTION bullfrog.has_key(index oid) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT concat_ws(' AND ', (SELECT string_agg(format('(%s) IS NOT NULL', k.term), ' AND ' ORDER BY k.n) FROM bullfrog.key_terms(index) k),
+        '(' || pg_get_expr(x.indpred, x.indrelid) || ')') FROM pg_index x WHERE x.indexrelid = index
+$$;
+COMMENT ON FUNCTION bullfrog.has_key(oid) IS 'When a row has a key in a unique index.';
+
+CREATE FUNCTION bullfrog.check_keys(target bullfrog.target, checks text, burden jsonb) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    index regclass;
+BEGIN
+    FOREACH index IN ARRAY bullfrog.oids_of(burden, 'keys') LOOP
+        PERFORM bullfrog.judge(target, checks, format('the unique index %s', index), format(
+            'SELECT to_jsonb(t) FROM bullfrog.transformed_%1$s t JOIN (SELECT bullfrog_tid, row_number() OVER (PARTITION BY %2$s ORDER BY bullfrog_tid) AS n '
+                'FROM bullfrog.transformed_%1$s WHERE %3$s) AS same '
+            'USING (bullfrog_tid) WHERE same.n > 1', target.id, (SELECT string_agg(k.term, ', ' ORDER BY k.n) FROM bullfrog.key_terms(index) k),
+            bullfrog.has_key(index)));
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.check_keys(bullfrog.target, text, jsonb) IS 'Checks that no two rows of the old tables would have the same key in the new one.';
 
 CREATE FUNCTION bullfrog.is_proven(migration_id int, key pg_catalog.pg_constraint, child bullfrog.target, parent bullfrog.target)
     RETURNS boolean

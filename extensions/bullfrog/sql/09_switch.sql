@@ -128,26 +128,29 @@ $$;
 COMMENT ON FUNCTION bullfrog.require_secrecy(bullfrog.target) IS 'Refuses that others than its owner may use a new table whose old one shows them some of '
     'its rows only.';
 
-CREATE FUNCTION bullfrog.advance_identities(target bullfrog.target) RETURNS void
+CREATE FUNCTION bullfrog.advance_identities(target bullfrog.target, names name[], chosen text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     item record;
+    reached record;
 BEGIN
     FOR item IN
-        SELECT a.attname, s.seqrelid, CASE WHEN s.seqincrement > 0 THEN 'max' ELSE 'min' END AS extreme
+        SELECT a.attname, s.seqrelid, s.seqincrement > 0 AS ascends
         FROM pg_attribute a
         JOIN pg_sequence s ON s.seqrelid = pg_get_serial_sequence(target.new_table::text, a.attname)::regclass
-        WHERE a.attrelid = target.new_table AND a.attidentity <> ''
+        WHERE a.attrelid = target.new_table AND a.attidentity <> '' AND a.attname = ANY (names)
     LOOP
+        EXECUTE format('SELECT last_value, is_called FROM %s', item.seqrelid::regclass) INTO reached;
         PERFORM setval(item.seqrelid::regclass, e::bigint)
-            FROM bullfrog.evaluate(target.new_table, format('SELECT to_jsonb(%s(%I)) FROM bullfrog.transformed_%s', item.extreme,
-                item.attname, target.id)) e
-            WHERE e <> 'null';
+            FROM bullfrog.evaluate(target.new_table, format('SELECT to_jsonb(%s(%I)) FROM bullfrog.transformed_%s WHERE %s',
+                CASE WHEN item.ascends THEN 'max' ELSE 'min' END, item.attname, target.id, chosen)) e
+            WHERE e <> 'null'
+                AND (NOT reached.is_called OR CASE WHEN item.ascends THEN e::bigint > reached.last_value ELSE e::bigint < reached.last_value END);
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.advance_identities(bullfrog.target)
-    IS 'Lets identity columns of a new table go on behind the values that its rows have.';
+COMMENT ON FUNCTION bullfrog.advance_identities(bullfrog.target, name[], text)
+    IS 'Lets identity columns of a new table go on behind the values that its rows have, of those that meet a condition.';
 
 CREATE FUNCTION bullfrog.keep_sequences(olds oid[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -185,21 +188,29 @@ $$;
 COMMENT ON FUNCTION bullfrog.foreign_key(oid, smallint[], oid, smallint[]) IS
     'How the definition of a foreign key begins, with the names that its tables and columns have now.';
 
-CREATE FUNCTION bullfrog.close(migration_id int, olds oid[], lives oid[]) RETURNS void
+CREATE FUNCTION bullfrog.claim(migration_id int, olds oid[], lives oid[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old regclass;
     hindrance text;
 BEGIN
-    PERFORM bullfrog.lock_tables(olds, lives);
     FOREACH old IN ARRAY olds || lives LOOP
-        SELECT string_agg(o, '; ') INTO hindrance FROM bullfrog.obstacles(old, old = ANY (lives)) o;
+        SELECT string_agg(o, '; ') INTO hindrance FROM bullfrog.obstacles(old, old = ANY (lives), migration_id) o;
         IF hindrance IS NOT NULL THEN
             RAISE EXCEPTION 'cannot migrate %: %', old, hindrance
                 USING ERRCODE = 'feature_not_supported', HINT = 'Drop or change what stands in the way; bullfrog.plan lists it.';
         END IF;
-        INSERT INTO bullfrog.old (old_table, migration, live) VALUES (old, migration_id, old = ANY (lives));
+        INSERT INTO bullfrog.old (old_table, migration, live) VALUES (old, migration_id, old = ANY (lives)) ON CONFLICT DO NOTHING;
     END LOOP;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.claim(int, oid[], oid[]) IS 'Refuses old tables that cannot be migrated, and makes them part of a migration.';
+
+CREATE FUNCTION bullfrog.close(migration_id int, olds oid[], lives oid[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM bullfrog.lock_tables(olds, lives);
+    PERFORM bullfrog.claim(migration_id, olds, lives);
     INSERT INTO bullfrog.released (migration, relation, name, refers_to, columns, referred, valid, options)
         SELECT migration_id, k.conrelid, k.conname, k.confrelid, k.conkey, k.confkey, k.convalidated,
             substr(pg_get_constraintdef(k.oid), 1 + length(bullfrog.foreign_key(k.conrelid, k.conkey, k.confrelid, k.confkey)))
@@ -384,6 +395,42 @@ CREATE FUNCTION bullfrog.way_of(granularity text, moves text, checks text, group
 $$;
 COMMENT ON FUNCTION bullfrog.way_of(text, text, text, boolean, boolean) IS 'How rows of an old table move, by what was asked for.';
 
+CREATE FUNCTION bullfrog.target_named(item record) RETURNS bullfrog.target
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    target bullfrog.target;
+BEGIN
+    SELECT * INTO target FROM bullfrog.target t WHERE t.new_table::oid = item.new_table::regclass::oid;
+    IF target.old_tables IS DISTINCT FROM item.old_tables THEN
+        RAISE EXCEPTION 'tables were renamed while the migration waited for them' USING ERRCODE = 'object_in_use',
+            HINT = 'Nothing was changed. Migrate again.';
+    END IF;
+    RETURN target;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.target_named(record) IS 'The new table of a definition, as it was made. An error if names have come to mean other tables since.';
+
+CREATE FUNCTION bullfrog.settle_rows(target bullfrog.target, checks text, burden jsonb, written jsonb) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    is_seen CONSTANT boolean := COALESCE((burden ->> 'ahead')::boolean, false);
+BEGIN
+    IF is_seen THEN
+        PERFORM bullfrog.check_written(target, checks, burden, written ->> target.old_tables[1]::text);
+        PERFORM bullfrog.forget_keys(burden);
+    ELSE
+        PERFORM bullfrog.check_rows(target, checks, burden, 'true');
+    END IF;
+    IF checks <> 'before' OR NOT is_seen THEN
+        PERFORM bullfrog.check_keys(target, checks, burden);
+    END IF;
+    PERFORM bullfrog.advance_identities(target, ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = target.new_table AND a.attidentity <> ''
+        AND NOT (is_seen AND burden -> 'identities' ? a.attname::text)), 'true');
+END
+$$;
+COMMENT ON FUNCTION bullfrog.settle_rows(bullfrog.target, text, jsonb, jsonb) IS 'Checks that every row of the old tables, which are locked, can be a row of the new one: those '
+    'that were not seen ahead.';
+
 CREATE FUNCTION bullfrog.perform_migrate(name text, definition text, checks text, compatible boolean, granularity text, moves text, live text[],
     driving text[], like boolean)
     RETURNS void
@@ -401,6 +448,14 @@ DECLARE
     source bullfrog.source;
     target bullfrog.target;
     choice record;
+    -- Of tables that stay in use rows are read as of the switch: there is nothing to be seen before it.
+    ahead boolean := pg_catalog.cardinality(live) = 0;
+    -- Statements about other tables, which lock these, too.
+    referring CONSTANT text := '\mREFERENCES\M';
+    burdens jsonb := '{}';
+    burden jsonb;
+    since jsonb;
+    written jsonb;
 BEGIN
     PERFORM bullfrog.require_quiet_session();
     IF EXISTS (SELECT FROM bullfrog.migration m WHERE m.name = perform_migrate.name AND m.phase IN ('moving', 'paused')) THEN
@@ -434,11 +489,16 @@ BEGIN
     PERFORM FROM pg_catalog.pg_namespace n WHERE n.oid IN (SELECT c.relnamespace FROM pg_catalog.pg_class c WHERE c.oid = ANY (olds || lives))
         OR n.nspname IN (SELECT (pg_catalog.parse_ident(p.new_table))[1] FROM bullfrog.parse(perform_migrate.definition) p
             WHERE p.new_table IS NOT NULL) FOR SHARE;
-    PERFORM bullfrog.close(migration_id, olds, lives);
-    PERFORM bullfrog.release(olds, ARRAY(SELECT p.statement FROM bullfrog.parse(perform_migrate.definition) p WHERE p.action = 'release'));
+    IF ahead THEN
+        -- Its rows are read and written. Nobody changes its form, and no vacuum says that what was changed is as it was.
+        PERFORM bullfrog.lock_tables(olds, mode => 'SHARE UPDATE EXCLUSIVE');
+        PERFORM bullfrog.claim(migration_id, olds, lives);
+    ELSE
+        PERFORM bullfrog.close(migration_id, olds, lives);
+        PERFORM bullfrog.release(olds, ARRAY(SELECT p.statement FROM bullfrog.parse(perform_migrate.definition) p WHERE p.action = 'release'));
+    END IF;
     alone := bullfrog.moving_alone(perform_migrate.definition, drivers);
     frozen := ARRAY(SELECT bullfrog.freeze(l) FROM pg_catalog.unnest(lives) WITH ORDINALITY AS t (l, n) ORDER BY n);
-    PERFORM bullfrog.reach('switch: tables closed');
     FOR item IN SELECT * FROM bullfrog.parse(perform_migrate.definition, lives, frozen, drivers) p WHERE p.action <> 'release' LOOP
         IF item.action = 'create' THEN
             IF NOT item.old_tables <@ (olds || lives) THEN
@@ -449,7 +509,7 @@ BEGIN
             source_id := bullfrog.source_of(migration_id, item.old_tables[1]::regclass, way.granule, way.inside, checks = 'warn');
             SELECT * INTO source FROM bullfrog.source s WHERE s.id = source_id;
             PERFORM bullfrog.prepare(pg_catalog.nextval('bullfrog.target_id_seq')::int, source, item, checks, compatible);
-        ELSE
+        ELSIF NOT ahead OR item.statement !~* referring THEN
             PERFORM bullfrog.obey(item.statement);
         END IF;
     END LOOP;
@@ -463,15 +523,45 @@ BEGIN
     PERFORM bullfrog.reach('switch: tables created');
 
     FOR item IN SELECT * FROM bullfrog.parse(perform_migrate.definition, lives, frozen, drivers) p WHERE p.action = 'create' LOOP
-        SELECT * INTO target FROM bullfrog.target t WHERE t.new_table::oid = item.new_table::regclass::oid;
+        target := bullfrog.target_named(item);
         PERFORM bullfrog.require_secrecy(target);
         PERFORM bullfrog.refuse_suspects(target.new_table);
+        PERFORM bullfrog.require_checkable(target.new_table);
+        burden := bullfrog.burden(target, perform_migrate.definition, item);
+        burdens := burdens || pg_catalog.jsonb_build_object(target.id::text, burden || pg_catalog.jsonb_build_object('ahead',
+            ahead AND bullfrog.is_seen_ahead(target, checks, burden)));
+    END LOOP;
+    IF ahead THEN
+        since := bullfrog.look_ahead(burdens, checks);
+        PERFORM bullfrog.close(migration_id, olds, lives);
+        PERFORM bullfrog.release(olds, ARRAY(SELECT p.statement FROM bullfrog.parse(perform_migrate.definition) p WHERE p.action = 'release'));
+        FOR item IN SELECT * FROM bullfrog.parse(perform_migrate.definition, lives, frozen, drivers) p
+            WHERE p.action NOT IN ('release', 'create') AND p.statement ~* referring
+        LOOP
+            PERFORM bullfrog.obey(item.statement);
+        END LOOP;
+        UPDATE bullfrog.source s SET pages = pg_catalog.pg_relation_size(s.old_table) / pg_catalog.current_setting('block_size')::int
+            WHERE s.migration = migration_id;
+    END IF;
+    PERFORM bullfrog.reach('switch: tables closed');
+    written := bullfrog.written(ARRAY(SELECT DISTINCT t.old_tables[1] FROM bullfrog.target t WHERE (burdens -> t.id::text ->> 'ahead')::boolean), since);
+
+    FOR item IN SELECT * FROM bullfrog.parse(perform_migrate.definition, lives, frozen, drivers) p WHERE p.action = 'create' LOOP
+        target := bullfrog.target_named(item);
+        burden := burdens -> target.id::text;
+        IF ahead AND burden ->> 'form' <> bullfrog.form_of_checks(target) THEN
+            -- Something else is asked of the rows, or by other functions.
+            PERFORM bullfrog.require_checkable(target.new_table);
+            PERFORM bullfrog.forget_keys(burden);
+            DELETE FROM bullfrog.quarantined q WHERE q.target = target.id;
+            burden := bullfrog.burden(target, perform_migrate.definition, item);
+        END IF;
+        IF ahead THEN
+            PERFORM bullfrog.require_secrecy(target);
+            PERFORM bullfrog.refuse_suspects(target.new_table);
+        END IF;
         PERFORM bullfrog.guard_keys(target);
-        PERFORM bullfrog.check_rows(target, checks, item.required,
-            bullfrog.proven_keys(target, perform_migrate.definition, item.new_table, item.keys),
-            bullfrog.proven_expressions(target, perform_migrate.definition, item.new_table),
-            bullfrog.proven_checks(target, perform_migrate.definition, item.new_table), item.evaluated);
-        PERFORM bullfrog.advance_identities(target);
+        PERFORM bullfrog.settle_rows(target, checks, burden, written);
         PERFORM bullfrog.seed_estimates(target);
     END LOOP;
     PERFORM bullfrog.check_foreign_keys(migration_id, checks);

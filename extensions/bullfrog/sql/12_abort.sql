@@ -98,6 +98,8 @@ CREATE FUNCTION bullfrog.carry_back(source bullfrog.source, only_noted boolean, 
 DECLARE
     keys CONSTANT smallint[] := bullfrog.key_columns(source);
     is_quiet CONSTANT boolean := bullfrog.has_triggers(source.old_table);
+    -- A row so old that its transaction's number has come again is no such row; but of those that are asked here, whose keys were noted, all old
+    -- ones were moved before anybody wrote them.
     -- Rows that were carried back before have another place. Where no rounds were, rows of this transaction are those that it wrote before the switch.
     moved CONSTANT text := format('(bullfrog.is_%s_moved(%s, o.ctid)%s)', bullfrog.naming(source.granule), source.id,
         CASE WHEN only_noted THEN ' OR bullfrog.is_own(o.xmin)' ELSE '' END);

@@ -42,6 +42,12 @@ pub(crate) enum Flaw {
     /// What was moved is read as of now, not with the snapshot of the statement.
     #[name = c"newest_truth"]
     NewestTruth,
+    /// Rows that were written while rows were looked at before the switch are not looked at.
+    #[name = c"written_forgotten"]
+    WrittenForgotten,
+    /// Nor are those of transactions that had not ended when it began.
+    #[name = c"writers_forgotten"]
+    WritersForgotten,
 }
 
 /// Whether `bullfrog.flaw` names this one.

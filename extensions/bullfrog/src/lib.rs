@@ -9,6 +9,7 @@
 //!  shape         what of the query decides how rows move
 //!  live          which rows of an old table that stays in use were there at the switch
 //!  evaluation    which of its expressions may fail for a row
+//!  written       which rows of a table in use were written since they were looked at
 //!  proofs        what the old table's constraints and indexes prove of all rows, and which would
 //!  registry      which tables are on the move, as this backend knows it
 //!  reading       planner: new table -> new UNION ALL what was not moved; old tables are closed
@@ -98,6 +99,7 @@ mod triggers;
 mod truth;
 mod utility;
 mod versions;
+mod written;
 
 use pgrx::prelude::*;
 

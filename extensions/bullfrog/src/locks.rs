@@ -10,6 +10,7 @@ use crate::errors::{defect, raise};
 fn lock(relation: Oid, mode: &str) {
     let mode = match mode {
         "ACCESS SHARE" => pg_sys::AccessShareLock,
+        "SHARE UPDATE EXCLUSIVE" => pg_sys::ShareUpdateExclusiveLock,
         "SHARE ROW EXCLUSIVE" => pg_sys::ShareRowExclusiveLock,
         "EXCLUSIVE" => pg_sys::ExclusiveLock,
         "ACCESS EXCLUSIVE" => pg_sys::AccessExclusiveLock,

@@ -284,7 +284,7 @@ def test_a_move_inside_of_a_transaction_that_is_ended_did_not_happen(server, pre
 
 @pytest.mark.parametrize("victim", in_turn(VICTIMS, 0, 3))
 def test_a_switch_that_is_ended_did_not_happen(server, prepared, victim):
-    points = [f"switch: {point}" for point in ("tables closed", "tables created", "rows checked", "announced", "committed")]
+    points = [f"switch: {point}" for point in ("tables created", "rows seen ahead", "tables closed", "rows checked", "announced", "committed")]
     with cases(server, prepared, "everything", points) as stopped:
         for case in stopped:
             statement = f"SELECT bullfrog.migrate('m', $m${case.kind.definition}$m$)"
@@ -411,7 +411,7 @@ def test_a_move_in_two_steps_is_noticed(server, prepared, point, flaw):
 
 
 def test_a_switch_in_two_transactions_is_noticed(server, prepared):
-    with cases(server, prepared, "everything", ["switch: tables created"]) as (case,):
+    with cases(server, prepared, "everything", ["switch: rows checked"]) as (case,):
         source = case.admin.execute("SELECT pg_get_functiondef('bullfrog.perform_migrate'::regproc)").fetchone()[0]
         # Who commits has no settings of its own.
         broken = source.replace("FUNCTION bullfrog.perform_migrate", "PROCEDURE broken.perform_migrate").replace("RETURNS void", "", 1)

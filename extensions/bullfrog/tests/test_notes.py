@@ -124,6 +124,37 @@ def test_writes_that_are_not_noted_are_noticed(database, gate, gated, what):
     assert differing(gated, "customer", "expected") > 0
 
 
+@pytest.mark.parametrize("end", ["SELECT bullfrog.abort('m', discard_writes => true)", "SELECT bullfrog.finish('m')"])
+def test_nobody_ends_the_migration_while_an_abort_compares(database, gate, gated, end):
+    migrate(gated, GATED)
+    gated.execute("UPDATE customer_private SET name = 'new name' WHERE id = 10; SELECT FROM customer_public WHERE id = 10 FOR UPDATE")
+    gate.close()
+    gate.abort()
+    gate.waits("ShareLock")
+    other = database.connect()
+    other.execute("SET lock_timeout = '10ms'")
+    with pytest.raises((psycopg.errors.LockNotAvailable, psycopg.errors.ObjectInUse)):
+        other.execute(end)
+    gate.open()
+    answered(gate.aborting)
+    assert gated.execute("SELECT count(*), count(*) FILTER (WHERE name = 'new name') FROM customer").fetchone() == (CUSTOMERS, 1)
+
+
+def test_notes_lie_in_a_heap_whatever_is_the_default_of_the_database(database, gate, gated):
+    gated.execute("CREATE ACCESS METHOD other TYPE TABLE HANDLER heap_tableam_handler")
+    gated.execute(f'ALTER DATABASE "{database.name}" SET default_table_access_method = other')
+    gated.execute("SET default_table_access_method = heap")
+    migrate(gated, GATED)
+    gated.execute("UPDATE customer_private SET name = 'new name' WHERE id = 10; SELECT FROM customer_public WHERE id = 10 FOR UPDATE")
+    gate.close()
+    gate.abort()
+    gate.waits("ShareLock")
+    used = "SELECT DISTINCT a.amname FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE c.relname LIKE 'written%'"
+    assert gated.execute(used).fetchall() == [("heap",)]
+    gate.open()
+    answered(gate.aborting)
+
+
 @pytest.mark.parametrize("options", WAYS)
 def test_who_stands_still_waits_for_what_was_written_only(database, gate, gated, options):
     migrate(gated, GATED, options=options)

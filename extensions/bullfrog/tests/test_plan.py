@@ -1,5 +1,6 @@
 """What bullfrog.plan tells of a migration: what the switch reads while clients wait, whose rights end, what text names old tables."""
 
+import psycopg
 import pytest
 
 from conftest import CUSTOMERS, migrate
@@ -22,7 +23,7 @@ def shop(customers):
 
 
 COPY = "CREATE TABLE t AS SELECT id, name, nick, length(ssn) AS n FROM customer; "
-READ = f"at the switch rows of public.customer (about {CUSTOMERS}) are read to check "
+READ = f"before the switch, while clients go on, rows of public.customer (about {CUSTOMERS}) are read to check "
 
 
 @pytest.mark.parametrize("demand, what", [
@@ -170,3 +171,12 @@ def test_what_the_old_table_declares_and_the_definition_does_not_is_told(custome
     assert losses(customers, "CREATE TABLE t AS SELECT floors, count(*) AS houses FROM house GROUP BY floors") == set()
     migrate(customers, HOUSE + declared)
     assert customers.execute("SELECT count(*) FROM t").fetchone() == (0,)
+
+
+def test_a_foreign_table_is_refused(customers):
+    customers.execute("""CREATE FOREIGN DATA WRAPPER nothing; CREATE SERVER elsewhere FOREIGN DATA WRAPPER nothing;
+        CREATE FOREIGN TABLE far (id int, name text) SERVER elsewhere""")
+    for definition in ("CREATE TABLE t AS SELECT id FROM far", "CREATE TABLE t AS SELECT c.id, f.name FROM customer c JOIN far f USING (id)"):
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="rows can be taken from an ordinary table only"):
+            migrate(customers, definition)
+    assert customers.execute("SELECT count(*) FROM customer").fetchone() == (CUSTOMERS,)

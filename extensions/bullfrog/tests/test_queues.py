@@ -325,3 +325,13 @@ def test_a_job_that_was_passed_over_and_is_free_again_hides_no_other(tasks, data
     tasks.execute("SELECT pg_advisory_unlock(102)")
     worker.join()
     assert len(taken) == 1
+
+
+@pytest.mark.parametrize("lock", ["FOR KEY SHARE", "FOR KEY SHARE SKIP LOCKED"])
+def test_a_lock_of_the_key_only_moves_all_rows_of_the_conditions(tasks, lock):
+    """It does not conflict with writes of other columns, so what it locked first may be other rows by the time that it runs."""
+    migrate(tasks, DEFINITION, options=TUPLES)
+    assert len(tasks.execute(f"SELECT id FROM job WHERE id <= 7 LIMIT 2 {lock}").fetchall()) == 2
+    assert moved_rows(tasks) == 7
+    tasks.execute("UPDATE job SET state = 'taken' WHERE id = 8")
+    assert moved_rows(tasks) == 8

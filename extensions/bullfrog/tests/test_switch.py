@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from conftest import CUSTOMERS, SPLIT, answered, migrate
+from conftest import CUSTOMERS, SPLIT, answered, migrate, setting
 from server import wait_until
 
 
@@ -62,3 +62,14 @@ def test_a_switch_tries_again_by_itself_and_tells_once_whom_it_waits_for(databas
     assert [what for what, _ in said] == ["tables are in use, trying again for 1min"]
     assert said[0][1].startswith(f"Process {using.info.backend_pid} ")
     assert customers.execute("SELECT count(*) FROM t").fetchone() == (CUSTOMERS,)
+
+
+def test_a_vacuum_of_the_servers_own_gives_way(server, database, customers):
+    customers.execute("ALTER TABLE customer SET (autovacuum_vacuum_threshold = 1, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 100,"
+        " autovacuum_vacuum_cost_limit = 1); DELETE FROM customer WHERE id > 900; SELECT pg_stat_force_next_flush()")
+    vacuums = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE a.backend_type = 'autovacuum worker'" \
+        " AND l.relation = 'customer'::regclass AND l.mode = 'ShareUpdateExclusiveLock'"
+    with setting(server, "autovacuum_naptime", "1s"), setting(server, "autovacuum", "on"):
+        wait_until(lambda: customers.execute(vacuums).fetchone() == (1,), "the server vacuums the table")
+        migrate(customers, SPLIT)
+    assert customers.execute("SELECT count(*) FROM customer_public").fetchone() == (900,)

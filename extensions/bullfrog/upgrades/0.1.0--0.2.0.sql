@@ -13,3 +13,6 @@ DROP FUNCTION bullfrog.demands(text);
 DROP FUNCTION bullfrog.change(oid, text);
 DROP FUNCTION bullfrog.verify();
 DROP FUNCTION bullfrog.check_rows(bullfrog.target, text, boolean[], oid[], text[]);
+DROP FUNCTION bullfrog.advance_identities(bullfrog.target);
+DROP FUNCTION bullfrog.obstacles(oid, boolean);
+DROP FUNCTION bullfrog.reads_of(text[], oid[]);

@@ -1,0 +1,107 @@
+//! Which rows of a table that stays in use were written since a moment. Rows are looked at before the switch, while clients go on; behind the
+//! lock only those are looked at that are new. Nobody notes them: the server stamps each page with the place in its log of the last change.
+
+use pgrx::pg_sys::{self, Oid};
+use pgrx::prelude::*;
+
+use crate::flaws::{self, Flaw};
+
+/// More rows than this are not told one by one.
+const MOST_ROWS: usize = 100_000;
+
+/// `VISIBILITYMAP_ALL_VISIBLE`.
+const ALL_VISIBLE: u8 = 1;
+
+/// `HEAP_XMIN_FROZEN`.
+const FROZEN: u32 = pg_sys::HEAP_XMIN_COMMITTED | pg_sys::HEAP_XMIN_INVALID;
+
+/// Waits for the end of each transaction that has written a table, or may: it has a lock for it.
+#[pg_extern(sql = false, strict)]
+fn await_writers(relation: Oid) {
+    if flaws::is_set(Flaw::WritersForgotten) {
+        return;
+    }
+    // SAFETY: the tag of a table of this database, as the server makes it.
+    unsafe {
+        let tag = pg_sys::LOCKTAG {
+            locktag_field1: pg_sys::MyDatabaseId.to_u32(),
+            locktag_field2: relation.to_u32(),
+            locktag_field3: 0,
+            locktag_field4: 0,
+            locktag_type: pg_sys::LockTagType::LOCKTAG_RELATION as u8,
+            locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
+        };
+        pg_sys::WaitForLockers(tag, pg_sys::ShareLock as pg_sys::LOCKMODE, false);
+    }
+}
+
+/// The places of rows of a table that were written since a place in the log, by transactions that had not ended before one with a certain number
+/// began: an array, as text. NULL: there are very many. Since that moment nobody but the caller could vacuum the table or give it another file.
+#[pg_extern(sql = false, strict)]
+fn written_since(relation: Oid, position: i64, horizon: i64) -> Option<String> {
+    if flaws::is_set(Flaw::WrittenForgotten) {
+        return Some("{}".to_owned());
+    }
+    let first = pg_sys::TransactionId::from_inner(horizon as u32);
+    let mut places: Vec<String> = Vec::new();
+    // SAFETY: a table of the server's heap, which the caller has locked, read page by page as the server does.
+    unsafe {
+        let table = pg_sys::table_open(relation, pg_sys::AccessShareLock as pg_sys::LOCKMODE);
+        let strategy = pg_sys::GetAccessStrategy(pg_sys::BufferAccessStrategyType::BAS_BULKREAD);
+        let main = pg_sys::ForkNumber::MAIN_FORKNUM;
+        let mut map: pg_sys::Buffer = 0;
+        for number in 0..pg_sys::RelationGetNumberOfBlocksInFork(table, main) {
+            pgrx::check_for_interrupts!();
+            // It was so at that moment: only a vacuum says so again of a page that was changed.
+            if pg_sys::visibilitymap_get_status(table, number, &raw mut map) & ALL_VISIBLE != 0 {
+                continue;
+            }
+            let buffer = pg_sys::ReadBufferExtended(table, main, number, pg_sys::ReadBufferMode::RBM_NORMAL, strategy);
+            pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as i32);
+            let page = pg_sys::BufferGetPage(buffer);
+            if log_position(page) > position as u64 {
+                add_rows(page, number, first, &mut places);
+            }
+            pg_sys::UnlockReleaseBuffer(buffer);
+            if places.len() > MOST_ROWS {
+                break;
+            }
+        }
+        if map != 0 {
+            pg_sys::ReleaseBuffer(map);
+        }
+        pg_sys::FreeAccessStrategy(strategy);
+        pg_sys::table_close(table, pg_sys::NoLock as pg_sys::LOCKMODE);
+    }
+    (places.len() <= MOST_ROWS).then(|| format!("{{{}}}", places.join(",")))
+}
+
+/// Where in the log the last change of a page is.
+unsafe fn log_position(page: pg_sys::Page) -> u64 {
+    // SAFETY: every page begins with its header.
+    let position = unsafe { (*page.cast::<pg_sys::PageHeaderData>()).pd_lsn };
+    u64::from(position.xlogid) << 32 | u64::from(position.xrecoff)
+}
+
+/// Adds the rows of a page that are of this transaction, or a later one.
+unsafe fn add_rows(page: pg_sys::Page, number: u32, first: pg_sys::TransactionId, places: &mut Vec<String>) {
+    let start = page.cast::<u8>();
+    let before = std::mem::offset_of!(pg_sys::PageHeaderData, pd_linp);
+    // SAFETY: a page of a heap, which nobody changes meanwhile. Behind its header are pointers to its rows, up to where it has room.
+    unsafe {
+        let end = usize::from((*page.cast::<pg_sys::PageHeaderData>()).pd_lower);
+        let pointers = start.add(before).cast::<pg_sys::ItemIdData>();
+        for index in 0..end.saturating_sub(before) / size_of::<pg_sys::ItemIdData>() {
+            let pointer = &*pointers.add(index);
+            if pointer.lp_flags() != pg_sys::LP_NORMAL {
+                continue;
+            }
+            let row = &*start.add(pointer.lp_off() as usize).cast::<pg_sys::HeapTupleHeaderData>();
+            // Both at once: it is older than any number that still counts.
+            let is_frozen = u32::from(row.t_infomask) & FROZEN == FROZEN;
+            if !is_frozen && !pg_sys::TransactionIdPrecedes(row.t_choice.t_heap.t_xmin, first) {
+                places.push(format!("\"({number},{})\"", index + 1));
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+"""Rows are looked at before the switch, while clients go on; behind the lock only those that were written since."""
+
+import contextlib
+import random
+import threading
+
+import psycopg
+import pytest
+
+from conftest import CUSTOMERS, migrate, setting
+from server import wait_until
+
+T = "CREATE TABLE t AS SELECT id, name, nick, length(ssn) AS n, 100 / nullif(id, -1) AS part, id::text AS number, nick::varchar(20) AS short FROM customer; "
+
+
+class Switching:
+    """A session that is about to switch: it has looked at all rows, and somebody who reads the old table keeps it from the lock."""
+
+    def __init__(self, database, definition, options="", settings=""):
+        self.reader, self.session = database.connect(), database.connect()
+        self.said = []
+        self.session.add_notice_handler(lambda notice: self.said.append(notice.message_primary))
+        self.reader.execute("BEGIN; SELECT FROM customer LIMIT 1")
+        self.session.execute(f"SET lock_timeout = '1min'; {settings}")
+        text = definition.replace("'", "''")
+        self.session.pgconn.send_query(f"SELECT bullfrog.migrate('m', '{text}'{options})".encode())
+        self.wait_until_told()
+
+    def wait_until_told(self):
+        def is_told():
+            self.session.pgconn.consume_input()
+            assert self.session.pgconn.is_busy(), self.session.pgconn.get_result().error_message.decode()
+            return "tables are in use, trying again for 1min" in self.said
+
+        wait_until(is_told, "the switch waits for who uses the table")
+
+    def answer(self):
+        """Lets it have the lock: its error, if it is refused."""
+        self.reader.execute("COMMIT")
+        result = self.session.pgconn.get_result()
+        while self.session.pgconn.get_result():
+            pass
+        return result.error_message.decode()
+
+
+BAD = {
+    "a NULL": ("ALTER TABLE t ALTER n SET NOT NULL", "UPDATE customer SET ssn = NULL WHERE id = 8", "NOT NULL of n"),
+    "a row that violates a check": ("ALTER TABLE t ADD CHECK (n > 0)", "INSERT INTO customer VALUES (0 - 8, 'x', '')", "the check t_n_check"),
+    "a row without a value": ("", "INSERT INTO customer VALUES (0, 'x', 's')", "division by zero"),
+    "a row without a value in an index": ("CREATE INDEX ON t ((1 / (id - 2000)))", "UPDATE customer SET id = 2000 WHERE id = 8", "division by zero"),
+    "a key that another row has": ("ALTER TABLE t ADD UNIQUE (nick)", "UPDATE customer SET nick = 'nick 7' WHERE id = 8", "the unique index"),
+    "a key that is new, twice": ("ALTER TABLE t ADD UNIQUE (nick)", "UPDATE customer SET nick = 'new' WHERE id > 998", "the unique index"),
+    "a key of two columns": ("ALTER TABLE t ADD UNIQUE (n, nick)", "UPDATE customer SET nick = 'nick 7' WHERE id = 8", "the unique index"),
+    "a key of an expression": ("CREATE UNIQUE INDEX ON t (lower(nick))", "UPDATE customer SET nick = 'NICK 7' WHERE id = 8", "the unique index"),
+    "a key of some rows": ("CREATE UNIQUE INDEX ON t (nick) WHERE id > 5", "UPDATE customer SET nick = 'nick 7' WHERE id = 8", "the unique index"),
+    "a key that is cast": ("ALTER TABLE t ADD UNIQUE (short)", "UPDATE customer SET nick = 'nick 7' WHERE id = 8", "the unique index"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_row_that_is_written_while_rows_are_looked_at_is_looked_at_behind_the_lock(database, customers, what):
+    demand, write, violates = BAD[what]
+    switching = Switching(database, T + demand)
+    customers.execute(write)
+    assert violates in switching.answer()
+    assert customers.execute("SELECT count(*) FROM bullfrog.migration").fetchone() == (0,)
+
+
+GOOD = {
+    "a row that is not there any more had the key": ("DELETE FROM customer WHERE id = 7; UPDATE customer SET nick = 'nick 7' WHERE id = 8", CUSTOMERS - 1),
+    "keys are exchanged": ("UPDATE customer SET nick = CASE id WHEN 7 THEN 'nick 8' ELSE 'nick 7' END WHERE id IN (7, 8)", CUSTOMERS),
+    "a key is left out": ("UPDATE customer SET nick = NULL WHERE id < 10", CUSTOMERS),
+    "a row is written several times": ("UPDATE customer SET nick = 'a' WHERE id = 9; UPDATE customer SET nick = 'b' WHERE id = 9", CUSTOMERS),
+    "what was bad is good again": ("UPDATE customer SET nick = 'nick 7' WHERE id = 8; UPDATE customer SET nick = 'nick 8' WHERE id = 8", CUSTOMERS),
+    "a row that is bad is taken back": ("BEGIN; UPDATE customer SET nick = 'nick 7', ssn = NULL WHERE id = 8; ROLLBACK", CUSTOMERS),
+    "all rows are written": ("UPDATE customer SET city = 'x'", CUSTOMERS),
+    "there are many more": (f"INSERT INTO customer SELECT i, 'new', 's', 'new ' || i FROM generate_series(1001, {CUSTOMERS + 101_000}) i", CUSTOMERS + 101_000),
+}
+
+
+@pytest.mark.parametrize("what", GOOD)
+def test_what_is_written_meanwhile_is_in_the_new_table(database, customers, what):
+    write, count = GOOD[what]
+    switching = Switching(database, T + "ALTER TABLE t ADD UNIQUE (nick), ADD CHECK (n > 0); ALTER TABLE t ALTER n SET NOT NULL;"
+        "ALTER TABLE t ALTER id SET NOT NULL, ALTER id ADD GENERATED BY DEFAULT AS IDENTITY; ALTER TABLE t ADD PRIMARY KEY (number)")
+    customers.execute(write)
+    customers.execute("CREATE TABLE expected AS SELECT id, nick FROM customer")
+    assert switching.answer() == ""
+    different = "SELECT count(*) FROM t FULL JOIN expected e USING (id, nick) WHERE nick IS NOT NULL AND (t.id IS NULL OR e.id IS NULL)"
+    assert customers.execute(f"SELECT count(*), ({different}) FROM t").fetchone() == (count, 0)
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        customers.execute("INSERT INTO t (id, nick, number, n) VALUES (0, 'nick 10', '-1', 1)")
+    assert customers.execute("SELECT count(*) FROM pg_class WHERE relname LIKE 'keys%'").fetchone() == (0,)
+    customers.execute("SELECT bullfrog.finish('m')")
+    assert customers.execute(f"SELECT count(*), ({different}) FROM t").fetchone() == (count, 0)
+
+
+def test_an_identity_goes_on_behind_what_is_written_meanwhile(database, customers):
+    switching = Switching(database, "CREATE TABLE t AS SELECT length(ssn) AS n FROM customer; ALTER TABLE t ALTER n SET NOT NULL;"
+        "ALTER TABLE t ALTER n ADD GENERATED BY DEFAULT AS IDENTITY")
+    customers.execute("UPDATE customer SET ssn = repeat('s', 50) WHERE id = 8")
+    assert switching.answer() == ""
+    assert customers.execute("INSERT INTO t DEFAULT VALUES RETURNING n").fetchone() == (51,)
+
+
+def test_a_new_row_that_lies_where_another_was_is_looked_at(database, customers):
+    switching = Switching(database, T + "ALTER TABLE t ADD UNIQUE (nick)")
+    # On one page, which is pruned: places are used again.
+    for _ in range(30):
+        customers.execute("UPDATE customer SET nick = 'x' || nick WHERE id = 8; SELECT FROM customer")
+    customers.execute("UPDATE customer SET nick = 'nick 7' WHERE id = 8")
+    assert "rows would violate the unique index" in switching.answer()
+
+
+@contextlib.contextmanager
+def flawed(server, flaw):
+    with setting(server, "bullfrog.flaw", flaw) if flaw else contextlib.nullcontext():
+        yield
+
+
+@pytest.mark.parametrize("flaw", [None, "written_forgotten"])
+def test_what_is_written_meanwhile_is_looked_at(server, database, customers, flaw):
+    with flawed(server, flaw):
+        switching = Switching(database, T + "ALTER TABLE t ADD UNIQUE (nick)")
+        customers.execute("UPDATE customer SET nick = 'nick 7' WHERE id = 8")
+        assert ("rows would violate" in switching.answer()) == (flaw is None)
+
+
+@pytest.mark.parametrize("flaw", [None, "writers_forgotten"])
+def test_what_had_been_written_before_and_was_not_committed_is_looked_at(server, database, customers, flaw):
+    writing = database.connect()
+    writing.execute("BEGIN; UPDATE customer SET nick = 'nick 7' WHERE id = 8")
+    with flawed(server, flaw):
+        switching = Switching(database, T + "ALTER TABLE t ADD UNIQUE (nick)")
+        writing.execute("COMMIT")
+        assert ("rows would violate" in switching.answer()) == (flaw is None)
+
+
+def test_a_prepared_transaction_that_has_written_is_waited_for(database, customers):
+    customers.execute("BEGIN; UPDATE customer SET ssn = NULL WHERE id = 8; PREPARE TRANSACTION 'written'")
+    switching = Switching(database, T + "ALTER TABLE t ALTER n SET NOT NULL")
+    customers.execute("COMMIT PREPARED 'written'")
+    assert "rows would violate NOT NULL of n" in switching.answer()
+
+
+def test_clients_write_while_rows_are_looked_at_and_a_switch_that_is_ended_leaves_nothing(database, customers):
+    customers.execute("CREATE TABLE remark (customer int REFERENCES customer)")
+    session = database.connect()
+    session.execute("SET bullfrog.stop_at = 'switch: rows seen ahead'")
+    session.pgconn.send_query(b"""SELECT bullfrog.migrate('m', 'CREATE TABLE t AS SELECT id, upper(nick) AS nick FROM customer;
+        ALTER TABLE remark DROP CONSTRAINT remark_customer_fkey; ALTER TABLE t ADD PRIMARY KEY (id); ALTER TABLE t ADD UNIQUE (nick);
+        ALTER TABLE remark ADD FOREIGN KEY (customer) REFERENCES t')""")
+    stopped = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'stopped at switch: rows seen ahead' AND datname = current_database()"
+    wait_until(lambda: customers.execute(stopped).fetchone() == (1,), "rows were looked at")
+    customers.execute("SET lock_timeout = '1ms'; UPDATE customer SET nick = 'x' WHERE id = 8; INSERT INTO customer VALUES (0, 'x');"
+        "INSERT INTO remark VALUES (8); DELETE FROM customer WHERE id = 9; SELECT FROM customer, remark")
+    # Its form does not change, and no vacuum says that its pages are as they were.
+    for statement in ("ALTER TABLE customer ADD COLUMN more int", "CREATE INDEX ON customer (nick)", "VACUUM customer", "VACUUM FULL customer"):
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            customers.execute(statement)
+    customers.execute("SELECT pg_terminate_backend(%s, 60000)", (session.info.backend_pid,))
+    assert customers.execute("SELECT count(*) FROM bullfrog.migration").fetchone() == (0,)
+    assert customers.execute("SELECT count(*) FROM pg_class WHERE relname SIMILAR TO '(t|(keys|transformed|unmoved)_%%)'").fetchone() == (0,)
+    customers.execute("VACUUM customer")
+
+
+def test_a_vacuum_before_hides_nothing(database, customers):
+    customers.execute("VACUUM customer")
+    switching = Switching(database, T + "ALTER TABLE t ALTER n SET NOT NULL")
+    customers.execute("UPDATE customer SET ssn = NULL WHERE id = 8")
+    assert "rows would violate NOT NULL of n" in switching.answer()
+
+
+def test_a_view_that_is_created_meanwhile_stands_in_the_way(database, customers):
+    switching = Switching(database, T)
+    customers.execute("CREATE VIEW names AS SELECT name FROM customer")
+    assert "names reads it" in switching.answer()
+
+
+def test_a_function_does_not_change_between_the_look_and_the_switch(database, customers):
+    body = "CREATE OR REPLACE FUNCTION judged(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN 1 / ($1 - %s); END $$"
+    customers.execute(body % 5000)
+    switching, other = Switching(database, "CREATE TABLE t AS SELECT id, judged(id) AS n FROM customer"), database.connect()
+    # Some servers let it wait for the end of the switch, some do not.
+    other.pgconn.send_query((body % 8).encode())
+    waits = "SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted"
+    wait_until(lambda: customers.execute(waits, (other.info.backend_pid,)).fetchone() == (1,) or not (other.pgconn.consume_input() or other.pgconn.is_busy()),
+        "the function is changed, or not yet")
+    error = switching.answer()
+    changed = other.pgconn.get_result().error_message.decode()
+    assert ("division by zero" in error) != ("this would change" in changed), (error, changed)
+
+
+def test_rows_that_are_put_aside_are_those_that_are_bad_in_the_end(database, customers):
+    customers.execute("UPDATE customer SET ssn = NULL WHERE id IN (3, 4, 5, 6)")
+    switching = Switching(database, T + "ALTER TABLE t ALTER n SET NOT NULL; ALTER TABLE t ADD UNIQUE (nick)", options=", checks => 'quarantine'")
+    customers.execute("UPDATE customer SET ssn = 's' WHERE id = 3; DELETE FROM customer WHERE id = 4; UPDATE customer SET name = 'x' WHERE id = 5;"
+        "UPDATE customer SET ssn = NULL WHERE id = 7; UPDATE customer SET nick = 'nick 6' WHERE id = 900; UPDATE customer SET nick = 'nick 901' WHERE id = 902")
+    assert switching.answer() == ""
+    aside = customers.execute("SELECT (content ->> 'id')::int, violates FROM bullfrog.quarantined ORDER BY 1").fetchall()
+    assert [row for row in aside if row[0] != 902 and row[0] != 901] == [(5, "NOT NULL of n"), (6, "NOT NULL of n"), (7, "NOT NULL of n")]
+    assert len(aside) == 4 and aside[3][1] == "the unique index public.t_nick_key"
+    customers.execute("SELECT bullfrog.finish('m')")
+    assert customers.execute("SELECT count(*), count(*) FILTER (WHERE id IN (3, 900)) FROM t").fetchone() == (CUSTOMERS - 5, 2)
+
+
+def test_with_warn_what_cannot_be_evaluated_is_found_all_the_same(database, customers):
+    switching = Switching(database, T + "ALTER TABLE t ADD CHECK (n > 0)", options=", checks => 'warn'")
+    customers.execute("UPDATE customer SET ssn = ''; INSERT INTO customer VALUES (0, 'x', 's')")
+    assert "division by zero" in switching.answer()
+
+
+def test_two_switches_of_one_table_do_not_meet(database, customers):
+    switching = Switching(database, T)
+    customers.execute("SET lock_timeout = '10ms'")
+    with pytest.raises(psycopg.errors.LockNotAvailable, match="could not lock public.customer"):
+        migrate(customers, "CREATE TABLE u AS SELECT id FROM customer", name="other")
+    assert switching.answer() == ""
+
+
+def test_a_switch_under_random_writes_takes_no_row_that_violates_anything(database, customers):
+    stop = threading.Event()
+
+    def write(number):
+        session, chance = database.connect(), random.Random(number)
+        while not stop.is_set():
+            row, key = chance.randrange(1, 1500), chance.randrange(2000) if chance.random() < 0.02 else None
+            statement = chance.choice([f"UPDATE customer SET city = 'x' WHERE id = {row}", f"DELETE FROM customer WHERE id = {row}",
+                f"INSERT INTO customer SELECT {row}, 'x', 's', 'nick {row}' ON CONFLICT DO NOTHING",
+                f"UPDATE customer SET nick = 'nick {row if key is None else key}' WHERE id = {row}"])
+            try:
+                session.execute(statement)
+            except psycopg.errors.ObjectNotInPrerequisiteState:
+                return
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for writer in writers:
+        writer.start()
+    try:
+        for _ in range(20):
+            try:
+                migrate(customers, T + "ALTER TABLE t ADD UNIQUE (nick); ALTER TABLE t ADD CHECK (n > 0)")
+                break
+            except psycopg.errors.IntegrityConstraintViolation:
+                customers.execute("DELETE FROM customer c USING customer d WHERE c.nick = d.nick AND c.id < d.id")
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
+    assert customers.execute("SELECT count(*) - count(DISTINCT nick) FROM t WHERE nick IS NOT NULL").fetchone() == (0,)
+    customers.execute("SELECT bullfrog.finish('m')")
