@@ -142,3 +142,14 @@ pub(crate) const WRITE_RETRIES: &str = "INSERT INTO retry_answer (client, call, 
 
 /// Deletes answers that are older than an instant ($1).
 pub(crate) const DELETE_RETRIES: &str = "DELETE FROM retry_answer WHERE at < $1";
+
+/// The database of this owner ($2) has nothing from now on. It is as far as its owner found it ($3), as all of it ($4), or has nothing already.
+pub(crate) const FORGET: &str =
+    "UPDATE marker SET txid = 0 WHERE prefix = $1 AND owner = $2 AND txid IN (0, $3::bigint, $4::bigint)";
+
+/// Deletes some rows of each table.
+pub(crate) const CLEAR_SOME: [&str; 3] = [
+    "DELETE FROM block WHERE id IN (SELECT id FROM block LIMIT 1024)",
+    "DELETE FROM inode WHERE id IN (SELECT id FROM inode LIMIT 1024)",
+    "DELETE FROM retry_answer WHERE at <= (SELECT max(at) FROM (SELECT at FROM retry_answer ORDER BY at LIMIT 1024) AS old)",
+];
