@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use savanna_epoch::NodeEpoch;
 use savanna_files::cache::Beginning;
-use savanna_files::change::{Counters, FormatError};
+use savanna_files::change::{Counters, FormatError, More};
 use savanna_files::flush::Batch;
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
 use savanna_files::operation::{Rights, Summary};
@@ -346,7 +346,9 @@ impl Database {
                 if row.try_get(0)? {
                     summary.directories += count;
                     let mode = u16::try_from(row.try_get::<_, i32>(3)?).unwrap_or(0);
-                    rights.push(Rights { owner: row.try_get(1)?, group: row.try_get(2)?, mode });
+                    let more = row.try_get::<_, Option<&[u8]>>(8)?.map(More::decode).transpose()?;
+                    let acl = more.map(|more| more.acl).unwrap_or_default();
+                    rights.push(Rights { owner: row.try_get(1)?, group: row.try_get(2)?, mode, acl });
                 } else {
                     summary.files += count;
                     summary.length += row.try_get::<_, i64>(5)?.cast_unsigned();

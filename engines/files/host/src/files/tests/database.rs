@@ -5,8 +5,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use savanna_files::change::{Kind, Quota, Row, Usage};
-use savanna_files::request::Limit;
+use savanna_files::change::{AclEntry, AclKind, Kind, Quota, Row, Usage};
+use savanna_files::request::{AclEdit, Limit};
 use savanna_files::{Key, Stored};
 use savanna_files_database::{Database, Owner, Place};
 use tempfile::TempDir;
@@ -115,15 +115,19 @@ impl Running {
     }
 
     fn files_in(&self, path: &str) -> u64 {
+        self.counted("root", path).unwrap()
+    }
+
+    fn counted(&self, user: &str, path: &str) -> Result<u64, Unanswered> {
         let (sender, receiver) = sync_channel(1);
-        let asker = Asker { user: "root", machine: "127.0.0.1", call: None };
+        let asker = Asker { user, machine: "127.0.0.1", call: None };
         self.files.summary(&asker, path, move |summary| sender.send(summary).unwrap());
-        receiver.recv_timeout(Duration::from_secs(30)).unwrap().unwrap().files
+        receiver.recv_timeout(Duration::from_secs(30)).unwrap().map(|summary| summary.files)
     }
 }
 
 fn mkdirs(path: &str) -> Request {
-    Request::Mkdirs { path: path.to_owned(), mode: 0o755, with_parents: true }
+    Request::Mkdirs { path: path.to_owned(), mode: 0o755.into(), with_parents: true }
 }
 
 struct Scene {
@@ -195,6 +199,30 @@ fn what_few_inodes_have_is_in_the_database() {
     let quota = running.call(&Request::Quota { path: "/q".to_owned() });
     let used = Usage { names: 3, space: 14 };
     assert_eq!(quota, Ok(Reply::Quota(Some(Quota { names: Some(9), space: None, used }))));
+    running.stop();
+}
+
+#[test]
+fn a_database_counts_what_a_list_lets_somebody_read() {
+    let place = Scene::new();
+    let running = place.open(1, 20);
+    for number in 0..40 {
+        running.write(&format!("/d/deep/{number}"), b"some bytes");
+    }
+    let path = || "/d/deep".to_owned();
+    assert_eq!(running.call(&Request::SetPermission { path: path(), mode: 0o700 }), Ok(Reply::Done));
+    let ann = AclEntry { is_default: false, kind: AclKind::User, name: Some("ann".into()), bits: 5 };
+    let edit = AclEdit::Modify(vec![ann]);
+    assert_eq!(running.call(&Request::EditAcl { path: path(), edit }), Ok(Reply::Done));
+    running.flushed();
+    running.stop();
+    let running = place.open(2, 20);
+    let before = running.database().reads;
+    assert_eq!(running.counted("ann", "/d"), Ok(40));
+    assert!(
+        matches!(running.counted("eve", "/d"), Err(Unanswered::Refused(error)) if error.class == Class::AccessControl)
+    );
+    assert!(running.database().reads > before + 1, "it was the database that counted");
     running.stop();
 }
 
@@ -409,7 +437,7 @@ fn tables_of_the_version_before_are_brought_up_unless_they_are_of_another_instal
         );
         let found = database.look("mine").await.unwrap();
         assert_eq!(found.txid, Txid(7));
-        assert_eq!(place.server.query("SELECT version FROM files_version"), "3");
+        assert_eq!(place.server.query("SELECT version FROM files_version"), "4");
         assert_eq!(database.claim(found, Txid(7)).await.unwrap().txid, Txid(7));
     });
 }
@@ -435,7 +463,7 @@ fn who_was_replaced_tells_nobody_anything() {
     });
     let request = Request::FileInfo { path: "/a".into() };
     // A change goes to the database, and that says so.
-    let change = Request::Mkdirs { path: "/b".into(), mode: 0o755, with_parents: true };
+    let change = Request::Mkdirs { path: "/b".into(), mode: 0o755.into(), with_parents: true };
     let _ = running.call(&change);
     until(|| running.call(&request) == Err(Unanswered::Gone));
     assert_eq!(running.call(&change), Err(Unanswered::Gone));
@@ -509,7 +537,7 @@ fn no_name_of_a_client_makes_the_database_refuse() {
     let created = |client: String| {
         Request::Create(Create {
             path: "/f".to_owned(),
-            mode: 0o644,
+            mode: 0o644.into(),
             client,
             overwrites: false,
             creates: true,
