@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn one_in_the_process_that_says_nothing_is_not_there() {
         let way = Way::to(&Place::Inside(Arc::new(Silent))).unwrap();
         assert!(matches!(way.connect().await, Err(DatabaseError::Slow { .. })));
