@@ -111,6 +111,9 @@ pub(crate) enum Command {
     /// Brings keys from elsewhere to a running node, and to a file
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// Shows the files of a running node: what is where, how much that is, and who writes
+    #[command(subcommand)]
+    Files(FilesCommand),
     /// Lists, runs and removes the functions of a running node, and shows what they use
     #[command(subcommand)]
     Functions(FunctionsCommand),
@@ -256,6 +259,68 @@ pub(crate) struct Remote {
     pub(crate) url: Option<String>,
     #[command(flatten)]
     pub(crate) trust: Trust,
+}
+
+/// Which files to ask for.
+#[derive(Clone, Debug, Arguments)]
+pub(crate) struct OfFiles {
+    /// The name node [default: hdfs://127.0.0.1:8020, as configured by address and files.port]
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FilesCommand {
+    /// Lists what is in a directory
+    #[command(
+        after_help = "Examples:\n  savanna files ls /logs\n  HADOOP_USER_NAME=ann savanna files ls / --url hdfs://127.0.0.1:8020 --output json\n\n\
+        The command asks as the user that runs it, or as HADOOP_USER_NAME says. With --output json each file is one object."
+    )]
+    Ls(ListFiles),
+    /// Shows a directory with all that is below it
+    #[command(after_help = "Examples:\n  savanna files tree /logs --depth 2\n  savanna files tree / --output json")]
+    Tree(TreeOfFiles),
+    /// Shows how much is in each file and directory of a directory, the largest first
+    #[command(
+        after_help = "Example:\n  savanna files du /logs\n\nWith --output json each is one object, in the order of names."
+    )]
+    Du(ListFiles),
+    /// Shows all that is known of a file or directory
+    #[command(after_help = "Example:\n  savanna files stat /logs/today --output json")]
+    Stat(ListFiles),
+    /// Shows the disk, and which files are being written by whom, each second; for the superuser
+    #[command(after_help = "Example:\n  savanna files top --count 1 --output json")]
+    Top(TopFiles),
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct ListFiles {
+    /// The file or directory
+    #[arg(default_value = "/")]
+    pub(crate) path: String,
+    #[command(flatten)]
+    pub(crate) of: OfFiles,
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct TreeOfFiles {
+    /// The directory
+    #[arg(default_value = "/")]
+    pub(crate) path: String,
+    /// So many levels below it [default: all]
+    #[arg(long, value_name = "LEVELS")]
+    pub(crate) depth: Option<u32>,
+    #[command(flatten)]
+    pub(crate) of: OfFiles,
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct TopFiles {
+    /// So many times [default: until Ctrl-C]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) count: Option<u32>,
+    #[command(flatten)]
+    pub(crate) of: OfFiles,
 }
 
 /// Which functions to ask for.

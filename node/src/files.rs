@@ -2,14 +2,16 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use savanna_files_host::{HostOptions, Limits, who_runs_this};
+use savanna_files_host::{DatabaseOptions, HostOptions, Limits, Place, who_runs_this};
 use savanna_hadoop::{Server, ServerError, ServerOptions};
 use savanna_journal::Options as JournalOptions;
 
-use crate::config::{NodeConfig, threads_or_cores};
+use crate::config::{FilesDatabase, NodeConfig, threads_or_cores};
 use crate::data_dir::{create_private, high_water};
 use crate::membership::Membership;
+use crate::own_database::OwnDatabase;
 use crate::places::clients_max;
 
 /// Why the files service did not start.
@@ -21,6 +23,11 @@ pub(crate) enum FilesError {
     /// Anybody could come in.
     #[error("{why}, but clients of files only say who they are; set files.trust_names = true to believe them")]
     Open { why: String },
+    /// The tenants of this process do not run.
+    #[error(
+        "their names are in a database of the service tenants, which does not run: see there, or set files.database to another one"
+    )]
+    NoDatabase,
     /// The server did not start.
     #[error(transparent)]
     Server(#[from] ServerError),
@@ -35,9 +42,26 @@ pub(crate) const LOG: &str = "filesystem/log";
 /// The audit log, below the data directory.
 const AUDIT: &str = "filesystem/audit.log";
 
+impl FilesError {
+    /// Whether it passes by itself.
+    pub(crate) fn passes(&self) -> bool {
+        match self {
+            Self::NoDatabase => true,
+            Self::Server(ServerError::Host(error)) => error.is_full(),
+            Self::Server(_) | Self::Directory { .. } | Self::Open { .. } => false,
+        }
+    }
+}
+
 /// Reads the log in the data directory, and serves. Blocks while it reads.
-pub(crate) fn start(config: &NodeConfig, membership: &Membership) -> Result<Server, FilesError> {
+pub(crate) fn start(config: &NodeConfig, membership: &Membership, own: &OwnDatabase) -> Result<Server, FilesError> {
     check_access(config)?;
+    let place = match &config.files_database {
+        FilesDatabase::None => None,
+        FilesDatabase::Own if !own.is_there() => return Err(FilesError::NoDatabase),
+        FilesDatabase::Own => Some(Place::Inside(Arc::new(own.clone()))),
+        FilesDatabase::At(address) => Some(Place::Address(address.clone())),
+    };
     let create =
         |path: &Path| create_private(path).map_err(|source| FilesError::Directory { path: path.to_owned(), source });
     let (directory, log) = (config.data_dir.join(FOLDER), config.data_dir.join(LOG));
@@ -50,7 +74,7 @@ pub(crate) fn start(config: &NodeConfig, membership: &Membership) -> Result<Serv
         directory,
         superuser: who_runs_this(),
         limits: Limits::default(),
-        database: config.files_database.clone(),
+        database: place.map(|place| DatabaseOptions { place, inodes_max: config.files_cache }),
     };
     Ok(Server::start(ServerOptions {
         address: SocketAddr::new(config.address, config.files_port),

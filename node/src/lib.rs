@@ -25,6 +25,7 @@ pub mod functions;
 mod keys;
 mod membership;
 mod node;
+mod own_database;
 mod places;
 pub mod remote;
 mod roles;

@@ -141,7 +141,7 @@ impl Node {
         if node.runs("keys") {
             services.start_keys(node.clone(), place.clone()).await;
         }
-        if node.runs("tenants") {
+        if node.runs("tenants") || (place.joined().is_none() && node.keeps_names_of_files()) {
             services.start_tenants(node.clone(), place.clone()).await;
         }
         if node.runs("files") {

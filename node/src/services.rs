@@ -33,6 +33,7 @@ use crate::files::{self, FilesError};
 use crate::functions::{self, FunctionsError};
 use crate::keys::{self, KeysError};
 use crate::membership::Place;
+use crate::own_database::OwnDatabase;
 use crate::places::clients_max;
 use crate::remote;
 use crate::roles::{Grant, Role};
@@ -66,6 +67,8 @@ pub(crate) struct Services {
     controller: JoinSet<()>,
     /// What looks after services with threads of their own.
     supervisors: Vec<JoinHandle<Result<(), NodeError>>>,
+    /// The way of files to the tenants of this process.
+    own_database: OwnDatabase,
 }
 
 impl Services {
@@ -79,7 +82,8 @@ impl Services {
     ) -> Self {
         let (stopping, _) = watch::channel(false);
         let (faces, supervisors) = (Vec::new(), Vec::new());
-        let mut services = Self { board, stopping, faces, streams: None, controller: JoinSet::new(), supervisors };
+        let (controller, own_database) = (JoinSet::new(), OwnDatabase::default());
+        let mut services = Self { board, stopping, faces, streams: None, controller, supervisors, own_database };
         services.board.running("streams", None);
         let handle = Arc::clone(&streams.handle);
         services.streams = Some(streams);
@@ -125,7 +129,7 @@ impl Services {
                     server.when_asked_to_end(move || ends.ask_to_end());
                     let (stopper, board) = (server.stopper(), Arc::clone(&board));
                     Ok(Started {
-                        address: server.address(),
+                        address: Some(server.address()),
                         stop: Box::new(move || {
                             drop(offer);
                             board.hides("keys");
@@ -151,17 +155,18 @@ impl Services {
         self.start_server("keys", role, start, giving_up("keys", &giver)).await;
     }
 
-    /// Tenants behind the PostgreSQL protocol: those of this node, and the way to those of others.
+    /// Tenants behind the PostgreSQL protocol: those of this node, and the way to those of others. Without a port if only files need them.
     pub(crate) async fn start_tenants(&mut self, config: NodeConfig, place: Place) {
         if let Some(joined) = place.joined() {
             self.controller.spawn(Arc::clone(joined).control());
         }
         let (board, role, giver) = (Arc::clone(&self.board), place.hosts(), place.clone());
+        let own = self.own_database.clone();
         let start = move |role: Role, before: Option<SocketAddr>| {
             let mut config = config.clone();
             config.tenants_port = before.map_or(config.tenants_port, |address| address.port());
             debug_assert!(matches!(role, Role::Owner(_)), "each node has tenants of its own");
-            serve_tenants(&config, &place, &board).map_err(|error| match error {
+            serve_tenants(&config, &place, &board, &own).map_err(|error| match error {
                 TenantsError::Server(ServerError::Listen { address, source }) => {
                     NotStarted { reason: cannot_listen(address, &source, "tenants.port"), passes: false }
                 }
@@ -182,12 +187,12 @@ impl Services {
                 "a node of a cluster does not serve files yet; serve them by a node that is alone, with `savanna dev`";
             return self.board.failed("files", reason);
         };
-        let (board, membership) = (Arc::clone(&self.board), membership.clone());
+        let (board, membership, own) = (Arc::clone(&self.board), membership.clone(), self.own_database.clone());
         let start = move |_: Role, before: Option<SocketAddr>| {
             let mut config = config.clone();
             config.files_port = before.map_or(config.files_port, |address| address.port());
-            let server = files::start(&config, &membership).map_err(|error| {
-                let passes = matches!(&error, FilesError::Server(FilesServerError::Host(error)) if error.is_full());
+            let server = files::start(&config, &membership, &own).map_err(|error| {
+                let passes = error.passes();
                 let reason = match error {
                     FilesError::Server(FilesServerError::Listen { address, source }) => {
                         let is_calls = address.port() == config.files_port;
@@ -202,7 +207,7 @@ impl Services {
             board.shows("files", move || figures::of_files(&shown, audit.as_ref()));
             let (stopper, board) = (server.stopper(), Arc::clone(&board));
             Ok(Started {
-                address: server.address(),
+                address: Some(server.address()),
                 stop: Box::new(move || {
                     board.hides("files");
                     stopper.stop();
@@ -238,7 +243,7 @@ impl Services {
             board.shows("functions", move || figures::of_functions(&shown));
             let (stopper, board) = (server.stopper(), Arc::clone(&board));
             Ok(Started {
-                address: server.address(),
+                address: Some(server.address()),
                 stop: Box::new(move || {
                     board.hides("functions");
                     stopper.stop();
@@ -414,11 +419,19 @@ fn serve_keys(config: &NodeConfig, place: &Place, role: Role) -> Result<(KeysSer
 }
 
 /// Runs the tenants of this node, for clients of this node and of others.
-fn serve_tenants(config: &NodeConfig, place: &Place, board: &Arc<Board>) -> Result<Started, TenantsError> {
-    let (server, hosted) = match place {
+fn serve_tenants(
+    config: &NodeConfig,
+    place: &Place,
+    board: &Arc<Board>,
+    own: &OwnDatabase,
+) -> Result<Started, TenantsError> {
+    let (running, hosted) = match place {
         Place::Alone(membership) => tenants::start(config, membership)?,
         Place::Joined(joined) => tenants::start_among(config, joined)?,
     };
+    if place.joined().is_none() {
+        own.is_among(Some(&hosted));
+    }
     let cluster = place.joined().map(|joined| {
         let back =
             Back::new(hosted.clone(), tenants::places(config), joined.transport(), Some(Arc::clone(joined.front())));
@@ -447,9 +460,10 @@ fn serve_tenants(config: &NodeConfig, place: &Place, board: &Arc<Board>) -> Resu
         let moves = moved.iter().flat_map(|moves| figures::of_moves(&moves.totals()));
         figures::of_tenants(&hosted, &mut busiest.lock()).into_iter().chain(moves).collect()
     });
-    let (stopper, shown, runtime) = (server.stopper(), TenantsShown(Arc::clone(board)), Handle::current());
+    let shown = TenantsShown { board: Arc::clone(board), own: own.clone() };
+    let (stopper, runtime) = (running.stopper(), Handle::current());
     Ok(Started {
-        address: server.address(),
+        address: running.address(),
         stop: Box::new(move || {
             if let Some((offers, tasks, front, _)) = cluster {
                 drop((offers, tasks));
@@ -458,17 +472,21 @@ fn serve_tenants(config: &NodeConfig, place: &Place, board: &Arc<Board>) -> Resu
             drop(shown);
             stopper.stop();
         }),
-        wait: Box::new(move || Ok(server.wait()?)),
+        wait: Box::new(move || Ok(running.wait()?)),
     })
 }
 
 /// What the board shows of the tenants of this node, until they have ended, also by themselves.
-struct TenantsShown(Arc<Board>);
+struct TenantsShown {
+    board: Arc<Board>,
+    own: OwnDatabase,
+}
 
 impl Drop for TenantsShown {
     fn drop(&mut self) {
-        self.0.serves_tenants(None);
-        self.0.hides("tenants");
+        self.own.is_among(None);
+        self.board.serves_tenants(None);
+        self.board.hides("tenants");
     }
 }
 

@@ -22,8 +22,8 @@ const FAILURES_MAX: u32 = 3;
 
 /// A service that runs.
 pub(crate) struct Started {
-    /// Where it listens.
-    pub(crate) address: SocketAddr,
+    /// Where it listens, if it does.
+    pub(crate) address: Option<SocketAddr>,
     /// Tells it to stop.
     pub(crate) stop: Box<dyn FnOnce() + Send>,
     /// Waits for its end.
@@ -65,7 +65,7 @@ impl Supervisor {
         let (running, address) = match self.try_start(None).await {
             Ok(started) => {
                 let address = started.address;
-                (Some(started), Some(address))
+                (Some(started), address)
             }
             // What this node does not serve, nobody does as long as it is granted to it.
             Err(refused) if refused.passes || self.role.has_changed().is_ok() => (None, None),
@@ -81,7 +81,7 @@ impl Supervisor {
             Err(NotStarted { reason: format!("it ended during its start: {error}"), passes: false })
         });
         match &started {
-            Ok(started) => self.board.running(self.name, Some(started.address)),
+            Ok(started) => self.board.running(self.name, started.address),
             Err(refused) => self.board.failed(self.name, &refused.reason),
         }
         started
@@ -123,7 +123,7 @@ impl Supervisor {
             match self.try_start(address).await {
                 Ok(started) => {
                     tracing::info!(service = self.name, "the service runs again");
-                    address = Some(started.address);
+                    address = started.address;
                     running = Some(started);
                     (pause, failures) = (PAUSE_MIN, 0);
                 }

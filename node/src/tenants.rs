@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use savanna_epoch::{NodeId, ShardId};
+use savanna_files_host::OWN;
 use savanna_http::types::{Decision, Decisions, Move, MoveTechnique, NewMove, NewMovesAsleep, Tenant};
 use savanna_http::{Backup, Problem, TenantsHandle};
 use savanna_identity::SecretError;
@@ -13,7 +14,9 @@ use savanna_ownership::logs::LogPlace;
 use savanna_pgwire_tenants::{Admission, Listener, Server, ServerError, ServerOptions};
 use savanna_tenants_host::budget::{Amounts, Resource};
 use savanna_tenants_host::shards;
-use savanna_tenants_host::{Counts, Host, HostError, HostOptions, Keeping, Member, SqlError, TenantId, Tenants};
+use savanna_tenants_host::{
+    Counts, Host, HostError, HostOptions, Keeping, Member, SqlError, Stopper, TenantId, Tenants,
+};
 use tokio::runtime::Handle;
 
 use crate::{
@@ -52,14 +55,50 @@ pub(crate) enum TenantsError {
     Place(#[from] PlaceError),
 }
 
+/// Tenants that run, with a port or for this process alone.
+#[derive(Debug)]
+pub(crate) enum Running {
+    Served(Server),
+    Inside(Host),
+}
+
+impl Running {
+    pub(crate) const fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Served(server) => Some(server.address()),
+            Self::Inside(_) => None,
+        }
+    }
+
+    pub(crate) fn stopper(&self) -> Stopper {
+        match self {
+            Self::Served(server) => server.stopper(),
+            Self::Inside(host) => host.stopper(),
+        }
+    }
+
+    /// Waits until they are stopped, or cannot go on. Blocks.
+    pub(crate) fn wait(self) -> Result<(), ServerError> {
+        match self {
+            Self::Served(server) => server.wait(),
+            Self::Inside(host) => {
+                let tenants = host.tenants();
+                Handle::current().block_on(async move { tenants.stopped().await });
+                Ok(host.stop()?)
+            }
+        }
+    }
+}
+
 /// Reads the log in the data directory and serves. Blocks while it reads.
-pub(crate) fn start(config: &NodeConfig, membership: &Membership) -> Result<(Server, Tenants), TenantsError> {
-    let listener = listen(config)?;
+pub(crate) fn start(config: &NodeConfig, membership: &Membership) -> Result<(Running, Tenants), TenantsError> {
+    let listener = config.runs("tenants").then(|| listen(config)).transpose()?;
     let place = LogPlace::Folder("tenants/log".to_owned());
     let joining = Member::join(Arc::clone(&membership.coordinator), membership.tenure.clone(), place);
     let member = Handle::current().block_on(joining).map_err(SqlError::from).map_err(HostError::from)?;
+    let keeping = Keeping { only_read: Some(OWN.to_owned()), ..keeping(config)? };
     let host = Host::start(HostOptions {
-        keeping: keeping(config)?,
+        keeping,
         member,
         epoch: membership.log_epoch,
         threads: threads_or_cores(config.tenants_threads).into(),
@@ -67,11 +106,15 @@ pub(crate) fn start(config: &NodeConfig, membership: &Membership) -> Result<(Ser
         others: None,
     })?;
     let tenants = host.tenants();
-    Ok((listener.serve(host)?, tenants))
+    let running = match listener {
+        Some(listener) => Running::Served(listener.serve(host)?),
+        None => Running::Inside(host),
+    };
+    Ok((running, tenants))
 }
 
 /// Reads the log of this node and serves what it has, and clients of what others have. Blocks while it reads.
-pub(crate) fn start_among(config: &NodeConfig, joined: &Arc<Joined>) -> Result<(Server, Tenants), TenantsError> {
+pub(crate) fn start_among(config: &NodeConfig, joined: &Arc<Joined>) -> Result<(Running, Tenants), TenantsError> {
     let listener = listen(config)?;
     let (member, place) = Handle::current().block_on(joined.tenants_log())?;
     let shared = joined.shared();
@@ -88,7 +131,7 @@ pub(crate) fn start_among(config: &NodeConfig, joined: &Arc<Joined>) -> Result<(
         others: Some(Arc::clone(joined.front()) as _),
     })?;
     let tenants = host.tenants();
-    Ok((listener.serve_among(host, Arc::clone(joined.front()))?, tenants))
+    Ok((Running::Served(listener.serve_among(host, Arc::clone(joined.front()))?), tenants))
 }
 
 /// Listens. Clients wait from then on.

@@ -16,9 +16,9 @@ EXAMPLE = os.environ.get("FILES_SERVER") == "example"
 
 
 class Server:
-    def __init__(self, folder, database=None, cache=1_000_000):
+    def __init__(self, folder, database=None, cache=1_000_000, services=("files",)):
         self.folder, self.port, self.data_port = folder, free_port(), free_port()
-        self.database, self.cache = database, cache
+        self.database, self.cache, self.services = database, cache, services
         self.start()
 
     def start(self):
@@ -27,9 +27,10 @@ class Server:
             words += [self.database, self.cache] if self.database else []
         else:
             settings = {"files.port": self.port, "files.data_port": self.data_port}
+            settings["files.cache"] = self.cache
             if self.database:
-                settings |= {"files.database": self.database, "files.cache": self.cache}
-            words = command(self.folder / "data", ["files"], settings)
+                settings["files.database"] = self.database
+            words = command(self.folder / "data", self.services, settings)
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen([str(word) for word in words], stdout=log, stderr=log)
         deadline = time.monotonic() + 60

@@ -1,5 +1,6 @@
 """hdfs-native, which has no Java in it, by itself and through fsspec."""
 
+import getpass
 import os
 import random
 import threading
@@ -110,6 +111,34 @@ def test_attributes(server):
     status = client.get_file_info("/f")
     assert (status.permission, status.owner, status.group, status.replication) == (0o640, "ann", "staff", 2)
     assert (status.modification_time, status.access_time) == (1_000, 2_000)
+
+
+def test_access_control_lists_let_in_whom_they_name(server, monkeypatch):
+    def client(user):
+        monkeypatch.setenv("HADOOP_USER_NAME", user)
+        return hdfs_native.Client(server.url)
+
+    root = hdfs_native.Client(server.url)
+    with root.create("/f", hdfs_native.WriteOptions(permission=0o600)) as file:
+        file.write(b"secret")
+    root.set_permission("/f", 0o600)
+    with pytest.raises(RuntimeError, match="Permission denied"):
+        client("ann").read("/f")
+    root.modify_acl_entries("/f", [hdfs_native.AclEntry("user", "access", "r--", "ann")])
+    server.restart()
+    root = client(getpass.getuser())
+    status = root.get_acl_status("/f")
+    assert [(entry.type, entry.scope, entry.permissions, entry.name) for entry in status.entries] == [
+        ("user", "access", "r--", "ann"), ("group", "access", "---", None)]
+    with client("ann").read("/f") as file:
+        assert file.read() == b"secret"
+    with pytest.raises(RuntimeError, match="Permission denied"):
+        client("ann").append("/f")
+    with pytest.raises(RuntimeError, match="Permission denied"):
+        client("eve").read("/f")
+    root.remove_acl("/f")
+    with pytest.raises(RuntimeError, match="Permission denied"):
+        client("ann").read("/f")
 
 
 def test_what_was_acknowledged_is_there_after_kills(server):

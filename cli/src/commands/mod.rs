@@ -4,6 +4,7 @@ mod cluster;
 mod config;
 mod dev;
 mod drain;
+mod files;
 mod functions;
 mod keys;
 mod metrics;
@@ -41,6 +42,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, CliError> {
         Command::Queries(command) => queries::run(&config, format, &command).await,
         Command::Tenants(command) => tenants::run(&config, format, &command).await,
         Command::Keys(command) => keys::run(&config, format, command).await,
+        Command::Files(command) => files::run(&config, format, command).await,
         Command::Functions(command) => functions::run(&config, format, command).await,
         Command::Nodes(remote) => nodes::nodes(&config, format, &remote).await,
         Command::Shards(shards) => nodes::shards(&config, format, &shards).await,

@@ -96,7 +96,7 @@ pub enum Kind {
 /// What few inodes have beside what every inode has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct More {
-    /// Who may do what beside owner, group and others, in its order.
+    /// What the mode does not say of an access control list: named users, the group, named groups, then all default entries, in the order of entries.
     pub acl: Vec<AclEntry>,
     /// Attributes, in the order of their names.
     pub attributes: Vec<Attribute>,
@@ -107,7 +107,9 @@ pub struct More {
 }
 
 impl More {
-    const FORMAT: u8 = 1;
+    /// Releases that know an earlier one do not look at access control lists.
+    const FORMAT: u8 = 2;
+    const OLDEST: u8 = 1;
 
     /// Bytes of its attributes.
     pub(crate) fn attribute_bytes(&self) -> usize {
@@ -127,14 +129,14 @@ impl More {
     /// [`FormatError`].
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         match bytes.split_first() {
-            Some((&Self::FORMAT, rest)) => Ok(postcard::from_bytes(rest)?),
+            Some((Self::OLDEST..=Self::FORMAT, rest)) => Ok(postcard::from_bytes(rest)?),
             other => Err(FormatError::Format { came: other.map(|(format, _)| *format) }),
         }
     }
 }
 
 /// An entry of an access control list.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct AclEntry {
     /// Whether it is for what is made in a directory, rather than for the directory.
     pub is_default: bool,
@@ -147,7 +149,7 @@ pub struct AclEntry {
 }
 
 /// For whom an entry is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum AclKind {
     /// A user.
     User,
@@ -304,11 +306,13 @@ pub enum RetryAnswer {
 }
 
 /// The first byte of a change in the log. A change of the form below needs another number.
-const FORMAT: u8 = 3;
+const FORMAT: u8 = 4;
 /// The oldest that is read: [`RetryAnswer::Appended`] came after it.
 const OLDEST: u8 = 1;
 /// The last one whose rows have nothing more.
 const WITHOUT_MORE: u8 = 2;
+/// The last one that is written as that of today: releases that know no later one do not look at access control lists.
+const WITHOUT_LISTS: u8 = 3;
 
 /// Why bytes are no change.
 #[derive(Debug, thiserror::Error)]
@@ -339,7 +343,7 @@ impl Change {
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         match bytes.split_first() {
             Some((OLDEST..=WITHOUT_MORE, rest)) => Ok(postcard::from_bytes::<OldChange>(rest)?.into()),
-            Some((&FORMAT, rest)) => Ok(postcard::from_bytes(rest)?),
+            Some((WITHOUT_LISTS..=FORMAT, rest)) => Ok(postcard::from_bytes(rest)?),
             other => Err(FormatError::Format { came: other.map(|(format, _)| *format) }),
         }
     }
@@ -419,5 +423,18 @@ mod tests {
             Change { txid: Txid(3), at: Millis(7), counters: Counters::default(), rows, gone: vec![InodeId(5)], retry };
         assert_eq!(Change::decode(&bytes).unwrap(), change);
         assert_eq!(Change::decode(&change.encode()).unwrap(), change);
+        let mut of_format_3 = change.encode();
+        assert_eq!(std::mem::replace(&mut of_format_3[0], WITHOUT_LISTS), FORMAT, "it is looked at what a list says");
+        assert_eq!(Change::decode(&of_format_3).unwrap(), change);
+    }
+
+    #[test]
+    fn what_few_inodes_have_is_read_of_the_release_before() {
+        let more = More { policy: Some(7), ..More::default() };
+        let mut bytes = more.encode();
+        assert_eq!(std::mem::replace(&mut bytes[0], More::OLDEST), More::FORMAT);
+        assert_eq!(More::decode(&bytes).unwrap(), more);
+        bytes[0] = More::FORMAT + 1;
+        assert!(More::decode(&bytes).is_err());
     }
 }

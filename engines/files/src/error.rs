@@ -27,6 +27,8 @@ pub enum Class {
     SpaceQuota,
     /// The user may not.
     AccessControl,
+    /// Entries are no access control list.
+    Acl,
     /// Another client writes the file.
     AlreadyBeingCreated,
     /// The lease of an earlier writer is being ended.

@@ -63,13 +63,12 @@ impl Batch {
 }
 
 impl Namespace {
-    /// All that there is, for a database that has nothing: batches of so many rows, and a last one with the marker.
+    /// All that there is, for a database that has nothing: batches of so many rows, or so many answers, and a last one with the marker.
     pub fn batches(&self, rows_max: usize) -> (impl Iterator<Item = Batch>, Batch) {
         let last = Batch {
             txid: self.txid(),
             at: self.kept_answers().map(|(at, ..)| at).max().unwrap_or_default(),
             counters: self.counters(),
-            retries: self.kept_answers().collect(),
             ..Batch::default()
         };
         let mut rows = self.tree().rows().filter(|row| row.id != InodeId::DOOMED).filter_map(|row| {
@@ -80,7 +79,12 @@ impl Namespace {
             let rows: Vec<Stored> = rows.by_ref().take(rows_max).collect();
             (!rows.is_empty()).then(|| Batch { rows, ..Batch::default() })
         });
-        (parts, last)
+        let mut answers = self.kept_answers();
+        let answers = std::iter::from_fn(move || {
+            let retries: Vec<_> = answers.by_ref().take(rows_max).collect();
+            (!retries.is_empty()).then(|| Batch { retries, ..Batch::default() })
+        });
+        (parts.chain(answers), last)
     }
 }
 

@@ -14,8 +14,9 @@
 //!
 //! `ids` and `change` are the words of the log, `request` those of clients, `tree` is the inodes in memory, `blocks`, `lease` and
 //! `retry` follow from rows, `namespace` has all of them and applies changes, `operation` has a file for each operation. With a database behind the log, `cache` says what an operation
-//! lacks and takes it in, and `flush` what goes to the database.
+//! lacks and takes it in, and `flush` what goes to the database. `permission` and `acl` say who may do what.
 
+mod acl;
 pub mod blocks;
 pub mod cache;
 pub mod change;

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use crate::acl;
 use crate::blocks::Blocks;
 use crate::cache::{Known, Missing, View};
-use crate::change::{Block, Change, Counters, File, Kind, Retry, Row};
+use crate::change::{Block, Change, Counters, File, Kind, More, Retry, Row};
 use crate::error::FilesError;
 use crate::ids::{InodeId, Millis, Txid};
 use crate::lease::Leases;
 use crate::path;
 use crate::permission::{self, Access};
-use crate::request::Context;
+use crate::request::{Context, Modes};
 use crate::retry::RetryCache;
 use crate::tree::{Inode, Tree};
 
@@ -383,12 +384,12 @@ impl<'a> Draft<'a> {
         self.row(directory).mtime = now;
     }
 
-    /// A new inode.
+    /// A new inode, with what default entries of its directory say.
     pub(crate) fn add(
         &mut self,
         parent: InodeId,
         name: &[u8],
-        mode: u16,
+        modes: Modes,
         owner: &str,
         group: &Arc<str>,
         kind: Kind,
@@ -396,19 +397,13 @@ impl<'a> Draft<'a> {
         let id = self.change.counters.inode.next();
         self.change.counters.inode = id;
         let (owner, group, now) = (owner.into(), Arc::clone(group), self.change.at);
+        let made = self.change.rows.iter().find(|row| row.id == parent).map(|row| &row.more);
+        let of_parent = made.or_else(|| self.tree.get(parent).map(|inode| &inode.more));
+        let of_parent = of_parent.and_then(Option::as_ref).map_or(&[][..], |more| &more.acl);
+        let (acl, mode) = acl::inherited(of_parent, modes, kind == Kind::Directory);
+        let more = (!acl.is_empty()).then(|| Box::new(More { acl, ..More::default() }));
         let atime = if kind == Kind::Directory { Millis(0) } else { now };
-        self.change.rows.push(Row {
-            id,
-            parent,
-            name: name.into(),
-            owner,
-            group,
-            mode,
-            mtime: now,
-            atime,
-            kind,
-            more: None,
-        });
+        self.change.rows.push(Row { id, parent, name: name.into(), owner, group, mode, mtime: now, atime, kind, more });
         &self.change.rows[self.change.rows.len() - 1]
     }
 

@@ -1,5 +1,6 @@
-//! Who may do what: owner, group and others, as in POSIX, without access control lists.
+//! Who may do what: owner, group and others, and whom a list names, as in POSIX.
 
+use crate::change::{AclEntry, AclKind};
 use crate::error::{Class, FilesError};
 use crate::request::Context;
 use crate::tree::{Inode, Tree};
@@ -30,16 +31,46 @@ impl Access {
     }
 }
 
-/// Whether the bits of an owner, a group and others allow something.
-pub(crate) fn allows(owner: &str, group: &str, mode: u16, wanted: Access, context: &Context<'_>) -> bool {
-    let shift = if *owner == *context.user {
-        6
-    } else if context.groups.iter().any(|name| **name == *group) {
-        3
-    } else {
-        0
-    };
-    context.is_superuser || (mode >> shift) & wanted.0 == wanted.0
+/// What says who may do what with an inode.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rights<'a> {
+    pub(crate) owner: &'a str,
+    pub(crate) group: &'a str,
+    pub(crate) mode: u16,
+    /// What it keeps of an access control list.
+    pub(crate) acl: &'a [AclEntry],
+}
+
+impl Rights<'_> {
+    /// Whether a user may do something.
+    pub(crate) fn allow(&self, wanted: Access, context: &Context<'_>) -> bool {
+        let grants = |bits: u16| bits & wanted.0 == wanted.0;
+        let [owner, class, other] = [6, 3, 0].map(|shift| self.mode >> shift & 7);
+        if context.is_superuser || *self.owner == *context.user {
+            return context.is_superuser || grants(owner);
+        }
+        let is_member = |group: &str| context.groups.iter().any(|name| **name == *group);
+        if self.acl.first().is_none_or(|entry| entry.is_default) {
+            return grants(if is_member(self.group) { class } else { other });
+        }
+        let mut is_named = false;
+        for entry in self.acl.iter().take_while(|entry| !entry.is_default) {
+            // Where there is a list, the mask is in the place of the group's bits.
+            let is_granted = grants(u16::from(entry.bits) & class);
+            match (entry.kind, entry.name.as_deref()) {
+                (AclKind::User, Some(name)) if name == context.user => return is_granted,
+                (AclKind::Group, name) if is_member(name.unwrap_or(self.group)) => {
+                    if is_granted {
+                        return true;
+                    }
+                    is_named = true;
+                }
+                _ => {}
+            }
+        }
+        // Who is in a group that the list names is not one of the others.
+        !is_named && grants(other)
+    }
 }
 
 /// Whether a user may do something with an inode.
@@ -51,7 +82,7 @@ pub fn check(tree: &Tree, inode: &Inode, wanted: Access, context: &Context<'_>) 
         return Ok(());
     }
     let (owner, group) = (tree.owner(inode), tree.group(inode));
-    if allows(owner, group, inode.mode, wanted, context) {
+    if (Rights { owner, group, mode: inode.mode, acl: inode.acl() }).allow(wanted, context) {
         return Ok(());
     }
     let bits = [6, 3, 0].map(|shift| Access(inode.mode >> shift & 7).symbols()).concat();

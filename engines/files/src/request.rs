@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::change::{Attribute, AttributeSpace, CallId, File, Kind, Quota, Row, Writer};
+use crate::change::{AclEntry, Attribute, AttributeSpace, CallId, File, Kind, Quota, Row, Writer};
 use crate::ids::{BlockId, InodeId, Millis, Stamp};
 use crate::tree::{Inode, Tree};
 
@@ -62,7 +62,7 @@ pub enum Request {
     /// The blocks of a range of a file.
     BlockLocations { path: String, offset: u64, length: u64 },
     /// Makes a directory.
-    Mkdirs { path: String, mode: u16, with_parents: bool },
+    Mkdirs { path: String, mode: Modes, with_parents: bool },
     /// Makes a file, to be written.
     Create(Create),
     /// Opens a file to be written on, in its last block if that has room, or in a new one.
@@ -109,6 +109,10 @@ pub enum Request {
     Attributes { path: String, names: Vec<(AttributeSpace, String)> },
     /// The names of all extended attributes.
     AttributeNames { path: String },
+    /// Changes the access control list.
+    EditAcl { path: String, edit: AclEdit },
+    /// The access control list.
+    Acl { path: String },
     /// Sets on what blocks should be, or that this is as in the directory above.
     SetPolicy { path: String, policy: Option<u8> },
     /// Whether nobody writes a file.
@@ -117,6 +121,56 @@ pub enum Request {
     PreferredBlockSize { path: String },
     /// Whether something is allowed.
     CheckAccess { path: String, mode: u16 },
+}
+
+/// The permission bits of something new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Modes {
+    /// Without what the mask of the client's process takes away.
+    pub masked: u16,
+    /// With that, if the client says so: it counts where the directory has default entries.
+    pub unmasked: Option<u16>,
+}
+
+impl Modes {
+    /// Both, each changed.
+    pub(crate) fn map(self, change: impl Fn(u16) -> u16) -> Self {
+        Self { masked: change(self.masked), unmasked: self.unmasked.map(change) }
+    }
+}
+
+impl From<u16> for Modes {
+    fn from(masked: u16) -> Self {
+        Self { masked, unmasked: None }
+    }
+}
+
+/// What becomes of an access control list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AclEdit {
+    /// It has these entries; what it has for the directory, or by default, stays if none of them is about that.
+    Replace(Vec<AclEntry>),
+    /// It has these entries, too, or these bits in entries that it has.
+    Modify(Vec<AclEntry>),
+    /// It does not have these entries.
+    Remove(Vec<AclEntry>),
+    /// It has no default entries.
+    RemoveDefault,
+    /// There is none.
+    Clear,
+}
+
+/// An access control list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessList {
+    /// Who owns the inode.
+    pub owner: Arc<str>,
+    /// Its group.
+    pub group: Arc<str>,
+    /// Permission bits; those of the group are the mask, if there are entries that are not default ones.
+    pub mode: u16,
+    /// What the bits do not say.
+    pub entries: Vec<AclEntry>,
 }
 
 /// What becomes of a limit.
@@ -136,7 +190,7 @@ pub struct Create {
     /// Its path.
     pub path: String,
     /// Its permission bits.
-    pub mode: u16,
+    pub mode: Modes,
     /// Who writes it.
     pub client: String,
     /// Whether a file that is there goes.
@@ -174,6 +228,8 @@ pub enum Reply {
     Quota(Option<Quota>),
     /// Extended attributes.
     Attributes(Vec<Attribute>),
+    /// An access control list.
+    Acl(Box<AccessList>),
     /// A file that was opened to be written on, and its last block, if that is not full.
     Appended(Option<LocatedBlock>, Box<Status>),
 }
@@ -207,6 +263,8 @@ pub struct Status {
     pub children: usize,
     /// On what its blocks should be, if it or a directory above it says so.
     pub policy: Option<u8>,
+    /// Whether it has an access control list.
+    pub has_acl: bool,
     /// The blocks of a file, if they were asked for.
     pub blocks: Option<Located>,
 }
@@ -277,6 +335,7 @@ impl Status {
             block_size: file.map_or(0, |file| file.block_size),
             children: inode.child_count(),
             policy: tree.policy(inode),
+            has_acl: !inode.acl().is_empty(),
             blocks: None,
         }
     }
@@ -301,6 +360,7 @@ impl Status {
             block_size,
             children: 0,
             policy: None,
+            has_acl: row.more.as_ref().is_some_and(|more| !more.acl.is_empty()),
             blocks: None,
         }
     }

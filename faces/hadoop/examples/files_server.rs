@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use savanna_files_host::{DatabaseOptions, HostOptions, Limits, who_runs_this};
+use savanna_files_host::{DatabaseOptions, HostOptions, Limits, Place, who_runs_this};
 use savanna_hadoop::{Server, ServerOptions};
 use savanna_journal::{Options, newest_epoch};
 
@@ -16,7 +16,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [address, transfer_address] = [port()?, port()?].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     let inodes_max = |word: Option<String>| word.map_or(Ok(1_000_000), |word| word.parse());
     let database = match words.next() {
-        Some(address) => Some(DatabaseOptions { address, inodes_max: inodes_max(words.next())? }),
+        Some(address) => {
+            Some(DatabaseOptions { place: Place::Address(address), inodes_max: inodes_max(words.next())? })
+        }
         None => None,
     };
     let log = directory.join("log");

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::SystemTime;
 
-use savanna_files_host::request::{Create, Status};
+use savanna_files_host::request::{AclEdit, Create, Status};
 use savanna_files_host::{Answer, Class, Reply, Request, Unanswered};
 
 use crate::protocol::Peer;
@@ -112,6 +112,17 @@ impl Entry {
             Request::RemoveAttribute { path, .. } => Self::on("removeXAttr", path),
             Request::Attributes { path, .. } => Self::on("getXAttrs", path),
             Request::AttributeNames { path } => Self::on("listXAttrs", path),
+            Request::EditAcl { path, edit } => {
+                let command = match edit {
+                    AclEdit::Replace(_) => "setAcl",
+                    AclEdit::Modify(_) => "modifyAclEntries",
+                    AclEdit::Remove(_) => "removeAclEntries",
+                    AclEdit::RemoveDefault => "removeDefaultAcl",
+                    AclEdit::Clear => "removeAcl",
+                };
+                Self::on(command, path)
+            }
+            Request::Acl { path } => Self::on("getAclStatus", path),
             Request::SetPolicy { path, policy: Some(_) } => Self::on("setStoragePolicy", path),
             Request::SetPolicy { path, policy: None } => Self::on("unsetStoragePolicy", path),
             Request::IsFileClosed { path } => Self::on("isFileClosed", path),

@@ -23,6 +23,7 @@ pub(crate) const fn class(class: Class) -> &'static str {
         Class::NamesQuota => "org.apache.hadoop.hdfs.protocol.NSQuotaExceededException",
         Class::SpaceQuota => "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException",
         Class::AccessControl => "org.apache.hadoop.security.AccessControlException",
+        Class::Acl => "org.apache.hadoop.hdfs.protocol.AclException",
         Class::AlreadyBeingCreated => "org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException",
         Class::RecoveryInProgress => "org.apache.hadoop.hdfs.protocol.RecoveryInProgressException",
         Class::LeaseExpired => "org.apache.hadoop.hdfs.server.namenode.LeaseExpiredException",

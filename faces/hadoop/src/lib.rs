@@ -10,10 +10,11 @@
 //!
 //! # A tour of the source
 //!
-//! `audit` is the log of who asked for what, `ipc` calls and answers of any protocol, `wire` the messages, `protocol` what calls mean, `exception` what refusals are called,
+//! `audit` is the log of who asked for what, `client` a client for commands, `ipc` calls and answers of any protocol, `wire` the messages, `protocol` what calls mean, `exception` what refusals are called,
 //! `transfer` the data node, `server` begins and ends all.
 
 mod audit;
+pub mod client;
 mod exception;
 pub mod ipc;
 mod protocol;

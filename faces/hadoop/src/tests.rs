@@ -117,6 +117,7 @@ impl Client {
             with_parents: true,
             replication: 3,
             block_size: 1 << 20,
+            unmasked: None,
         };
         Ok(self.call::<One<FileStatus>>("create", &create)?.it.unwrap())
     }
@@ -281,7 +282,8 @@ fn many_calls_are_under_way_and_refusals_have_their_names() {
     let mut client = Client::of(&server, "root");
     let mut asked: Vec<u32> = (0..600)
         .map(|number| {
-            let mkdirs = Mkdirs { path: format!("/d/{number}"), permission: PERMISSION, with_parents: true };
+            let mkdirs =
+                Mkdirs { path: format!("/d/{number}"), permission: PERMISSION, with_parents: true, unmasked: None };
             client.ask(CLIENT, "mkdirs", &mkdirs).cast_unsigned()
         })
         .collect();

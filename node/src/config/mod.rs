@@ -18,7 +18,6 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use object_store::path::Path;
-use savanna_files_host::DatabaseOptions;
 use savanna_http::types::Setting;
 use savanna_keys::config::Config as KeysConfig;
 use savanna_lambda::Isolation;
@@ -151,6 +150,28 @@ pub struct Config {
     node: NodeConfig,
 }
 
+/// What is behind the names of files.
+#[derive(Clone, PartialEq, Eq)]
+pub enum FilesDatabase {
+    /// Nothing: they are in memory and the log.
+    None,
+    /// A database of the node itself.
+    Own,
+    /// The one at `postgres://user:password@host/database`.
+    At(String),
+}
+
+/// An address has a password.
+impl fmt::Debug for FilesDatabase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "None",
+            Self::Own => "Own",
+            Self::At(_) => "At",
+        })
+    }
+}
+
 /// The settings as the node uses them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
@@ -246,8 +267,10 @@ pub struct NodeConfig {
     pub files_trusts_names: bool,
     /// Whether calls of files are noted in an audit log.
     pub files_audit: bool,
-    /// The database behind the names of files; none if they are in memory and the log alone.
-    pub files_database: Option<DatabaseOptions>,
+    /// What is behind the names of files.
+    pub files_database: FilesDatabase,
+    /// Files and directories that may be in memory, if that is a database.
+    pub files_cache: usize,
     /// The port of Lambda's API, 0 for any.
     pub functions_port: u16,
     /// Threads of the functions service; none for one per core.
@@ -343,7 +366,7 @@ impl Config {
         }
         let node = NodeConfig::of(&values)?;
         for secret in [keys::SECRET, table::FILES_DATABASE] {
-            let is_default = |sourced: &&mut Sourced| sourced.value.is_empty() || sourced.value == "none";
+            let is_default = |sourced: &&mut Sourced| ["", "none", table::OWN].contains(&sourced.value.as_str());
             if let Some(sourced) = values.get_mut(secret).filter(|sourced| !is_default(sourced)) {
                 sourced.value = "(hidden)".to_owned();
             }

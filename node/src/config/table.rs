@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use savanna_files_host::DatabaseOptions;
 use savanna_identity::{SecretError, Users};
 use savanna_lambda::Isolation;
 use savanna_manifest::s3::Bucket;
@@ -14,7 +13,7 @@ use savanna_pgwire_tenants::TlsFiles;
 use savanna_resp::ClusterPort;
 use savanna_rpc::TlsFiles as NodeTlsFiles;
 
-use super::{ConfigError, NodeConfig, Sourced, keys, units};
+use super::{ConfigError, FilesDatabase, NodeConfig, Sourced, keys, units};
 use crate::cluster::StoreUrl;
 use crate::telemetry;
 
@@ -31,6 +30,8 @@ pub struct SettingSpec {
 
 /// The database of files; it has a password, so nobody is shown it.
 pub(super) const FILES_DATABASE: &str = "files.database";
+/// A database of the node itself.
+pub(super) const OWN: &str = "own";
 
 /// What a node can be told to run: an engine with all its faces, or single faces (with the engine behind them).
 pub(crate) const SERVICES: [&str; 7] = ["streams", "keys", "tenants", "files", "functions", "pgwire", "http"];
@@ -228,10 +229,10 @@ pub const SETTINGS: &[SettingSpec] = &[
     ),
     setting(
         FILES_DATABASE,
-        "none",
-        "postgres://USER:PASSWORD@HOST/DATABASE behind the names of files, which keeps those that are not in memory",
+        OWN,
+        "what is behind the names of files: own (the database savanna_files of this node), postgres://USER:PASSWORD@HOST/DATABASE, or none (memory and the log alone)",
     ),
-    setting("files.cache", "1000000", "files and directories in memory, if there is files.database"),
+    setting("files.cache", "1000000", "files and directories in memory, unless files.database is none"),
     setting(
         "functions.port",
         "9001",
@@ -408,15 +409,15 @@ impl Reader<'_> {
         self.get(key, "a whole number, 1 to 65535", |text| text.parse::<u16>().ok().filter(|n| *n > 0).map(usize::from))
     }
 
-    /// Where the names of files are, and how many of them are in memory.
-    fn files_database(&self) -> Result<Option<DatabaseOptions>, ConfigError> {
-        let count = "a whole number, 1 to 1000000000";
-        let inodes_max = self
-            .get("files.cache", count, |text| text.parse::<usize>().ok().filter(|n| (1..=1_000_000_000).contains(n)))?;
-        // What is wrong with it is said without it: it has a password.
-        let address = self.get(FILES_DATABASE, "an address, or none", |text| Some(text.to_owned()))?;
-        let is_none = ["", "none"].contains(&address.as_str());
-        Ok((!is_none).then_some(DatabaseOptions { address, inodes_max }))
+    /// What is behind the names of files. What is wrong with it is said without it: it may have a password.
+    fn files_database(&self) -> Result<FilesDatabase, ConfigError> {
+        self.get(FILES_DATABASE, "own, an address, or none", |text| {
+            Some(match text {
+                OWN => FilesDatabase::Own,
+                "" | "none" => FilesDatabase::None,
+                address => FilesDatabase::At(address.to_owned()),
+            })
+        })
     }
 
     fn flag(&self, key: &'static str) -> Result<bool, ConfigError> {
@@ -440,6 +441,11 @@ impl NodeConfig {
             _ => false,
         };
         self.services.iter().any(|service| service == name || faces(service))
+    }
+
+    /// Whether names of files are in a database of the node itself.
+    pub fn keeps_names_of_files(&self) -> bool {
+        self.runs("files") && self.files_database == FilesDatabase::Own
     }
 
     /// Reads the node's administrators; nobody if no file of them is configured.
@@ -522,6 +528,9 @@ impl NodeConfig {
             files_trusts_names: read.flag("files.trust_names")?,
             files_audit: read.flag("files.audit")?,
             files_database: read.files_database()?,
+            files_cache: read.get("files.cache", "a whole number, 1 to 1000000000", |text| {
+                text.parse::<usize>().ok().filter(|n| (1..=1_000_000_000).contains(n))
+            })?,
             functions_port: read.port("functions.port")?,
             functions_threads: read.automatic("functions.threads")?,
             functions_max_clients: read.count("functions.max_clients")?,

@@ -14,14 +14,17 @@ SIMPLE = {
              "RecoverLeaseResponseProto", "TruncateResponseProto", "IsFileClosedResponseProto", "SetSafeModeResponseProto"],
     "Number": ["GetPreferredBlockSizeResponseProto", "GetReplicaVisibleLengthResponseProto"],
     "Text": ["GetFileInfoRequestProto", "GetFileLinkInfoRequestProto", "IsFileClosedRequestProto", "GetPreferredBlockSizeRequestProto",
-             "RenewLeaseRequestProto", "GetContentSummaryRequestProto", "GetQuotaUsageRequestProto", "GetStoragePolicyRequestProto", "ListXAttrsRequestProto", "UnsetStoragePolicyRequestProto"],
+             "RenewLeaseRequestProto", "GetContentSummaryRequestProto", "GetQuotaUsageRequestProto", "GetStoragePolicyRequestProto", "ListXAttrsRequestProto", "UnsetStoragePolicyRequestProto",
+             "RemoveAclRequestProto", "RemoveDefaultAclRequestProto", "GetAclStatusRequestProto"],
     "One": ["GetFileInfoResponseProto", "GetListingResponseProto", "GetBlockLocationsResponseProto", "CreateResponseProto", "AddBlockResponseProto",
             "GetServerDefaultsResponseProto", "GetContentSummaryResponseProto", "GetAdditionalDatanodeResponseProto",
-            "UpdateBlockForPipelineResponseProto", "GetReplicaVisibleLengthRequestProto", "GetLocatedFileInfoResponseProto", "GetQuotaUsageResponseProto", "GetStoragePolicyResponseProto"],
+            "UpdateBlockForPipelineResponseProto", "GetReplicaVisibleLengthRequestProto", "GetLocatedFileInfoResponseProto", "GetQuotaUsageResponseProto", "GetStoragePolicyResponseProto",
+            "GetAclStatusResponseProto"],
     "Nothing": ["Rename2ResponseProto", "FsyncResponseProto", "RenewLeaseResponseProto", "SetPermissionResponseProto", "SetOwnerResponseProto",
                 "SetTimesResponseProto", "AbandonBlockResponseProto", "ReportBadBlocksResponseProto", "UpdatePipelineResponseProto",
                 "CheckAccessResponseProto", "ConcatResponseProto", "GetEZForPathResponseProto", "SetQuotaResponseProto",
-                "SetXAttrResponseProto", "RemoveXAttrResponseProto", "SetStoragePolicyResponseProto", "UnsetStoragePolicyResponseProto"],
+                "SetXAttrResponseProto", "RemoveXAttrResponseProto", "SetStoragePolicyResponseProto", "UnsetStoragePolicyResponseProto",
+                "SetAclResponseProto", "ModifyAclEntriesResponseProto", "RemoveAclEntriesResponseProto", "RemoveDefaultAclResponseProto", "RemoveAclResponseProto"],
 }
 STRUCT = re.compile(r"((?:///[^\n]*\n)*)#\[derive\([^)]*Message\)\]\npub\(crate\) struct (\w+)[^{]*\{(.*?)\}\n", re.DOTALL)
 FIELD = re.compile(r'#\[prost\((.*?), tag = "(\d+)"\)\]')

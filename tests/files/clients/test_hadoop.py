@@ -163,3 +163,41 @@ def test_attributes_and_policies_are_kept(hdfs, server):
     assert hdfs("policy", "/d/deep") == "COLD"
     hdfs("policy", "/d", "")
     assert hdfs("policy", "/d/deep") == "HOT"
+
+
+def test_access_control_lists_are_kept_shown_and_inherited(hdfs, server, tmp_path):
+    def listed(path):
+        return [line for line in hdfs("-getfacl", path).splitlines() if line and not line.startswith(("# file", "# owner", "# group"))]
+
+    def shown(path):
+        return hdfs("-ls", "-d", path).splitlines()[-1].split()[0]
+
+    (tmp_path / "words").write_text("first\nlast\n")
+    hdfs("-mkdir", "/d")
+    hdfs("-put", tmp_path / "words", "/d/before")
+    hdfs("-setfacl", "-m", "user:ann:rwx,group:staff:r-x,default:user:bob:rwx", "/d")
+    access = ["user::rwx", "user:ann:rwx", "group::r-x", "group:staff:r-x", "mask::rwx", "other::r-x"]
+    default = ["default:user::rwx", "default:user:bob:rwx", "default:group::r-x", "default:mask::rwx", "default:other::r-x"]
+    assert listed("/d") == access + default
+    assert (shown("/d"), shown("/d/before")) == ("drwxrwxr-x+", "-rw-r--r--")
+    hdfs("-put", tmp_path / "words", "/d/after")
+    hdfs("-mkdir", "-p", "/d/deep/er")
+    time.sleep(1)
+    server.restart()
+    assert listed("/d") == access + default
+    assert listed("/d/after") == ["user::rw-", "user:bob:rwx\t#effective:rw-", "group::r-x\t#effective:r--", "mask::rw-", "other::r--"]
+    assert listed("/d/deep/er") == ["user::rwx", "user:bob:rwx", "group::r-x", "mask::rwx", "other::r-x"] + default
+    # The bits of the group are the mask.
+    hdfs("-chmod", "750", "/d")
+    assert listed("/d")[1:5] == ["user:ann:rwx\t#effective:r-x", "group::r-x", "group:staff:r-x", "mask::r-x"]
+    hdfs("-setfacl", "-x", "group:staff,default:user:bob", "/d")
+    assert listed("/d") == ["user::rwx", "user:ann:rwx", "group::r-x", "mask::rwx", "other::---",
+                            "default:user::rwx", "default:group::r-x", "default:mask::r-x", "default:other::r-x"]
+    hdfs("-setfacl", "-k", "/d")
+    hdfs("-setfacl", "--set", "user::rw-,user:eve:r--,group::---,other::---", "/d/before")
+    assert listed("/d/before") == ["user::rw-", "user:eve:r--", "group::---", "mask::r--", "other::---"]
+    hdfs("-setfacl", "-b", "/d")
+    assert listed("/d") == ["user::rwx", "group::r-x", "other::---"] and shown("/d") == "drwxr-x---"
+    hdfs("-cp", "-p", "/d/before", "/copy")
+    assert "only directories may have a default ACL" in hdfs("-setfacl", "-m", "default:user:ann:r--", "/d/before", status=1)
+    assert "mask is required" in hdfs("-setfacl", "-x", "mask::", "/d/before", status=1)

@@ -5,28 +5,31 @@
 //! at that instant.
 
 mod link;
+mod place;
 mod rows;
 mod schema;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::str::FromStr as _;
+use std::io;
 use std::time::Duration;
 
 use savanna_epoch::NodeEpoch;
 use savanna_files::cache::Beginning;
-use savanna_files::change::{Counters, FormatError};
+use savanna_files::change::{Counters, FormatError, More};
 use savanna_files::flush::Batch;
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
 use savanna_files::operation::{Rights, Summary};
 use savanna_files::retry::KEPT;
 use savanna_files::{Fetched, Key, Stored};
 use tokio::sync::Mutex;
+use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config};
 
-use crate::link::{Connected, Link, connect};
+use crate::link::{Connected, Link};
+use crate::place::Way;
+pub use crate::place::{Connecting, Inside, OWN, Place};
 use crate::rows::Columns;
 
 /// The prefix of all names: the subtree of the root.
@@ -43,8 +46,6 @@ const PATIENCE_FOR_SUBTREES: Duration = Duration::from_secs(300);
 const LIMIT_FOR_SUBTREES: Duration = Duration::from_secs(290);
 /// So long one waits for the one before it.
 const TURN: Duration = Duration::from_secs(10);
-/// How addresses begin.
-const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 /// Names are bytes; users, groups and clients are not.
 const ENCODING: &str = "UTF8";
 /// What is acknowledged is on the server's disk: the log is cut behind it.
@@ -67,6 +68,9 @@ pub enum DatabaseError {
         /// How long that was waited for.
         seconds: u64,
     },
+    /// That of this process does not take connections.
+    #[error("the database of files in this process: {0}")]
+    Inside(#[source] io::Error),
     /// It was away a moment ago.
     #[error("the database of files could not be reached a moment ago")]
     Away,
@@ -148,7 +152,7 @@ impl DatabaseError {
     /// Whether it may be there later.
     #[must_use]
     pub const fn is_passing(&self) -> bool {
-        matches!(self, Self::Sql(_) | Self::Slow { .. } | Self::Away)
+        matches!(self, Self::Sql(_) | Self::Slow { .. } | Self::Inside(_) | Self::Away)
     }
 
     /// Whether it was too much at once: this process gave it up, or the server did.
@@ -156,7 +160,9 @@ impl DatabaseError {
     pub fn is_slow(&self) -> bool {
         match self {
             Self::Slow { .. } => true,
-            Self::Sql(error) => error.code() == Some(&SqlState::QUERY_CANCELED),
+            Self::Sql(error) => {
+                matches!(error.code(), Some(&SqlState::QUERY_CANCELED | &SqlState::PROGRAM_LIMIT_EXCEEDED))
+            }
             _ => false,
         }
     }
@@ -182,7 +188,7 @@ pub struct Found {
 
 /// The database.
 pub struct Database {
-    config: Config,
+    way: Way,
     owner: Owner,
     reader: Link,
     writer: Link,
@@ -197,22 +203,16 @@ impl fmt::Debug for Database {
 }
 
 impl Database {
-    /// The database at an address, for somebody. It need not be there yet.
+    /// The database at a place, for somebody. It need not be there yet.
     ///
     /// # Errors
     /// [`DatabaseError::Address`].
-    pub fn new(address: &str, owner: Owner) -> Result<Self, DatabaseError> {
-        // Words of other forms would be read as `keyword=value`, and be in the error.
-        if !SCHEMES.iter().any(|scheme| address.starts_with(scheme)) {
-            return Err(DatabaseError::Address);
-        }
-        let mut config = Config::from_str(address).map_err(|_| DatabaseError::Address)?;
-        config.application_name("savanna files");
-        link::bound(&mut config);
-        let reader = Link::new(config.clone(), LIMIT, &[schema::PATH, schema::IDS, schema::CHILDREN, schema::BLOCKS]);
-        let counter = Mutex::new(Link::new(config.clone(), LIMIT_FOR_SUBTREES, &[schema::SUBTREE]));
+    pub fn new(place: &Place, owner: Owner) -> Result<Self, DatabaseError> {
+        let way = Way::to(place)?;
+        let reader = Link::new(way.clone(), LIMIT, &[schema::PATH, schema::IDS, schema::CHILDREN, schema::BLOCKS]);
+        let counter = Mutex::new(Link::new(way.clone(), LIMIT_FOR_SUBTREES, &[schema::SUBTREE]));
         let writer = Link::new(
-            config.clone(),
+            way.clone(),
             LIMIT,
             &[
                 schema::MARK,
@@ -222,9 +222,13 @@ impl Database {
                 schema::WRITE_BLOCKS,
                 schema::WRITE_RETRIES,
                 schema::DELETE_RETRIES,
+                schema::FORGET,
+                schema::CLEAR_SOME[0],
+                schema::CLEAR_SOME[1],
+                schema::CLEAR_SOME[2],
             ],
         );
-        Ok(Self { config, owner, reader, writer, counter })
+        Ok(Self { way, owner, reader, writer, counter })
     }
 
     /// Makes the tables if they are missing, and says how far the database is. Nobody is replaced.
@@ -232,7 +236,7 @@ impl Database {
     /// # Errors
     /// [`DatabaseError`]; [`DatabaseError::Replaced`] if a later owner has the database.
     pub async fn look(&self, pool: &str) -> Result<Found, DatabaseError> {
-        let (client, _) = connect(&self.config).await?;
+        let (client, _) = self.way.connect().await?;
         let came: String = client.query_one("SHOW server_encoding", &[]).await?.try_get(0)?;
         if came != ENCODING {
             return Err(DatabaseError::Encoding { came });
@@ -273,7 +277,7 @@ impl Database {
     /// # Errors
     /// [`DatabaseError`]; [`DatabaseError::Replaced`] if a later owner has the database, and [`DatabaseError::WentBack`] if it is not as far.
     pub async fn claim(&self, found: Found, log: Txid) -> Result<Found, DatabaseError> {
-        let (client, _) = connect(&self.config).await?;
+        let (client, _) = self.way.connect().await?;
         let [epoch, process, from, to] =
             [self.owner.epoch.0, self.owner.process, found.txid.0, log.0].map(u64::cast_signed);
         let taken = client.execute(schema::CLAIM, &[&PREFIX, &epoch, &process, &from, &to]).await?;
@@ -296,7 +300,7 @@ impl Database {
     /// # Errors
     /// [`DatabaseError`].
     pub async fn beginning(&self, found: Found, now: Millis) -> Result<Beginning, DatabaseError> {
-        let (client, _) = connect(&self.config).await?;
+        let (client, _) = self.way.connect().await?;
         let rows = client.query(schema::WRITTEN, &[&PREFIX]).await?;
         let rows = rows.iter().filter_map(|row| rows::stored(row).transpose()).collect::<Result<_, _>>()?;
         let kept = now.0.saturating_sub(KEPT).cast_signed();
@@ -342,7 +346,9 @@ impl Database {
                 if row.try_get(0)? {
                     summary.directories += count;
                     let mode = u16::try_from(row.try_get::<_, i32>(3)?).unwrap_or(0);
-                    rights.push(Rights { owner: row.try_get(1)?, group: row.try_get(2)?, mode });
+                    let more = row.try_get::<_, Option<&[u8]>>(8)?.map(More::decode).transpose()?;
+                    let acl = more.map(|more| more.acl).unwrap_or_default();
+                    rights.push(Rights { owner: row.try_get(1)?, group: row.try_get(2)?, mode, acl });
                 } else {
                     summary.files += count;
                     summary.length += row.try_get::<_, i64>(5)?.cast_unsigned();
@@ -398,7 +404,8 @@ impl Database {
         .await
     }
 
-    /// Writes all that there is in place of what the database has, which is all up to `base`, in batches of which only the last one has the marker.
+    /// Writes all that there is in place of what the database has, which is all up to `base`, in many transactions. It has nothing until the last one
+    /// says how far it is; whatever a process that ended left in between goes first.
     ///
     /// # Errors
     /// [`DatabaseError`].
@@ -408,35 +415,46 @@ impl Database {
         parts: impl Iterator<Item = Batch>,
         last: &Batch,
     ) -> Result<(), DatabaseError> {
-        let connected = &self.writer.get().await?;
-        let done = self.replace_on(connected, base, parts, last).await;
-        if done.is_err() {
-            connected.end();
+        self.forget(base, last.txid).await?;
+        while self.clear_some().await? > 0 {}
+        for part in parts {
+            self.write(Txid(0), &part).await?;
         }
-        done
+        self.write(Txid(0), last).await
     }
 
-    async fn replace_on(
-        &self,
-        connected: &Connected,
-        base: Txid,
-        parts: impl Iterator<Item = Batch>,
-        last: &Batch,
-    ) -> Result<(), DatabaseError> {
-        let client = &connected.client;
-        // One transaction of all: it may take a while.
-        client.batch_execute(BEGIN).await?;
-        client.batch_execute("SET LOCAL statement_timeout = 0").await?;
-        if !self.mark(connected, base, last).await? {
-            client.batch_execute("ROLLBACK").await?;
-            return Err(self.refusal(connected, base).await?);
-        }
-        client.batch_execute("DELETE FROM block; DELETE FROM inode; DELETE FROM retry_answer").await?;
-        for part in parts {
-            write_rows(connected, &part).await?;
-        }
-        write_rows(connected, last).await?;
-        Ok(client.batch_execute("COMMIT").await?)
+    /// From now on the database has nothing, whatever rows it has.
+    async fn forget(&self, base: Txid, last: Txid) -> Result<(), DatabaseError> {
+        let connected = &self.writer.get().await?;
+        patiently(connected, PATIENCE, async {
+            let [process, base_at, last] = [self.owner.process, base.0, last.0].map(u64::cast_signed);
+            let statement = connected.statement(schema::FORGET)?;
+            match connected.client.execute(statement, &[&PREFIX, &process, &base_at, &last]).await? {
+                1 => Ok(()),
+                _ => Err(self.refusal(connected, base).await?),
+            }
+        })
+        .await
+    }
+
+    /// Deletes some of what a database has that has nothing. How many rows.
+    async fn clear_some(&self) -> Result<u64, DatabaseError> {
+        let connected = &self.writer.get().await?;
+        patiently(connected, PATIENCE, async {
+            let client = &connected.client;
+            client.batch_execute(BEGIN).await?;
+            if !self.mark(connected, Txid(0), &Batch::default()).await? {
+                client.batch_execute("ROLLBACK").await?;
+                return Err(self.refusal(connected, Txid(0)).await?);
+            }
+            let mut count = 0;
+            for statement in schema::CLEAR_SOME {
+                count += client.execute(connected.statement(statement)?, &[]).await?;
+            }
+            client.batch_execute("COMMIT").await?;
+            Ok(count)
+        })
+        .await
     }
 
     /// Sets the marker. False if that was refused, and the transaction with it.

@@ -1,7 +1,7 @@
 //! The tables, and the statements on them.
 
 /// The version of the tables. Other tables need another number.
-pub(crate) const VERSION: i32 = 3;
+pub(crate) const VERSION: i32 = 4;
 /// The oldest version from which [`TABLES`] makes that of today.
 pub(crate) const OLDEST: i32 = 1;
 
@@ -78,13 +78,13 @@ pub(crate) const CHILDREN: &str =
 
 /// How much there is in a subtree ($1), who may do what with its directories, and who owns the database. What is more than a number takes is the largest.
 pub(crate) const SUBTREE: &str = "WITH RECURSIVE all_of_it AS (\
-     SELECT id, is_directory, owner, group_name, mode, length, replication FROM inode WHERE id = $1 UNION ALL \
-     SELECT i.id, i.is_directory, i.owner, i.group_name, i.mode, i.length, i.replication FROM all_of_it a JOIN inode i ON i.parent = a.id \
+     SELECT id, is_directory, owner, group_name, mode, length, replication, more FROM inode WHERE id = $1 UNION ALL \
+     SELECT i.id, i.is_directory, i.owner, i.group_name, i.mode, i.length, i.replication, i.more FROM all_of_it a JOIN inode i ON i.parent = a.id \
      WHERE a.is_directory) \
      SELECT is_directory, CASE WHEN is_directory THEN owner END, CASE WHEN is_directory THEN group_name END, \
      CASE WHEN is_directory THEN mode END, count(*), least(coalesce(sum(length), 0), 9223372036854775807)::bigint, \
-     least(coalesce(sum(length::numeric * replication), 0), 9223372036854775807)::bigint, (SELECT max(owner) FROM marker) \
-     FROM all_of_it GROUP BY 1, 2, 3, 4";
+     least(coalesce(sum(length::numeric * replication), 0), 9223372036854775807)::bigint, (SELECT max(owner) FROM marker), \
+     CASE WHEN is_directory THEN more END FROM all_of_it GROUP BY 1, 2, 3, 4, 9";
 
 /// Which of these blocks ($1) have files, and who owns the database; without any block a row that is empty.
 pub(crate) const BLOCKS: &str =
@@ -142,3 +142,14 @@ pub(crate) const WRITE_RETRIES: &str = "INSERT INTO retry_answer (client, call, 
 
 /// Deletes answers that are older than an instant ($1).
 pub(crate) const DELETE_RETRIES: &str = "DELETE FROM retry_answer WHERE at < $1";
+
+/// The database of this owner ($2) has nothing from now on. It is as far as its owner found it ($3), as all of it ($4), or has nothing already.
+pub(crate) const FORGET: &str =
+    "UPDATE marker SET txid = 0 WHERE prefix = $1 AND owner = $2 AND txid IN (0, $3::bigint, $4::bigint)";
+
+/// Deletes some rows of each table.
+pub(crate) const CLEAR_SOME: [&str; 3] = [
+    "DELETE FROM block WHERE id IN (SELECT id FROM block LIMIT 1024)",
+    "DELETE FROM inode WHERE id IN (SELECT id FROM inode LIMIT 1024)",
+    "DELETE FROM retry_answer WHERE at <= (SELECT max(at) FROM (SELECT at FROM retry_answer ORDER BY at LIMIT 1024) AS old)",
+];

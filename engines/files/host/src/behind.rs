@@ -12,7 +12,7 @@ use savanna_files::flush::Batch;
 use savanna_files::ids::{BlockId, InodeId, Millis, Txid};
 use savanna_files::operation::{Rights, Summary};
 use savanna_files::{Fetched, Key, Namespace};
-use savanna_files_database::{Database, DatabaseError, Found, Owner};
+use savanna_files_database::{Database, DatabaseError, Found, Owner, Place};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::files::Files;
@@ -120,8 +120,8 @@ pub(crate) struct Behind {
 }
 
 impl Behind {
-    pub(crate) fn new(address: &str, epoch: NodeEpoch, inodes_max: usize) -> Result<Self, BehindError> {
-        let database = Arc::new(Database::new(address, Owner { epoch, process: rand::random() })?);
+    pub(crate) fn new(place: &Place, epoch: NodeEpoch, inodes_max: usize) -> Result<Self, BehindError> {
+        let database = Arc::new(Database::new(place, Owner { epoch, process: rand::random() })?);
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .max_blocking_threads(THREADS_MAX)

@@ -155,7 +155,7 @@ impl Files {
         };
         std::fs::create_dir_all(&directory).map_err(failed(&directory))?;
         let identity = Identity::of(&directory, now().0)?;
-        let behind = database.map(|database| Behind::new(&database.address, epoch, database.inodes_max)).transpose()?;
+        let behind = database.map(|database| Behind::new(&database.place, epoch, database.inodes_max)).transpose()?;
         // Who opens the log ends whoever had it before; only then the replicas are ours.
         let (journal, mut namespace, unflushed, needed) = match &behind {
             Some(behind) => begin_with(behind, &identity.pool, log, epoch, &superuser, limits)?,

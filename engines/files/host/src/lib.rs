@@ -20,6 +20,7 @@ mod upkeep;
 pub use savanna_files::{
     Class, FilesError, Limits, Reply, Request, blocks, change, ids, lease, operation::Summary, request,
 };
+pub use savanna_files_database::{Connecting, Inside, OWN, Place};
 pub use savanna_files_datanode::{Digest, Reader, ReplicaError, Replicas, Space, Writer};
 
 pub use crate::{

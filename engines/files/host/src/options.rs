@@ -1,11 +1,10 @@
 //! What a host is to be, and why it does not start.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use savanna_epoch::NodeEpoch;
 use savanna_files::Limits;
-use savanna_files_database::DatabaseError;
+use savanna_files_database::{DatabaseError, Place};
 use savanna_journal::{JournalError, Options};
 use savanna_ownership::guard::LeaseGuard;
 
@@ -31,19 +30,12 @@ pub struct HostOptions {
 }
 
 /// The database behind the log.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct DatabaseOptions {
-    /// `postgres://user:password@host/database`.
-    pub address: String,
+    /// Where it is.
+    pub place: Place,
     /// Files and directories that may be in memory.
     pub inodes_max: usize,
-}
-
-impl fmt::Debug for DatabaseOptions {
-    /// The address has a password.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DatabaseOptions").field("inodes_max", &self.inodes_max).finish_non_exhaustive()
-    }
 }
 
 /// Why a host does not start, or ended.

@@ -244,7 +244,7 @@ mod tests {
     }
 
     fn mkdirs(journal: &Journal, namespace: &mut Namespace, path: &str) {
-        let request = Request::Mkdirs { path: path.to_owned(), mode: 0o755, with_parents: true };
+        let request = Request::Mkdirs { path: path.to_owned(), mode: 0o755.into(), with_parents: true };
         let context =
             Context { now: Millis(5), user: "root", groups: &[], is_superuser: true, call: None, machine: "127.0.0.1" };
         let change = namespace.decide(&request, &context, None).unwrap().change.unwrap();

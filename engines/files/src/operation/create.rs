@@ -27,7 +27,7 @@ pub(super) fn create(
     }
     let at = namespace.resolve(path, context)?;
     let mut draft = Draft::new(namespace, context.now);
-    let mode = mode & 0o1777;
+    let mode = mode.map(|mode| mode & 0o1777);
     let (parent, group) = match (at.inode(), at.parent()) {
         (Some(inode), Some(parent)) => {
             check_replaced(namespace, context, create, parent, inode)?;

@@ -10,14 +10,14 @@ use crate::ids::InodeId;
 use crate::namespace::{Draft, Resolved};
 use crate::path;
 use crate::permission::{self, Access};
-use crate::request::{Context, Reply};
+use crate::request::{Context, Modes, Reply};
 use crate::tree::Inode;
 
 pub(super) fn mkdirs(
     namespace: &View<'_>,
     context: &Context<'_>,
     path: &str,
-    mode: u16,
+    mode: Modes,
     with_parents: bool,
 ) -> Result<Outcome, FilesError> {
     let at = namespace.resolve(path, context)?;
@@ -29,7 +29,7 @@ pub(super) fn mkdirs(
         None => {}
     }
     let mut draft = Draft::new(namespace, context.now);
-    let mode = mode & 0o1777;
+    let mode = mode.map(|mode| mode & 0o1777);
     let (parent, group) = place(namespace, context, &at, &mut draft, with_parents, Some(mode))?;
     let name = at.names[at.names.len() - 1];
     draft.add(parent, name, mode, context.user, &group, Kind::Directory);
@@ -44,7 +44,7 @@ pub(super) fn place(
     at: &Resolved<'_, '_>,
     draft: &mut Draft<'_>,
     with_parents: bool,
-    mode: Option<u16>,
+    mode: Option<Modes>,
 ) -> Result<(InodeId, Arc<str>), FilesError> {
     path::check_new(at.path, &at.names)?;
     let nearest = at.nearest();
@@ -63,10 +63,10 @@ pub(super) fn place(
     }
     draft.touch(nearest);
     let group = Arc::clone(namespace.tree.group(nearest));
-    let above_mode = mode.unwrap_or(nearest.mode);
+    let above_mode = mode.unwrap_or(nearest.mode.into()).map(|mode| mode | 0o300);
     let mut parent = nearest.id;
     for name in above {
-        parent = draft.add(parent, name, above_mode | 0o300, context.user, &group, Kind::Directory).id;
+        parent = draft.add(parent, name, above_mode, context.user, &group, Kind::Directory).id;
     }
     Ok((parent, group))
 }

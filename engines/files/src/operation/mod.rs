@@ -1,5 +1,6 @@
 //! Operations: each reads a namespace, and says what it answers and what it changes.
 
+mod access_list;
 mod add_block;
 mod append;
 mod attributes;
@@ -159,6 +160,8 @@ impl View<'_> {
             }
             Request::Attributes { path, names } => extended::attributes(self, context, path, names),
             Request::AttributeNames { path } => extended::attribute_names(self, context, path),
+            Request::EditAcl { path, edit } => access_list::edit(self, context, path, edit),
+            Request::Acl { path } => access_list::list(self, context, path),
             Request::SetPolicy { path, policy } => extended::set_policy(self, context, path, *policy),
             Request::IsFileClosed { path } => status::is_file_closed(self, context, path),
             Request::PreferredBlockSize { path } => status::preferred_block_size(self, context, path),
@@ -280,6 +283,7 @@ impl Request {
                 | Self::Quota { .. }
                 | Self::Attributes { .. }
                 | Self::AttributeNames { .. }
+                | Self::Acl { .. }
                 | Self::IsFileClosed { .. }
                 | Self::PreferredBlockSize { .. }
                 | Self::CheckAccess { .. }

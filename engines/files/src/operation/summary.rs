@@ -1,7 +1,7 @@
 //! How much a subtree holds, counted a part at a time, so that writers get their turns.
 
 use crate::cache::{Known, Missing};
-use crate::change::Quota;
+use crate::change::{AclEntry, Quota};
 use crate::error::{Class, FilesError};
 use crate::ids::{InodeId, Txid};
 use crate::namespace::Namespace;
@@ -55,6 +55,8 @@ pub struct Rights {
     pub group: String,
     /// Permission bits.
     pub mode: u16,
+    /// What it keeps of an access control list.
+    pub acl: Vec<AclEntry>,
 }
 
 impl Rights {
@@ -63,8 +65,8 @@ impl Rights {
     /// # Errors
     /// [`Class::AccessControl`].
     pub fn check_read(&self, context: &Context<'_>) -> Result<(), FilesError> {
-        let Self { owner, group, mode } = self;
-        if permission::allows(owner, group, *mode, Access::READ, context) {
+        let Self { owner, group, mode, acl } = self;
+        if (permission::Rights { owner, group, mode: *mode, acl }).allow(Access::READ, context) {
             return Ok(());
         }
         let user = context.user;

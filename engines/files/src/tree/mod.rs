@@ -17,7 +17,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use self::children::Children;
 use self::eviction::Behind;
 use self::words::{Word, Words};
-use crate::change::{File, Kind, More, Quota, Row};
+use crate::change::{AclEntry, File, Kind, More, Quota, Row};
 use crate::ids::{InodeId, Millis, Txid};
 
 /// Where an inode is in the slab.
@@ -107,6 +107,12 @@ impl Inode {
             Node::Directory(_) => None,
             Node::File(file) => Some(file),
         }
+    }
+
+    /// What it keeps of an access control list, if it has one.
+    #[must_use]
+    pub fn acl(&self) -> &[AclEntry] {
+        self.more.as_ref().map_or(&[], |more| &more.acl)
     }
 
     /// How many children it has, here or not; none if it is a file.

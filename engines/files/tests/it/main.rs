@@ -2,6 +2,7 @@
 
 mod database;
 mod extended;
+mod lists;
 mod model;
 mod operations;
 mod quotas;

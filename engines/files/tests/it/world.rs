@@ -1,6 +1,7 @@
 //! A namespace with a log in memory, and a data node that has what is written; perhaps with a database behind it.
 
 use std::collections::VecDeque;
+use std::sync::LazyLock;
 
 use rand::Rng as _;
 use rand_chacha::ChaCha8Rng;
@@ -30,6 +31,9 @@ pub(crate) struct World {
 }
 
 pub(crate) const SUPERUSER: &str = "root";
+/// The only one who is in groups.
+pub(crate) const MEMBER: &str = "max";
+static GROUPS: LazyLock<Vec<String>> = LazyLock::new(|| ["staff", "guests"].map(str::to_owned).into());
 
 impl World {
     pub(crate) fn new() -> Self {
@@ -53,7 +57,8 @@ impl World {
 
     pub(crate) fn context<'a>(&self, user: &'a str, call: Option<CallId>) -> Context<'a> {
         let (now, is_superuser) = (Millis(self.now), user == SUPERUSER);
-        Context { now, user, groups: &[], is_superuser, call, machine: "127.0.0.1" }
+        let groups = if user == MEMBER { &**GROUPS } else { &[] };
+        Context { now, user, groups, is_superuser, call, machine: "127.0.0.1" }
     }
 
     /// Does something with what it lacks taken in.
@@ -289,7 +294,7 @@ pub(crate) fn written(path: &str, id: InodeId) -> Written {
 pub(crate) fn create(path: &str, overwrites: bool) -> Request {
     Request::Create(Create {
         path: path.to_owned(),
-        mode: 0o644,
+        mode: 0o644.into(),
         client: "writer".to_owned(),
         overwrites,
         creates: true,
@@ -312,7 +317,7 @@ pub(crate) fn concat(path: &str, sources: &[&str]) -> Request {
 }
 
 pub(crate) fn mkdirs(path: &str) -> Request {
-    Request::Mkdirs { path: path.to_owned(), mode: 0o755, with_parents: true }
+    Request::Mkdirs { path: path.to_owned(), mode: 0o755.into(), with_parents: true }
 }
 
 pub(crate) fn delete(path: &str) -> Request {

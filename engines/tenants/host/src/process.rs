@@ -85,6 +85,8 @@ pub struct Keeping {
     pub blocks_bytes: usize,
     /// A tenant with so many bytes that only memory and the log have is flushed.
     pub flush_bytes: u64,
+    /// A tenant that something else in this process writes: clients may read it.
+    pub only_read: Option<String>,
     /// What each thread's tenants share: microseconds of it, bytes of the log, requests to the store.
     pub per_second: Amounts,
 }
@@ -106,6 +108,7 @@ impl Keeping {
             statements_bytes: machine_memory().map_or(1 << 30, |bytes| bytes / 4),
             blocks_bytes: 256 << 20,
             flush_bytes: 32 << 20,
+            only_read: None,
             per_second: Amounts::new(1_000_000, 256 << 20, 10_000),
         }
     }

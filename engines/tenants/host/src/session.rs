@@ -106,6 +106,8 @@ pub struct Identity {
     pub database: String,
     /// Whether it may do things outside of its database.
     pub administrator: bool,
+    /// Whether it is a part of this process, to which the database belongs that [others only read](crate::Keeping::only_read).
+    pub is_inside: bool,
 }
 
 /// What came of the execution of a portal, and how its rows are to be written.
@@ -201,11 +203,15 @@ impl ConnectionGuard {
         let (thread, slot) = (Rc::clone(self.thread()), Rc::clone(self.slot()));
         let (key, seed) = thread.process.connections.key().map_err(SqlError::internal)?;
         let key = former.and_then(|former| thread.process.connections.keep(former)).unwrap_or(key);
-        let Identity { user, database, administrator } = &identity;
+        let Identity { user, database, administrator, is_inside } = &identity;
+        let only_reads = !is_inside && thread.process.keeping.only_read.as_ref() == Some(database);
         let login = Login { user, database, administrator: *administrator, seed };
         let connections = Arc::clone(&thread.process.connections);
         let opened = slot.with(|tenant| {
             let id = open(tenant, login)?;
+            if only_reads {
+                tenant.only_reads(id);
+            }
             tenant.connect(id, key.get().0, connections);
             let shown = (tenant.zone(id), tenant.encoding(id));
             Ok::<_, SqlError>((id, tenant.interrupts(id), tenant.timeouts(id), shown, tenant.status(id)))
@@ -583,7 +589,7 @@ impl Session {
             return None;
         }
         let (name, signal, pid) = backends::request(text)?;
-        let Identity { user, database, administrator } = &self.identity;
+        let Identity { user, database, administrator, .. } = &self.identity;
         let asker = Asker { user, database, administrator: *administrator };
         let connections = &*self.thread.process.connections;
         let is_here = connections.list().iter().any(|backend| backend.pid == pid);

@@ -141,6 +141,8 @@ pub struct Facts {
     pub database: String,
     /// Whether the user may make and remove tenants, and roles of this one.
     pub administrator: bool,
+    /// Whether the session may read and do nothing else.
+    pub only_reads: bool,
     /// The connection's number.
     pub pid: i32,
     /// All connections, if anybody knows them.

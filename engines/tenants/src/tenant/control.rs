@@ -11,7 +11,7 @@ use savanna_tenants_values::{
 };
 use savanna_transaction::TxnId;
 
-use super::{Tenant, portals::no_statement};
+use super::{Tenant, portals::no_statement, transactions::only_reads};
 use crate::session::{Outcome, SavepointOf, Session};
 
 impl Tenant {
@@ -307,7 +307,11 @@ impl Tenant {
 
     /// Says what the transaction is like that there is, if there is one. It has read nothing yet where that matters.
     fn set_transaction(&mut self, id: SessionId, modes: &Modes) -> Result<()> {
-        let Some(txn) = &mut self.session(id)?.txn else { return Ok(()) };
+        let session = self.session(id)?;
+        if modes.read_only == Some(false) && session.facts.only_reads {
+            return Err(only_reads());
+        }
+        let Some(txn) = &mut session.txn else { return Ok(()) };
         let error = |message: &str| Err(SqlError::new(state::ACTIVE_SQL_TRANSACTION, message));
         let isolation = modes.isolation.filter(|isolation| *isolation != txn.isolation);
         if isolation.is_some() && txn.used {

@@ -133,9 +133,10 @@ impl Tenant {
         let now = self.now;
         self.in_transaction(id)?;
         let Self { database, sessions, .. } = self;
-        let Some(Session { txn: Some(txn), .. }) = sessions.get_mut(&id) else {
+        let Some(Session { txn: Some(txn), facts, .. }) = sessions.get_mut(&id) else {
             return Err(SqlError::internal("no transaction"));
         };
+        let only_reads = facts.only_reads;
         txn.used = true;
         if txn.isolation == Isolation::Serializable {
             database.refuse_overtaken(txn.id, txn.savepoints.first().map(|savepoint| savepoint.rows))?;
@@ -168,6 +169,15 @@ impl Tenant {
         {
             let message = format!("cannot execute {} in a read-only transaction", verb_of(plan));
             return Err(SqlError::new(state::READ_ONLY_SQL_TRANSACTION, message));
+        }
+        // Locks would keep its writer waiting.
+        let locks = match plan {
+            Plan::LockTable(_) => true,
+            Plan::Query(query) | Plan::CopyOut(query, _) | Plan::Declare { query, .. } => query.locking.is_some(),
+            _ => false,
+        };
+        if only_reads && locks {
+            return Err(super::transactions::only_reads());
         }
         Ok(behind)
     }

@@ -13,11 +13,25 @@ use savanna_transaction::Isolation;
 use super::{Tenant, closed};
 use crate::session::{Current, Interruption, Session};
 
+/// What those hear who would change a database that they may only read.
+pub(super) fn only_reads() -> SqlError {
+    let message = "this database can only be read: the service that it belongs to writes it";
+    SqlError::new(state::INSUFFICIENT_PRIVILEGE, message)
+}
+
 impl Tenant {
+    /// A session may read and do nothing else, whatever it sets.
+    pub fn only_reads(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.facts.only_reads = true;
+        }
+    }
+
     pub(super) fn begin(&mut self, id: SessionId, isolation: Isolation, read_only: bool, explicit: bool) -> Result<()> {
         let txn = self.database.begin(isolation);
         let now = self.now;
         let session = self.sessions.get_mut(&id).ok_or_else(closed)?;
+        let read_only = read_only || session.facts.only_reads;
         if let Some(holder) = session.facts.advisory.get_mut().holder {
             self.database.run_for(txn, holder)?;
         }

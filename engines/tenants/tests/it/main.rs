@@ -19,6 +19,7 @@ mod memory;
 mod moved_open;
 mod moved_sessions;
 mod notify;
+mod only_reads;
 mod pages;
 mod placement;
 mod plans;

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use prost::Message;
 use savanna_files_host::change::{Attribute, AttributeSpace, CallId, Usage};
 use savanna_files_host::ids::{InodeId, Millis};
-use savanna_files_host::request::{self, Limit, LocatedBlock, Written};
+use savanna_files_host::request::{self, AclEdit, Limit, LocatedBlock, Modes, Written};
 use savanna_files_host::{Asker, Class, FilesError, Reply, Request, Summary};
 
-use super::policies;
 use super::replies::{self, Encoder, NO_QUOTA};
 use super::{Peer, Service, message, named, no_such_method, refuse, unanswered, unsupported};
+use super::{lists, policies};
 use crate::audit::Entry;
 use crate::exception;
 use crate::ipc::answer::Detail;
@@ -24,7 +24,7 @@ use crate::wire::client::{
     ReportBadBlocks, ServerDefaultsResponse, ServiceState, SetAttribute, SetOwner, SetPermission, SetQuota,
     SetSafeMode, SetStoragePolicy, SetTimes, StoragePolicies, Text, Truncate, UpdateBlockForPipeline, UpdatePipeline,
 };
-use crate::wire::hdfs::{ContentSummary, ServerDefaults};
+use crate::wire::hdfs::{ContentSummary, Permission, ServerDefaults};
 
 pub(super) const NAME: &str = "org.apache.hadoop.hdfs.protocol.ClientProtocol";
 
@@ -83,9 +83,9 @@ pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body:
         "getBlockLocations" => {
             asked.request(|GetBlockLocations { path, offset, length }| Request::BlockLocations { path, offset, length })
         }
-        "mkdirs" => asked.request(|Mkdirs { path, permission, with_parents }| Request::Mkdirs {
+        "mkdirs" => asked.request(|Mkdirs { path, permission, with_parents, unmasked }| Request::Mkdirs {
             path,
-            mode: bits(permission.bits),
+            mode: modes(permission, unmasked),
             with_parents,
         }),
         "create" => asked.request(created),
@@ -147,6 +147,12 @@ pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body:
             names: names.into_iter().map(attribute_of).map(|it| (it.space, it.name.into_string())).collect(),
         }),
         "listXAttrs" => asked.request(|Text { it: path }| Request::AttributeNames { path }),
+        "setAcl" => asked.request(lists::edit(AclEdit::Replace)),
+        "modifyAclEntries" => asked.request(lists::edit(AclEdit::Modify)),
+        "removeAclEntries" => asked.request(lists::edit(AclEdit::Remove)),
+        "removeDefaultAcl" => asked.request(lists::edit(|_| AclEdit::RemoveDefault)),
+        "removeAcl" => asked.request(lists::edit(|_| AclEdit::Clear)),
+        "getAclStatus" => asked.request(|Text { it: path }| Request::Acl { path }),
         "setStoragePolicy" => asked.set_storage_policy(),
         "unsetStoragePolicy" => asked.request(|Text { it: path }| Request::SetPolicy { path, policy: None }),
         "isFileClosed" => asked.request(|Text { it: path }| Request::IsFileClosed { path }),
@@ -388,10 +394,10 @@ impl Asked<'_> {
 }
 
 fn created(create: Create) -> Request {
-    let Create { path, permission, client, flags, with_parents, replication, block_size } = create;
+    let Create { path, permission, client, flags, with_parents, replication, block_size, unmasked } = create;
     Request::Create(request::Create {
         path,
-        mode: bits(permission.bits),
+        mode: modes(permission, unmasked),
         client,
         overwrites: flags & OVERWRITE != 0,
         creates: flags & CREATE != 0,
@@ -426,6 +432,11 @@ const fn limit(quota: u64) -> Limit {
         NO_QUOTA => Limit::None,
         most => Limit::Most(most),
     }
+}
+
+/// The bits of something new.
+fn modes(masked: Permission, unmasked: Option<Permission>) -> Modes {
+    Modes { masked: bits(masked.bits), unmasked: unmasked.map(|permission| bits(permission.bits)) }
 }
 
 /// A small number, or one that is refused because it is too large.

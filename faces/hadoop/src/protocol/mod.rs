@@ -2,6 +2,7 @@
 
 mod client;
 mod datanode;
+mod lists;
 mod namenode;
 mod policies;
 mod replies;

@@ -6,7 +6,7 @@ use savanna_files_host::Reply;
 use savanna_files_host::change::{Attribute, AttributeSpace, Quota, Usage};
 use savanna_files_host::request::{BlockName, Located, LocatedBlock, Status};
 
-use super::{Peer, Service};
+use super::{Peer, Service, lists};
 use crate::ipc::connection::Answerer;
 use crate::wire;
 use crate::wire::client::{AppendResponse, Attributes, Flag, Nothing, Number, One, OpenFile, OpenFiles, QuotaUsage};
@@ -16,6 +16,9 @@ const DIRECTORY: i32 = 1;
 const FILE: i32 = 2;
 /// The type of the only storage.
 const DISK: i32 = 1;
+
+/// The flag of what has an access control list.
+const HAS_ACL: u32 = 1;
 
 /// Where there is no quota.
 pub(super) const NO_QUOTA: u64 = u64::MAX;
@@ -83,7 +86,7 @@ impl<'a> Encoder<'a> {
             id: Some(status.id.0),
             children: Some(i32::try_from(status.children).unwrap_or(i32::MAX)),
             policy: Some(u32::from(status.policy.unwrap_or(0))),
-            flags: Some(0),
+            flags: Some(if status.has_acl { HAS_ACL } else { 0 }),
         }
     }
 }
@@ -149,6 +152,7 @@ pub(super) fn answer(service: &Service, peer: &Peer, reply: Reply, answerer: Ans
             };
             answerer.done(&Attributes { attributes: attributes.into_iter().map(message).collect() });
         }
+        Reply::Acl(list) => answerer.done(&One { it: Some(lists::status(&list)) }),
         Reply::Size(it) => answerer.done(&Number { it }),
     }
 }

@@ -161,6 +161,43 @@ pub(crate) struct Attributes {
     pub(crate) attributes: Vec<Attribute>,
 }
 
+/// `AclEntryProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct AclEntry {
+    #[prost(int32, required, tag = "1")]
+    pub(crate) kind: i32,
+    #[prost(int32, required, tag = "2")]
+    pub(crate) scope: i32,
+    #[prost(int32, required, tag = "3")]
+    pub(crate) bits: i32,
+    #[prost(string, optional, tag = "4")]
+    pub(crate) name: Option<String>,
+}
+
+/// `SetAclRequestProto`, `ModifyAclEntriesRequestProto`, `RemoveAclEntriesRequestProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct EditAcl {
+    #[prost(string, required, tag = "1")]
+    pub(crate) path: String,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) entries: Vec<AclEntry>,
+}
+
+/// `AclStatusProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct AclStatus {
+    #[prost(string, required, tag = "1")]
+    pub(crate) owner: String,
+    #[prost(string, required, tag = "2")]
+    pub(crate) group: String,
+    #[prost(bool, required, tag = "3")]
+    pub(crate) is_sticky: bool,
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) entries: Vec<AclEntry>,
+    #[prost(message, optional, tag = "5")]
+    pub(crate) permission: Option<Permission>,
+}
+
 /// `SetStoragePolicyRequestProto`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct SetStoragePolicy {
@@ -241,6 +278,8 @@ pub(crate) struct Create {
     pub(crate) replication: u32,
     #[prost(uint64, required, tag = "7")]
     pub(crate) block_size: u64,
+    #[prost(message, optional, tag = "9")]
+    pub(crate) unmasked: Option<Permission>,
 }
 
 /// `AppendRequestProto`.
@@ -292,6 +331,8 @@ pub(crate) struct Mkdirs {
     pub(crate) permission: Permission,
     #[prost(bool, required, tag = "3")]
     pub(crate) with_parents: bool,
+    #[prost(message, optional, tag = "4")]
+    pub(crate) unmasked: Option<Permission>,
 }
 
 /// `AddBlockRequestProto`.

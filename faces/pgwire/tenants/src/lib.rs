@@ -13,6 +13,7 @@
 mod acceptor;
 mod connection;
 mod copy;
+mod inside;
 mod relay;
 mod rows;
 mod server;
@@ -22,5 +23,6 @@ mod wire;
 pub use savanna_identity::{TlsError, TlsFiles};
 pub use savanna_pgwire_login::Admission;
 
+pub use crate::inside::Inside;
 pub use crate::relay::{Back, Class, Felt, Front, Names, class_of, list, retired};
 pub use crate::server::{Listener, Server, ServerError, ServerOptions};

@@ -50,7 +50,7 @@ impl Running {
     fn create(&self, path: &str) -> Written {
         let request = Request::Create(Create {
             path: path.to_owned(),
-            mode: 0o644,
+            mode: 0o644.into(),
             client: "writer".to_owned(),
             overwrites: false,
             creates: true,
@@ -114,7 +114,7 @@ fn what_was_answered_is_there_after_a_crash() {
     assert_eq!((again.length("/d/f"), again.files.identity()), (Some(10), &identity));
     assert_eq!(again.files.stats().missing, 0);
     assert_eq!(
-        running.call(&Request::Mkdirs { path: "/x".into(), mode: 0o755, with_parents: true }),
+        running.call(&Request::Mkdirs { path: "/x".into(), mode: 0o755.into(), with_parents: true }),
         Err(Unanswered::Gone)
     );
     again.stop();
@@ -126,7 +126,7 @@ fn a_flush_that_fails_is_told_to_nobody() {
     let running = opened(&disk, folder.path(), 1);
     running.write("/f", b"x");
     disk.fail(1, Fault::PowerCut);
-    let request = Request::Mkdirs { path: "/x".into(), mode: 0o755, with_parents: true };
+    let request = Request::Mkdirs { path: "/x".into(), mode: 0o755.into(), with_parents: true };
     assert_eq!(running.call(&request), Err(Unanswered::Gone));
     assert_eq!(
         running.call(&Request::FileInfo { path: "/x".into() }),
@@ -206,7 +206,7 @@ fn only_the_superuser_turns_safe_mode_on() {
     assert_eq!(running.files.safe_mode(&ann, None), Ok(false));
     let root = Asker { user: "root", ..ann };
     assert_eq!(running.files.safe_mode(&root, Some(true)), Ok(true));
-    let request = Request::Mkdirs { path: "/x".into(), mode: 0o755, with_parents: true };
+    let request = Request::Mkdirs { path: "/x".into(), mode: 0o755.into(), with_parents: true };
     let Err(Unanswered::Refused(error)) = running.call(&request) else { panic!("it is done") };
     assert_eq!(error.class, Class::SafeMode);
     assert_eq!(running.files.safe_mode(&root, Some(false)), Ok(false));
@@ -232,7 +232,7 @@ fn a_power_cut_takes_nothing_that_was_answered() {
             let asker = Asker { user: "root", machine: "127.0.0.1", call: None };
             let ask = |path: String, is_made: bool| {
                 let request = match is_made {
-                    true => Request::Mkdirs { path: path.clone(), mode: 0o755, with_parents: true },
+                    true => Request::Mkdirs { path: path.clone(), mode: 0o755.into(), with_parents: true },
                     false => Request::Delete { path: path.clone(), is_recursive: true },
                 };
                 let sender = sender.clone();
@@ -251,7 +251,8 @@ fn a_power_cut_takes_nothing_that_was_answered() {
             }
             // Few flushes may do for all of it.
             while !running.files.has_ended() {
-                let request = Request::Mkdirs { path: format!("/{epoch}/more"), mode: 0o755, with_parents: true };
+                let request =
+                    Request::Mkdirs { path: format!("/{epoch}/more"), mode: 0o755.into(), with_parents: true };
                 let _ = running.call(&request);
                 let _ = running.call(&Request::Delete { path: format!("/{epoch}/more"), is_recursive: true });
             }

@@ -250,7 +250,7 @@ impl Front {
         let _forgotten = Forgotten { front: self, number: session.number };
 
         let shard = shard(tenant);
-        let Identity { user, database, administrator } = identity;
+        let Identity { user, database, administrator, .. } = identity;
         let mut unanswered = match &begins {
             Beginning::New(_) => Unanswered::default(),
             Beginning::Departed(departed) => Unanswered::of_departed(departed.transaction()),
@@ -309,7 +309,7 @@ impl Front {
         (identity, begins): (Identity, Beginning),
         line: LineImage,
     ) -> io::Result<()> {
-        let Identity { user, database, administrator } = identity;
+        let Identity { user, database, administrator, .. } = identity;
         let request = OpenRequest { session, tenant, user, database, administrator, begins };
         match self.ask::<Adopt>(&shard(tenant), &(request, opening, line)).await {
             Ok(Ok(())) => Ok(()),

@@ -5,10 +5,10 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use savanna_files::Key;
-use savanna_files::change::{Quota, Usage};
-use savanna_files::request::Limit;
-use savanna_files_database::{Database, Owner};
+use savanna_files::change::{AclEntry, AclKind, Kind, Quota, Row, Usage};
+use savanna_files::request::{AclEdit, Limit};
+use savanna_files::{Key, Stored};
+use savanna_files_database::{Database, Owner, Place};
 use tempfile::TempDir;
 
 use super::*;
@@ -49,7 +49,7 @@ impl PostgreSql {
     }
 
     fn options(&self, inodes_max: usize) -> DatabaseOptions {
-        DatabaseOptions { address: self.address("postgres"), inodes_max }
+        DatabaseOptions { place: self.place("postgres"), inodes_max }
     }
 
     fn address(&self, database: &str) -> String {
@@ -57,9 +57,13 @@ impl PostgreSql {
         format!("postgres://postgres@{folder}/{database}")
     }
 
+    fn place(&self, database: &str) -> Place {
+        Place::Address(self.address(database))
+    }
+
     /// The database, for somebody else.
     fn database(&self, epoch: u64, process: u64) -> Database {
-        Database::new(&self.address("postgres"), Owner { epoch: NodeEpoch(epoch), process }).unwrap()
+        Database::new(&self.place("postgres"), Owner { epoch: NodeEpoch(epoch), process }).unwrap()
     }
 
     fn query(&self, text: &str) -> String {
@@ -111,24 +115,28 @@ impl Running {
     }
 
     fn files_in(&self, path: &str) -> u64 {
+        self.counted("root", path).unwrap()
+    }
+
+    fn counted(&self, user: &str, path: &str) -> Result<u64, Unanswered> {
         let (sender, receiver) = sync_channel(1);
-        let asker = Asker { user: "root", machine: "127.0.0.1", call: None };
+        let asker = Asker { user, machine: "127.0.0.1", call: None };
         self.files.summary(&asker, path, move |summary| sender.send(summary).unwrap());
-        receiver.recv_timeout(Duration::from_secs(30)).unwrap().unwrap().files
+        receiver.recv_timeout(Duration::from_secs(30)).unwrap().map(|summary| summary.files)
     }
 }
 
 fn mkdirs(path: &str) -> Request {
-    Request::Mkdirs { path: path.to_owned(), mode: 0o755, with_parents: true }
+    Request::Mkdirs { path: path.to_owned(), mode: 0o755.into(), with_parents: true }
 }
 
-struct Place {
+struct Scene {
     server: PostgreSql,
     disk: Arc<SimDisk>,
     folder: TempDir,
 }
 
-impl Place {
+impl Scene {
     fn new() -> Self {
         Self { server: PostgreSql::start(), disk: SimDisk::new(3), folder: tempfile::tempdir().unwrap() }
     }
@@ -144,7 +152,7 @@ impl Place {
 
 #[test]
 fn names_may_be_more_than_what_is_in_memory() {
-    let place = Place::new();
+    let place = Scene::new();
     let running = place.open(1, 20);
     for number in 0..40 {
         running.write(&format!("/d{}/{number}", number % 8), b"some bytes");
@@ -175,7 +183,7 @@ fn names_may_be_more_than_what_is_in_memory() {
 
 #[test]
 fn what_few_inodes_have_is_in_the_database() {
-    let place = Place::new();
+    let place = Scene::new();
     let running = place.open(1, 20);
     running.write("/q/f", b"some bytes");
     running.stop();
@@ -195,8 +203,32 @@ fn what_few_inodes_have_is_in_the_database() {
 }
 
 #[test]
+fn a_database_counts_what_a_list_lets_somebody_read() {
+    let place = Scene::new();
+    let running = place.open(1, 20);
+    for number in 0..40 {
+        running.write(&format!("/d/deep/{number}"), b"some bytes");
+    }
+    let path = || "/d/deep".to_owned();
+    assert_eq!(running.call(&Request::SetPermission { path: path(), mode: 0o700 }), Ok(Reply::Done));
+    let ann = AclEntry { is_default: false, kind: AclKind::User, name: Some("ann".into()), bits: 5 };
+    let edit = AclEdit::Modify(vec![ann]);
+    assert_eq!(running.call(&Request::EditAcl { path: path(), edit }), Ok(Reply::Done));
+    running.flushed();
+    running.stop();
+    let running = place.open(2, 20);
+    let before = running.database().reads;
+    assert_eq!(running.counted("ann", "/d"), Ok(40));
+    assert!(
+        matches!(running.counted("eve", "/d"), Err(Unanswered::Refused(error)) if error.class == Class::AccessControl)
+    );
+    assert!(running.database().reads > before + 1, "it was the database that counted");
+    running.stop();
+}
+
+#[test]
 fn what_is_in_memory_needs_no_database() {
-    let mut place = Place::new();
+    let mut place = Scene::new();
     let running = place.open(1, 1_000);
     running.mkdirs("/a/b");
     running.write("/a/f", b"x");
@@ -220,7 +252,7 @@ fn what_is_in_memory_needs_no_database() {
 
 #[test]
 fn what_needs_the_database_waits_and_is_refused() {
-    let mut place = Place::new();
+    let mut place = Scene::new();
     let running = place.open(1, 1_000);
     running.mkdirs("/a/b");
     running.flushed();
@@ -239,7 +271,7 @@ fn what_needs_the_database_waits_and_is_refused() {
 /// The database is slow, not away: somebody has a lock on the marker, which batches need and reads do not.
 #[test]
 fn reads_of_the_database_go_on_while_changes_wait_for_room() {
-    let place = Place::new();
+    let place = Scene::new();
     let running = place.open(1, 1_000_000);
     running.mkdirs("/cold/b");
     running.flushed();
@@ -272,7 +304,7 @@ fn reads_of_the_database_go_on_while_changes_wait_for_room() {
 
 #[test]
 fn a_log_is_cut_behind_what_a_new_database_has() {
-    let place = Place::new();
+    let place = Scene::new();
     let running = opened(&place.disk, place.path(), 1);
     running.write("/d/f", b"some bytes");
     running.stop();
@@ -289,7 +321,7 @@ fn a_log_is_cut_behind_what_a_new_database_has() {
 
 #[test]
 fn what_was_answered_is_there_after_crashes_of_both() {
-    let mut place = Place::new();
+    let mut place = Scene::new();
     let mut count = 0;
     for epoch in 1..5 {
         let running = place.open(epoch, 10);
@@ -315,7 +347,7 @@ fn what_was_answered_is_there_after_crashes_of_both() {
 
 #[test]
 fn names_in_memory_go_to_a_database_when_there_is_one() {
-    let place = Place::new();
+    let place = Scene::new();
     let running = opened(&place.disk, place.path(), 1);
     running.write("/d/f", b"some bytes");
     let open_file = running.create("/d/open");
@@ -336,11 +368,11 @@ fn runtime() -> tokio::runtime::Runtime {
 
 #[test]
 fn a_database_has_one_owner_of_one_installation() {
-    let place = Place::new();
+    let place = Scene::new();
     let [first, second, copy, third] =
         [(1, 1), (2, 2), (2, 3), (3, 4)].map(|(epoch, process)| place.server.database(epoch, process));
     runtime().block_on(async {
-        let found = until_there(&first).await;
+        let found = until_there(&first, "mine").await;
         first.claim(found, Txid(0)).await.unwrap();
         let mut batch = batch(5);
         first.write(Txid(0), &batch).await.unwrap();
@@ -369,10 +401,10 @@ fn a_database_has_one_owner_of_one_installation() {
 
 #[test]
 fn a_batch_that_comes_late_does_nothing_and_a_database_that_went_back_is_noticed() {
-    let place = Place::new();
+    let place = Scene::new();
     let database = place.server.database(1, 1);
     runtime().block_on(async {
-        let found = until_there(&database).await;
+        let found = until_there(&database, "mine").await;
         database.claim(found, Txid(0)).await.unwrap();
         database.write(Txid(0), &batch(6)).await.unwrap();
         let late = database.write(Txid(0), &batch(5)).await;
@@ -387,9 +419,9 @@ fn a_batch_that_comes_late_does_nothing_and_a_database_that_went_back_is_noticed
 
 #[test]
 fn tables_of_the_version_before_are_brought_up_unless_they_are_of_another_installation() {
-    let place = Place::new();
+    let place = Scene::new();
     let database = place.server.database(1, 1);
-    runtime().block_on(until_there(&database));
+    runtime().block_on(until_there(&database, "mine"));
     place.server.query(
         "ALTER TABLE marker DROP COLUMN owner; ALTER TABLE inode DROP COLUMN more; UPDATE files_version SET version = 1; UPDATE marker SET txid = 7",
     );
@@ -405,7 +437,7 @@ fn tables_of_the_version_before_are_brought_up_unless_they_are_of_another_instal
         );
         let found = database.look("mine").await.unwrap();
         assert_eq!(found.txid, Txid(7));
-        assert_eq!(place.server.query("SELECT version FROM files_version"), "3");
+        assert_eq!(place.server.query("SELECT version FROM files_version"), "4");
         assert_eq!(database.claim(found, Txid(7)).await.unwrap().txid, Txid(7));
     });
 }
@@ -420,7 +452,7 @@ fn batch(txid: u64) -> Batch {
 
 #[test]
 fn who_was_replaced_tells_nobody_anything() {
-    let place = Place::new();
+    let place = Scene::new();
     let running = place.open(1, 1_000);
     running.mkdirs("/a");
     running.flushed();
@@ -431,7 +463,7 @@ fn who_was_replaced_tells_nobody_anything() {
     });
     let request = Request::FileInfo { path: "/a".into() };
     // A change goes to the database, and that says so.
-    let change = Request::Mkdirs { path: "/b".into(), mode: 0o755, with_parents: true };
+    let change = Request::Mkdirs { path: "/b".into(), mode: 0o755.into(), with_parents: true };
     let _ = running.call(&change);
     until(|| running.call(&request) == Err(Unanswered::Gone));
     assert_eq!(running.call(&change), Err(Unanswered::Gone));
@@ -441,8 +473,46 @@ fn who_was_replaced_tells_nobody_anything() {
 }
 
 #[test]
+fn a_process_that_ends_while_it_writes_all_names_leaves_a_database_that_has_nothing() {
+    let place = Scene::new();
+    let running = open(&place.disk, place.path(), 1, None).unwrap();
+    for number in 0..5 {
+        running.write(&format!("/d/{number}"), b"some bytes");
+    }
+    let pool = running.files.identity().pool.clone();
+    running.stop();
+    let other = place.server.database(2, 7);
+    let left = async move {
+        let found = until_there(&other, &pool).await;
+        other.claim(found, Txid(99)).await.unwrap();
+        let row = Row {
+            id: InodeId(20_000),
+            parent: InodeId::ROOT,
+            name: b"left".as_slice().into(),
+            owner: "root".into(),
+            group: "root".into(),
+            mode: 0o755,
+            mtime: Millis(0),
+            atime: Millis(0),
+            kind: Kind::Directory,
+            more: None,
+        };
+        let part = Batch { rows: vec![Stored { row, children: 0, txid: Txid(3) }], ..Batch::default() };
+        let parts = std::iter::once(part).chain(std::iter::from_fn(|| panic!("it ends here")));
+        other.replace(Txid(0), parts, &Batch { txid: Txid(9), ..Batch::default() }).await
+    };
+    let left = runtime().block_on(async { tokio::spawn(left).await }).map(drop).unwrap_err();
+    assert!(left.is_panic());
+    assert_eq!(place.server.query("SELECT txid, (SELECT count(*) FROM inode) FROM marker"), "0|1");
+    let running = place.open(3, 1_000);
+    assert_eq!((running.files_in("/"), running.length("/left")), (5, None));
+    assert_eq!(place.server.query("SELECT count(*), count(*) FILTER (WHERE name = 'left') FROM inode"), "7|0");
+    running.stop();
+}
+
+#[test]
 fn a_start_that_is_refused_replaces_nobody() {
-    let place = Place::new();
+    let place = Scene::new();
     let running = place.open(1, 1_000);
     running.mkdirs("/a");
     running.flushed();
@@ -457,7 +527,7 @@ fn a_start_that_is_refused_replaces_nobody() {
 
 #[test]
 fn no_name_of_a_client_makes_the_database_refuse() {
-    let place = Place::new();
+    let place = Scene::new();
     let running = place.open(1, 1_000);
     running.mkdirs("/a");
     let owned = |owner: &str| Request::SetOwner { path: "/a".into(), owner: Some(owner.to_owned()), group: None };
@@ -467,7 +537,7 @@ fn no_name_of_a_client_makes_the_database_refuse() {
     let created = |client: String| {
         Request::Create(Create {
             path: "/f".to_owned(),
-            mode: 0o644,
+            mode: 0o644.into(),
             client,
             overwrites: false,
             creates: true,
@@ -488,10 +558,10 @@ fn no_name_of_a_client_makes_the_database_refuse() {
 
 #[test]
 fn a_database_that_cannot_have_all_texts_is_refused() {
-    let place = Place::new();
+    let place = Scene::new();
     drop(place.open(1, 9));
     place.server.query("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0");
-    let options = DatabaseOptions { address: place.server.address("latin"), inodes_max: 9 };
+    let options = DatabaseOptions { place: place.server.place("latin"), inodes_max: 9 };
     let refused = open(&SimDisk::new(5), place.path(), 1, Some(options)).map(|_| ()).unwrap_err();
     assert!(matches!(refused, HostError::Behind(BehindError::Database(DatabaseError::Encoding { .. }))), "{refused}");
 }
@@ -500,14 +570,14 @@ fn a_database_that_cannot_have_all_texts_is_refused() {
 fn an_address_that_cannot_be_read_is_not_shown() {
     for address in ["postgress://u:secret=x@h/d", "host=secret", "postgres://u:secret@h:port/d"] {
         let owner = Owner { epoch: NodeEpoch(1), process: 1 };
-        let refused = Database::new(address, owner).map(|_| ()).unwrap_err().to_string();
+        let refused = Database::new(&Place::Address(address.to_owned()), owner).map(|_| ()).unwrap_err().to_string();
         assert!(!refused.contains("secret"), "{refused}");
     }
 }
 
 #[test]
 fn a_sum_that_is_too_large_is_the_largest() {
-    let place = Place::new();
+    let place = Scene::new();
     let running = place.open(1, 1_000);
     running.write("/a/f", b"x");
     running.flushed();
@@ -525,7 +595,7 @@ fn a_sum_that_is_too_large_is_the_largest() {
 /// Subtrees are counted on a connection of their own, which has more time than those that operations wait for.
 #[test]
 fn a_summary_holds_nobody_up() {
-    let place = Place::new();
+    let place = Scene::new();
     let running = place.open(1, 3);
     for number in 0..20 {
         running.mkdirs(&format!("/a/{number}/b"));
@@ -545,7 +615,7 @@ fn a_summary_holds_nobody_up() {
 
 #[test]
 fn a_replica_of_a_number_that_nobody_gave_is_not_taken_for_a_block() {
-    let place = Place::new();
+    let place = Scene::new();
     let running = place.open(1, 1_000);
     let last = running.write("/f", b"some bytes");
     let stray = BlockId(last.id.0 + 1);
@@ -567,9 +637,9 @@ fn a_replica_of_a_number_that_nobody_gave_is_not_taken_for_a_block() {
     running.stop();
 }
 
-async fn until_there(database: &Database) -> savanna_files_database::Found {
+async fn until_there(database: &Database, pool: &str) -> savanna_files_database::Found {
     for _ in 0..300 {
-        match database.look("mine").await {
+        match database.look(pool).await {
             Ok(found) => return found,
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
