@@ -321,7 +321,7 @@ pub(super) mod tests {
 
         #[test]
         fn any_bytes_are_a_message_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
-            let _ = super::message(&bytes.into());
+            let _ = message(&bytes.into());
         }
     }
 
