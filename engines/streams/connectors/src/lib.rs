@@ -7,6 +7,7 @@
 //!   file          x      x      CSV, NDJSON and Parquet files, whole or as they grow; objects of a bucket are written
 //!   kafka         x      x      topics, of which each message is a row
 //!   postgres      x      x      tables of a database
+//!   postgres-cdc  x             changes of a table of a database, as they are committed
 //!   redis                x      keys of Redis: hashes, strings, entries of streams and lists
 //!   webhook              x      requests of HTTP, of some rows each
 //!   function             x      invocations of functions of AWS Lambda, of some rows each

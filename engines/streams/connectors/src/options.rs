@@ -116,6 +116,11 @@ impl<'a> Options<'a> {
         }
     }
 
+    /// Whose options these are.
+    pub(crate) fn connector(&self) -> &'static str {
+        self.connector
+    }
+
     /// The value as given, or the default.
     pub(crate) fn text(&self, name: &str) -> Option<&'a str> {
         let spec = self.specs.iter().find(|s| s.name == name);

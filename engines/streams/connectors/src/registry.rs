@@ -19,7 +19,7 @@ use crate::http::{Function, Webhook};
 use crate::kafka::Kafka;
 use crate::nexmark::Nexmark;
 use crate::options::Presence;
-use crate::postgres::Postgres;
+use crate::postgres::{Postgres, PostgresChanges};
 use crate::print::Print;
 use crate::redis::Redis;
 use crate::roots::Roots;
@@ -61,6 +61,7 @@ impl BuiltinConnectors {
                 Box::new(FileConnector { roots: roots.clone() }),
                 Box::<Kafka>::default(),
                 Box::new(Postgres),
+                Box::new(PostgresChanges),
                 Box::new(Redis),
                 Box::new(Webhook),
                 Box::new(Function),

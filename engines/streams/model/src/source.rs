@@ -177,6 +177,9 @@ pub struct SourceBatch {
     pub events: u64,
 }
 
+/// Tells a source that no process reads what lies before a place any more, so that nobody has to keep it. Called by any thread.
+pub type Forget = Arc<dyn Fn(&Offset) + Send + Sync>;
+
 /// One partition being read. Sync: a reader lives on its own thread.
 pub trait SourceReader: Send {
     /// The next rows, at most about `max_events` events, waiting at most about `wait` if there are none.
@@ -198,6 +201,11 @@ pub trait SourceReader: Send {
     /// that there will be none.
     fn comes_later(&self) -> bool {
         false
+    }
+
+    /// What is to be told which rows nobody needs any more, where somebody keeps them for the reader.
+    fn forgets(&self) -> Option<Forget> {
+        None
     }
 
     /// How many splits there are before the first read.

@@ -184,7 +184,7 @@ pub(super) fn failed(settings: &Settings, what: &str, error: &Error) -> Failure 
 
 /// Whether an error of the server passes by itself, by its SQLSTATE: it has no room, starts, ends, or takes only readers, or another
 /// transaction was in the way.
-fn passes(code: &str) -> bool {
+pub(super) fn passes(code: &str) -> bool {
     ["08", "40", "53", "57", "58"].iter().any(|class| code.starts_with(class))
         || matches!(code, "25006" | "25P03" | "25P04" | "55006" | "55P03")
 }

@@ -130,6 +130,14 @@ pub(super) fn check(schema: &SchemaRef) -> Result<()> {
 }
 
 impl Found {
+    /// One that a change names, by the number of its type. Of types that are not PostgreSQL's own nothing is known.
+    pub(super) fn of_change(name: &str, type_number: u32, modifier: i32) -> Self {
+        let type_name =
+            Type::from_oid(type_number).map_or_else(|| format!("type {type_number}"), |of| of.name().to_owned());
+        let digits = bounds(&type_name, modifier);
+        Self { name: name.to_owned(), sql: type_name.clone(), type_name, is_enum: false, digits }
+    }
+
     /// Whether each of its values is one of a type of streams.
     fn gives(&self, data_type: &DataType) -> bool {
         let (whole, behind_point) = digits(data_type);

@@ -3,6 +3,7 @@
 //! It is read once, to its end. When it is written, each epoch is one transaction: its rows, and its number in a table beside them. So the database itself tells which epochs it holds, and
 //! which process may write the next one.
 
+mod changes;
 mod client;
 mod columns;
 mod epochs;
@@ -13,6 +14,7 @@ mod sink;
 mod source;
 mod text;
 mod tls;
+mod values;
 
 use std::sync::Arc;
 
@@ -21,6 +23,8 @@ use savanna_streams_api::Result;
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_model::source::Source;
+
+pub(crate) use changes::PostgresChanges;
 
 use crate::connector::{Connector, Promise};
 use crate::options::OptionSpec;

@@ -23,7 +23,8 @@ const fn option(name: &'static str, kind: Kind, presence: Presence, help: &'stat
     OptionSpec { name, kind, presence, help }
 }
 
-pub(super) const OPTIONS: &[OptionSpec] = &[
+/// The options that say where the server is, and who asks.
+pub(super) const PLACE: [OptionSpec; 7] = [
     option(
         URL,
         Kind::Text,
@@ -46,6 +47,16 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
         Presence::Default("prefer"),
         "'prefer': encrypted if the server can do so. 'require': always. 'verify-full': and with a certificate of an authority that the system trusts.",
     ),
+];
+
+pub(super) const OPTIONS: &[OptionSpec] = &[
+    PLACE[0],
+    PLACE[1],
+    PLACE[2],
+    PLACE[3],
+    PLACE[4],
+    PLACE[5],
+    PLACE[6],
     option(
         TABLE,
         Kind::Text,
@@ -79,7 +90,7 @@ const DATABASE: &str = "database";
 const USERNAME: &str = "username";
 const PASSWORD: &str = "password";
 const SSLMODE: &str = "sslmode";
-const TABLE: &str = "table";
+pub(super) const TABLE: &str = "table";
 const DELETE_COLUMN: &str = "sink.delete-column";
 const EPOCHS_TABLE: &str = "sink.epochs-table";
 const TRANSACTION_TIMEOUT: &str = "sink.transaction-timeout";
@@ -115,8 +126,7 @@ impl Settings {
     /// The options, or the table's columns, are none that can be written.
     pub(super) fn new(table: &TableDef) -> Result<Self> {
         let options = Options::check(NAME, OPTIONS, &table.options)?;
-        let expected = "'name' or 'schema.name', each of at most 63 bytes, with other letters in double quotes";
-        let name = options.text(TABLE).and_then(TableName::parse).ok_or_else(|| options.error(TABLE, expected))?;
+        let name = table_name(&options)?;
         let epochs = options.text(EPOCHS_TABLE).filter(|text| is_name(text)).map(|text| name.beside(text));
         let epochs = epochs.ok_or_else(|| options.error(EPOCHS_TABLE, "a name of at most 63 bytes"))?;
         if epochs == name {
@@ -136,6 +146,23 @@ impl Settings {
         }
         settings.check(table)?;
         Ok(settings)
+    }
+
+    /// Those of a table of which changes are read.
+    ///
+    /// # Errors
+    /// The options name no server, or no table.
+    pub(super) fn of_changes(options: &Options<'_>, key: &[String]) -> Result<Self> {
+        let table = table_name(options)?;
+        Ok(Self {
+            server: server(options)?,
+            verifies: options.text(SSLMODE) == Some("verify-full"),
+            epochs: table.clone(),
+            table,
+            key: key.to_vec(),
+            delete: None,
+            transaction_timeout: Duration::ZERO,
+        })
     }
 
     /// Refuses columns that do not fit the options.
@@ -191,10 +218,16 @@ impl Settings {
     }
 }
 
+/// The table that the options name.
+fn table_name(options: &Options<'_>) -> Result<TableName> {
+    let expected = "'name' or 'schema.name', each of at most 63 bytes, with other letters in double quotes";
+    options.text(TABLE).and_then(TableName::parse).ok_or_else(|| options.error(TABLE, expected))
+}
+
 /// Where to connect to, and as whom. No error tells what was given: the password may be in it.
 fn server(options: &Options<'_>) -> Result<Config> {
     let wrong = |name: &str, expected: &str| {
-        StreamError::invalid(format!("option '{name}' of connector {NAME}: expected {expected}"))
+        StreamError::invalid(format!("option '{name}' of connector {}: expected {expected}", options.connector()))
     };
     let mut config = match options.text(URL) {
         Some(url) => {

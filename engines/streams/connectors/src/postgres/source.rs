@@ -4,11 +4,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{ArrayRef, BinaryViewBuilder, RecordBatch, RecordBatchOptions, StringViewBuilder};
-use arrow::datatypes::{DataType, Field, SchemaRef};
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{Field, SchemaRef};
 use bytes::Bytes;
 use futures::StreamExt;
-use savanna_streams_api::{Result, StreamError, type_name};
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::source::{Offset, Read, ScanSpec, Source, SourceBatch, SourceReader};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
@@ -18,7 +18,7 @@ use super::client::{Failure, PATIENCE, Patience, Tasks, connect, failed};
 use super::columns::{Way, columns, matching};
 use super::names::quoted;
 use super::settings::Settings;
-use crate::format::values::parse;
+use super::values::{Column, TEXTS, of_line};
 
 /// Rows are handed on when they have about so many bytes, however few they are.
 const PORTION: usize = 8 << 20;
@@ -42,17 +42,14 @@ impl PostgresSource {
         matching(&settings.table, &fields, &found, Way::Out)?;
         let copy = format!("COPY (SELECT {} FROM {}) TO STDOUT", selected(schema), settings.table);
         let failed = |error: tokio_postgres::Error| failed(settings, "read", &error);
-        client
-            .batch_execute("SET timezone = 'UTC'; SET datestyle = 'ISO'; SET bytea_output = 'hex'")
-            .await
-            .map_err(failed)?;
+        client.batch_execute(TEXTS).await.map_err(failed)?;
         let lines = client.copy_out(&copy).await.map_err(failed)?;
         Ok((client, Box::pin(lines)))
     }
 }
 
 /// What is asked for. A query that reads no column still counts rows.
-fn selected(schema: &SchemaRef) -> String {
+pub(super) fn selected(schema: &SchemaRef) -> String {
     let columns: Vec<String> = schema.fields().iter().map(|field| quoted(field.name())).collect();
     if columns.is_empty() { "NULL".to_owned() } else { columns.join(", ") }
 }
@@ -139,7 +136,7 @@ impl Reader {
         let mut columns: Vec<Column> = self.schema.fields().iter().map(|field| Column::new(field)).collect();
         for line in self.rest[..end].split(|byte| *byte == b'\n').take(count) {
             for (column, value) in columns.iter_mut().zip(line.split(|byte| *byte == b'\t')) {
-                column.push(value)?;
+                column.push(of_line(value).as_deref())?;
             }
         }
         self.rest.drain(..end);
@@ -166,118 +163,5 @@ impl SourceReader for Reader {
     /// Nobody goes on within the table.
     fn offset(&self) -> Offset {
         Offset::default()
-    }
-}
-
-/// Values of a column, as they come.
-struct Column {
-    field: Field,
-    values: Values,
-}
-
-enum Values {
-    Texts(StringViewBuilder),
-    Bytes(BinaryViewBuilder),
-}
-
-impl Column {
-    fn new(field: &Field) -> Self {
-        let values = match field.data_type() {
-            DataType::BinaryView => Values::Bytes(BinaryViewBuilder::new()),
-            _ => Values::Texts(StringViewBuilder::new()),
-        };
-        Self { field: field.clone(), values }
-    }
-
-    /// Takes a value as it stands in a line.
-    fn push(&mut self, value: &[u8]) -> Result<()> {
-        let text = (value != b"\\N").then(|| unescaped(value));
-        let Self { field, values } = self;
-        match (values, text) {
-            (Values::Texts(values), None) => values.append_null(),
-            (Values::Bytes(values), None) => values.append_null(),
-            (Values::Texts(values), Some(text)) => {
-                let text = String::from_utf8(text).map_err(|_| wrong(field, "a text in UTF-8, got other bytes"))?;
-                values.append_value(text);
-            }
-            (Values::Bytes(values), Some(text)) => {
-                let bytes =
-                    of_digits(&text).ok_or_else(|| wrong(field, "bytes as hexadecimal digits, got another text"))?;
-                values.append_value(bytes);
-            }
-        }
-        Ok(())
-    }
-
-    fn finish(self, settings: &Settings) -> Result<ArrayRef> {
-        let texts: ArrayRef = match self.values {
-            Values::Bytes(mut values) => return Ok(Arc::new(values.finish())),
-            Values::Texts(mut values) => Arc::new(values.finish()),
-        };
-        if texts.data_type() == self.field.data_type() {
-            return Ok(texts);
-        }
-        let (values, wrong) = parse(&texts, self.field.data_type())?;
-        match wrong.first() {
-            None => Ok(values),
-            Some(row) => Err(StreamError::Data {
-                place: format!("column {} of {} at {}", self.field.name(), settings.table, settings.place()),
-                message: format!(
-                    "expected a value of {}, got {:?}; declare the column as VARCHAR, which takes any",
-                    type_name(self.field.data_type()),
-                    arrow::util::display::array_value_to_string(&texts, *row).unwrap_or_default()
-                ),
-            }),
-        }
-    }
-}
-
-fn wrong(field: &Field, expected: &str) -> StreamError {
-    StreamError::Data { place: format!("column {}", field.name()), message: format!("expected {expected}") }
-}
-
-/// The bytes of a value that stands in a line.
-fn unescaped(value: &[u8]) -> Vec<u8> {
-    let (mut bytes, mut rest) = (Vec::with_capacity(value.len()), value.iter());
-    while let Some(byte) = rest.next() {
-        let meant = match (byte, rest.as_slice().first()) {
-            (b'\\', Some(letter)) => {
-                rest.next();
-                match letter {
-                    b'b' => 8,
-                    b'f' => 12,
-                    b'n' => b'\n',
-                    b'r' => b'\r',
-                    b't' => b'\t',
-                    b'v' => 11,
-                    other => *other,
-                }
-            }
-            (byte, _) => *byte,
-        };
-        bytes.push(meant);
-    }
-    bytes
-}
-
-/// The bytes that `\x00ff` stands for.
-fn of_digits(text: &[u8]) -> Option<Vec<u8>> {
-    let digits = text.strip_prefix(b"\\x")?;
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let (pairs, rest) = digits.as_chunks::<2>();
-    rest.is_empty().then(|| pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect())?
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_are_what_their_text_stands_for() {
-        assert_eq!(unescaped(b"a\\tb\\\\N\\n\\x"), b"a\tb\\N\nx");
-        assert_eq!(of_digits(b"\\x00fE"), Some(vec![0, 254]));
-        assert_eq!(of_digits(b"\\x0"), None);
-        assert_eq!(of_digits(b"00"), None);
-        assert_eq!(of_digits(b"\\xgg"), None);
     }
 }

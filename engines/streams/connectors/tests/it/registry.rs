@@ -8,7 +8,7 @@ fn an_unknown_connector_is_answered_with_the_known_ones() {
     let error = checked(table(&[], &[("connector", "pulsar")])).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "connector 'pulsar' does not exist; there are nexmark, datagen, file, kafka, postgres, redis, webhook, function, stdin, print, blackhole"
+        "connector 'pulsar' does not exist; there are nexmark, datagen, file, kafka, postgres, postgres-cdc, redis, webhook, function, stdin, print, blackhole"
     );
     let error = checked(table(&[], &[])).unwrap_err();
     assert!(
@@ -23,7 +23,7 @@ fn a_sink_is_no_source_and_a_source_no_sink() {
     let error = source(&print).unwrap_err().to_string();
     assert_eq!(
         error,
-        "table t cannot be read, because connector print only writes; the connectors that read are nexmark, datagen, file, kafka, postgres, stdin"
+        "table t cannot be read, because connector print only writes; the connectors that read are nexmark, datagen, file, kafka, postgres, postgres-cdc, stdin"
     );
     let nexmark = checked(table(&[], &[("connector", "nexmark")])).unwrap();
     let Err(error) = BuiltinConnectors::new().sink(&nexmark, nexmark.schema()) else { panic!("a sink was made") };

@@ -3,6 +3,7 @@
 mod again;
 mod control;
 mod drivers;
+mod forgetting;
 mod groups;
 mod life;
 mod memory;
@@ -35,6 +36,7 @@ use savanna_streams_model::time::{EventTime, Windows};
 use self::again::Again;
 use self::control::Control;
 pub(crate) use self::drivers::Mailbox;
+use self::forgetting::Forgetting;
 use self::groups::FunctionGroups;
 use self::life::Ready;
 pub(crate) use self::memory::Memory;
@@ -424,15 +426,19 @@ impl Starting {
         let memory = Arc::new(Memory::new(&self.graph, instances, self.options.memory_limit));
         let driver = Mailbox::new()?;
         let room = sink.room();
+        let forgetting =
+            Arc::new(Forgetting::new(partitions.iter().map(|partition| partition.reader.forgets()).collect()));
         let recording = match &self.survival {
-            Some(survival) => Some(Recording::new(survival, self.reach(&sources)?, behind.as_ref())),
+            Some(survival) => {
+                Some(Recording::new(survival, self.reach(&sources)?, behind.as_ref(), Arc::clone(&forgetting)))
+            }
             None => None,
         };
         let recorded = recording.as_ref().map_or(Epoch::ZERO, |recording| recording.recorded);
         let (mut members, give_up) =
             self.members(&topology, &progress, &driver, sink, recording.as_ref(), partitions.len())?;
         let rows_at = snapshot.as_ref().map_or(EventTime::MIN, |snapshot| snapshot.manifest.rows_at);
-        let snapshots = self.snapshots(&topology, &mut members, &sources, snapshot, recorded)?;
+        let snapshots = self.snapshots(&topology, &mut members, &sources, snapshot, recorded, &forgetting)?;
         let (snapshots, no_snapshots) = match snapshots {
             Ok(snapshots) => (Some(snapshots), String::new()),
             Err(reason) => (None, reason),

@@ -17,6 +17,7 @@ use savanna_streams_api::ids::{Epoch, QueryId, StageId};
 use savanna_streams_model::time::EventTime;
 
 use super::drivers::panicked;
+use super::forgetting::Forgetting;
 use crate::driver::EpochRecord;
 use crate::error::broken;
 use crate::member::Snapshots;
@@ -29,6 +30,8 @@ pub(super) struct Of {
     pub(super) due: Due,
     pub(super) store: Arc<dyn SnapshotStore>,
     pub(super) log: Arc<dyn EpochLog>,
+    /// The sources that want to know what nobody needs any more.
+    pub(super) forgetting: Arc<Forgetting>,
     /// Results reach back over a bounded time, so that records which they need not go anyway.
     pub(super) is_bounded: bool,
     /// Of all stages.
@@ -77,8 +80,8 @@ enum Made {
     Nothing,
     /// It counts. Records that results need no more go anyway, and those behind which they reach lead back, too.
     BesideRecords,
-    /// It counts, and records before it are of no use.
-    InsteadOfRecords,
+    /// It counts, and records before its own are of no use.
+    InsteadOfRecords(Box<EpochRecord>),
 }
 
 impl fmt::Debug for Snapshotting {
@@ -189,7 +192,10 @@ impl Snapshotting {
             .unwrap_or_else(|panic| Err(panicked("the thread of a snapshot", panic.as_ref())));
         self.of.due.set(Epoch::ZERO);
         match made {
-            Ok(Made::InsteadOfRecords) => self.of.log.forget_before(epoch.next()),
+            Ok(Made::InsteadOfRecords(record)) => {
+                self.of.log.forget_before(epoch.next());
+                self.of.forgetting.snapshot(&record);
+            }
             Ok(Made::BesideRecords) => {}
             Ok(Made::Nothing) => self.of.store.tidy(),
             Err(_) if self.ends.load(Ordering::Acquire) => self.of.store.tidy(),
@@ -247,7 +253,8 @@ impl Snapshotting {
         self.bytes.store(bytes, Ordering::Relaxed);
         // How far results reach back is not known once a partition has ended.
         let has_ended = manifest.record.sources.iter().any(|mark| mark.ended);
-        Ok(if self.of.is_bounded && !has_ended { Made::BesideRecords } else { Made::InsteadOfRecords })
+        let record = Box::new(manifest.record);
+        Ok(if self.of.is_bounded && !has_ended { Made::BesideRecords } else { Made::InsteadOfRecords(record) })
     }
 }
 

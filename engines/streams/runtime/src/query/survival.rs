@@ -12,6 +12,7 @@ use savanna_streams_model::time::{EventTime, Windows};
 
 use parking_lot::Mutex;
 
+use super::forgetting::Forgetting;
 use super::snapshots::{Of, Snapshotting};
 use super::{Shared, Sources, Starting};
 use crate::driver::{EpochRecord, Outcome};
@@ -210,6 +211,7 @@ impl Starting {
         sources: &Sources,
         from: Option<Snapshot>,
         recorded: Epoch,
+        forgetting: &Arc<Forgetting>,
     ) -> Result<Result<Arc<Snapshotting>, String>> {
         let Some(survival) = &self.survival else { return Ok(Err(String::new())) };
         let signatures: Vec<String> =
@@ -245,6 +247,7 @@ impl Starting {
             due: self.due.clone(),
             store: Arc::clone(store),
             log: Arc::clone(&survival.log),
+            forgetting: Arc::clone(forgetting),
             is_bounded: reach != Reach::All,
             signatures,
             members: holding.clone(),
@@ -271,17 +274,26 @@ pub(super) struct Recording {
     pub(super) recorded: Epoch,
     pub(super) gate: Arc<RecordGate>,
     kept: Mutex<Kept>,
+    /// None if all records are kept until a snapshot counts, which tells by itself.
+    forgetting: Option<Arc<Forgetting>>,
 }
 
 impl Recording {
-    pub(super) fn new(survival: &Survival, reach: Reach, behind: Option<&EpochRecord>) -> Self {
+    pub(super) fn new(
+        survival: &Survival,
+        reach: Reach,
+        behind: Option<&EpochRecord>,
+        forgetting: Arc<Forgetting>,
+    ) -> Self {
+        let forgetting = (reach != Reach::All).then_some(forgetting);
         let recorded = survival.records.last().map_or(Epoch::ZERO, |record| record.epoch);
         let gate = Arc::new(RecordGate::new(Recorded::up_to(recorded), Arc::clone(&survival.log)));
         let mut kept = Kept::new(reach, FORGOTTEN_AT_ONCE);
         if let Some(record) = behind {
             kept.note(record);
+            forgetting.iter().for_each(|forgetting| forgetting.note(record));
         }
-        Self { log: Arc::clone(&survival.log), recorded, gate, kept: Mutex::new(kept) }
+        Self { log: Arc::clone(&survival.log), recorded, gate, kept: Mutex::new(kept), forgetting }
     }
 }
 
@@ -295,8 +307,10 @@ impl Shared {
                 let (gate, epoch) = (Arc::clone(&recording.gate), record.epoch);
                 recording.log.append(&record, Box::new(move |outcome| gate.note(epoch, outcome)));
             }
+            recording.forgetting.iter().for_each(|forgetting| forgetting.note(&record));
             if let Some(first) = recording.kept.lock().note(&record) {
                 recording.log.forget_before(first);
+                recording.forgetting.iter().for_each(|forgetting| forgetting.records_before(first));
             }
         }
         if let Some(snapshots) = &self.snapshots {

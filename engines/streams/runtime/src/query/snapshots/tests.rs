@@ -84,6 +84,7 @@ fn snapshots(disk: &Arc<Disk>) -> Arc<Snapshotting> {
         due: Due::default(),
         store: Arc::clone(disk) as _,
         log: Arc::clone(disk) as _,
+        forgetting: Arc::new(Forgetting::new(Vec::new())),
         is_bounded: false,
         signatures: vec![String::new(), "numbers".into()],
         members: BTreeMap::from([(STAGE, 2)]),
