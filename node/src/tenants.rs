@@ -167,11 +167,18 @@ fn keeping(config: &NodeConfig) -> Result<Keeping, TenantsError> {
     let cpu = keeping.per_second[Resource::Cpu];
     keeping.per_second = Amounts::new(cpu, config.tenants_log_rate as u64, config.tenants_store_rate as u64);
     keeping.statements_bytes = config.tenants_statements_memory.unwrap_or(keeping.statements_bytes);
+    keeping.operator_rows = operator_rows();
     if let Some((bucket, path)) = &config.tenants_store {
         let no_bucket = |error| SqlError::new("58030", format!("tenants.store cannot be used: {error}"));
         keeping.store = Some((Arc::new(bucket.connect().map_err(no_bucket).map_err(HostError::from)?), path.clone()));
     }
     Ok(keeping)
+}
+
+/// For tests: in a build for debugging, `TENANTS_OPERATOR_ROWS` is how many rows a step of a plan keeps in memory at most.
+fn operator_rows() -> Option<usize> {
+    let rows = std::env::var("TENANTS_OPERATOR_ROWS").ok().filter(|_| cfg!(debug_assertions))?;
+    rows.parse().ok()
 }
 
 /// The tenants of all nodes as the control API sees them.

@@ -1,9 +1,13 @@
 //! Cursors of SQL: the rows of a query, and a place among them.
 
+use std::sync::Arc;
+
+use savanna_tenants_execution::spill::Spool;
 use savanna_tenants_sql::{
     plan::OutputColumn,
     prepare::cursor::{CursorOptions, Direction},
 };
+use savanna_tenants_store::spills::Spills;
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::Value,
@@ -24,7 +28,8 @@ pub(crate) struct Cursor {
     pub(crate) made_by: (String, i64),
     /// A query whose rows are read as they are asked for. None are kept then.
     pub(crate) coming: Option<Box<Suspended>>,
-    rows: Vec<Vec<Value>>,
+    rows: Spool,
+    /// Bytes of these that are in memory.
     bytes: usize,
     /// The number of the row that it is on, from 1; 0 before the first, and one more than there are behind the last.
     at: usize,
@@ -33,6 +38,16 @@ pub(crate) struct Cursor {
     at_end: bool,
     /// Savepoints that were there when it was made; `None` once its transaction has committed.
     pub(crate) savepoints: Option<usize>,
+}
+
+/// What is there when a cursor comes to be.
+#[derive(Clone, Copy)]
+pub(crate) struct Around<'a> {
+    pub(crate) savepoints: usize,
+    /// Bytes of the session's other cursors.
+    pub(crate) others: usize,
+    /// Where rows go that there is no memory for.
+    pub(crate) spills: Option<&'a Arc<Spills>>,
 }
 
 /// A cursor of a session that goes on at another node, but for the query whose rows are still to come.
@@ -56,7 +71,7 @@ impl CursorImage {
             columns: self.columns.clone(),
             made_by: self.made_by.clone(),
             coming: coming.map(Box::new),
-            rows: self.rows.clone(),
+            rows: self.rows.clone().into(),
             bytes: self.bytes as usize,
             at: self.at as usize,
             options: self.options,
@@ -72,21 +87,22 @@ impl Cursor {
     pub(crate) fn into_image(self, name: String) -> CursorImage {
         let Self { columns, made_by, rows, bytes, at, options, at_end, savepoints, coming: _ } = self;
         let savepoints = savepoints.map(|savepoints| savepoints as u64);
+        let rows = rows.into_rows().kept().to_vec();
         CursorImage { name, columns, made_by, rows, bytes: bytes as u64, at: at as u64, options, at_end, savepoints }
     }
 
-    /// A cursor before its first row, beside others of so many bytes.
+    /// A cursor before its first row.
     ///
     /// # Errors
     /// 53200.
     pub(crate) fn new(
         columns: Vec<OutputColumn>,
-        rows: Vec<Vec<Value>>,
+        rows: Spool,
         options: CursorOptions,
-        (savepoints, others): (usize, usize),
+        around: Around<'_>,
     ) -> Result<Self> {
-        let mut cursor = Self::empty(columns, None, options, savepoints);
-        cursor.keep(rows, others)?;
+        let mut cursor = Self::empty(columns, None, options, around.savepoints);
+        cursor.keep(rows, around)?;
         Ok(cursor)
     }
 
@@ -107,17 +123,21 @@ impl Cursor {
         savepoints: usize,
     ) -> Self {
         let (made_by, savepoints) = ((String::new(), 0), Some(savepoints));
-        Self { columns, made_by, coming, rows: Vec::new(), bytes: 0, at: 0, at_end: false, options, savepoints }
+        Self { columns, made_by, coming, rows: Spool::default(), bytes: 0, at: 0, at_end: false, options, savepoints }
     }
 
-    /// Keeps all rows from here on, beside other cursors of so many bytes.
+    /// Keeps all rows from here on. Those that memory is not for go to a file.
     ///
     /// # Errors
-    /// 53200.
-    pub(crate) fn keep(&mut self, rows: Vec<Vec<Value>>, others: usize) -> Result<()> {
-        let size = |row: &Vec<Value>| size_of::<Vec<Value>>() + row.iter().map(Value::bytes).sum::<usize>();
-        let bytes = rows.iter().map(size).sum();
-        if others + bytes > BYTES_MAX {
+    /// 53200 if there is no place for files.
+    pub(crate) fn keep(&mut self, mut rows: Spool, around: Around<'_>) -> Result<()> {
+        if let Some(spills) = around.spills
+            && around.others + rows.bytes() > BYTES_MAX
+        {
+            rows.put_away(spills)?;
+        }
+        let bytes = rows.bytes();
+        if around.others + bytes > BYTES_MAX {
             let message = format!("the cursors of a session keep at most {} MiB of rows", BYTES_MAX >> 20);
             return Err(
                 SqlError::new(state::OUT_OF_MEMORY, message).hint("Read fewer rows or columns, or close cursors.")
@@ -133,9 +153,14 @@ impl Cursor {
         self.at_end |= end;
     }
 
-    /// Bytes of its rows.
+    /// Bytes of its rows in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Whether its rows are in a file.
+    pub(crate) fn is_filed(&self) -> bool {
+        self.rows.is_filed()
     }
 
     /// Goes somewhere, over these rows.
@@ -173,7 +198,7 @@ impl Cursor {
             return Err(error.hint("Declare it with SCROLL option to enable backward scan."));
         }
         self.at = to as usize;
-        Ok(met.into_iter().map(|number| self.rows[number as usize - 1].clone()).collect())
+        met.into_iter().map(|number| self.rows.with(number as usize - 1, <[Value]>::to_vec)).collect()
     }
 }
 
@@ -184,9 +209,10 @@ mod tests {
     #[test]
     fn a_cursor_goes_where_postgresqls_goes() {
         use Direction::{Absolute, BackwardAll, Forward, ForwardAll, Relative};
-        let rows = (1..=5).map(|number| vec![Value::Int(number)]).collect();
+        let rows: Vec<_> = (1..=5).map(|number| vec![Value::Int(number)]).collect();
         let options = CursorOptions { scroll: true, hold: false };
-        let mut cursor = Cursor::new(Vec::new(), rows, options, (0, 0)).unwrap();
+        let mut cursor =
+            Cursor::new(Vec::new(), rows.into(), options, Around { savepoints: 0, others: 0, spills: None }).unwrap();
         let mut go = |direction| -> Vec<i64> {
             let number = |row: Vec<Value>| if let Value::Int(number) = row[0] { number } else { 0 };
             cursor.go(direction).unwrap().into_iter().map(number).collect()

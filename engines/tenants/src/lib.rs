@@ -34,6 +34,8 @@ mod panics;
 pub mod session;
 pub mod tenant;
 
+pub use savanna_tenants_execution::spill::SpoolRows;
+
 #[cfg(feature = "faults")]
 pub use crate::panics::panic_at;
 pub use crate::session::{Outcome, Status};

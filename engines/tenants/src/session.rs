@@ -1,12 +1,9 @@
 //! A client's session: its transaction, its prepared statements, its portals. All of it is the engine's; the face keeps a socket.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use savanna_journal::Lsn;
-use savanna_tenants_execution::{part::Place, reference::Checks};
+use savanna_tenants_execution::{part::Place, reference::Checks, spill::SpoolRows};
 use savanna_tenants_sql::{
     copy::CopyFormat,
     define::reference::Deferral,
@@ -37,7 +34,7 @@ pub enum Status {
 }
 
 /// What came of a statement.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub enum Outcome {
     /// The text had no statement.
     Empty,
@@ -51,7 +48,7 @@ pub enum Outcome {
         /// The protocol's word for the statement, after all of its rows.
         tag: String,
         /// The rows.
-        rows: Vec<Vec<Value>>,
+        rows: SpoolRows,
         /// Whether these are all; otherwise execute the portal again.
         end: bool,
     },
@@ -67,7 +64,7 @@ pub enum Outcome {
         /// The columns' types.
         columns: Vec<OutputColumn>,
         /// The rows.
-        rows: Vec<Vec<Value>>,
+        rows: SpoolRows,
         /// How they are written.
         format: CopyFormat,
     },
@@ -161,7 +158,7 @@ pub(crate) enum Progress {
         verb: String,
         /// Whether the number of rows belongs behind the verb.
         counted: bool,
-        rows: VecDeque<Vec<Value>>,
+        rows: SpoolRows,
         sent: usize,
     },
     /// It runs as far as rows are wanted; and how many were sent.

@@ -30,7 +30,10 @@ use savanna_tenants_sql::{
     plan::Statement,
     settings::{Encoding, Timeouts},
 };
-use savanna_tenants_store::database::{Database, SessionId};
+use savanna_tenants_store::{
+    database::{Database, SessionId},
+    spills::Spills,
+};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     memory::{Lent, Pool},
@@ -157,6 +160,13 @@ impl Tenant {
     #[must_use]
     pub fn sharing(self, memory: Arc<Pool>) -> Self {
         Self { memory: Some(memory), ..self }
+    }
+
+    /// Lets its statements put rows into files that they have no memory for.
+    #[must_use]
+    pub fn spilling(mut self, spills: Arc<Spills>) -> Self {
+        self.database.spill_to(spills);
+        self
     }
 
     /// The rows below, for whoever looks after them.

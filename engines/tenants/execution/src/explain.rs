@@ -28,7 +28,14 @@ use crate::{
 
 /// How often the steps of a plan ran, and how many rows came of them, by their parts of the plan: types and addresses.
 #[derive(Debug, Default)]
-pub(crate) struct Counts(RefCell<HashMap<(&'static str, usize), Count>>);
+pub(crate) struct Counts {
+    steps: RefCell<HashMap<Part, Count>>,
+    /// Bytes that they have put into files.
+    spilled: RefCell<HashMap<Part, u64>>,
+}
+
+/// A part of a plan: its type and address.
+pub(crate) type Part = (&'static str, usize);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
@@ -38,15 +45,19 @@ struct Count {
 
 impl Counts {
     pub(crate) fn begin<T>(&self, part: &T) {
-        self.0.borrow_mut().entry(address(part)).or_default().loops += 1;
+        self.steps.borrow_mut().entry(address(part)).or_default().loops += 1;
     }
 
     pub(crate) fn row<T>(&self, part: &T) {
-        self.0.borrow_mut().entry(address(part)).or_default().rows += 1;
+        self.steps.borrow_mut().entry(address(part)).or_default().rows += 1;
+    }
+
+    pub(crate) fn spilled(&self, part: Part, bytes: u64) {
+        *self.spilled.borrow_mut().entry(part).or_default() += bytes;
     }
 }
 
-fn address<T>(part: &T) -> (&'static str, usize) {
+pub(crate) fn address<T>(part: &T) -> Part {
     (std::any::type_name::<T>(), std::ptr::from_ref(part) as usize)
 }
 
@@ -125,7 +136,21 @@ struct Explainer<'a> {
 impl<'a> Explainer<'a> {
     fn count<T>(&self, part: &T) -> Option<Count> {
         let counts = self.counts?;
-        Some(counts.0.borrow().get(&address(part)).copied().unwrap_or_default())
+        Some(counts.steps.borrow().get(&address(part)).copied().unwrap_or_default())
+    }
+
+    /// Kilobytes that a step has put into files, if it has.
+    fn spilled<T>(&self, part: &T) -> Option<u64> {
+        let spilled = self.counts?.spilled.borrow().get(&address(part)).copied()?;
+        (spilled > 0).then(|| spilled.div_ceil(1_024))
+    }
+
+    /// A step of which a part of the plan may have put rows into files.
+    fn with_spilled<T>(&self, step: Shown, part: &T) -> Shown {
+        match self.spilled(part) {
+            Some(kilobytes) => step.detail("Disk Usage", format!("{kilobytes}kB")),
+            None => step,
+        }
     }
 
     fn text(&mut self, expr: &'a Expr) -> String {
@@ -161,7 +186,8 @@ impl<'a> Explainer<'a> {
             && let Some(Distinct::All) = select.distinct
         {
             let keys = self.outputs(select, 0..query.columns.len());
-            step = Shown { actual: body, ..Shown::new("HashAggregate") }.detail("Group Key", keys).over(step);
+            let distinct = Shown { actual: body, ..Shown::new("HashAggregate") }.detail("Group Key", keys);
+            step = self.with_spilled(distinct, &query.body).over(step);
         }
         if !query.order.is_empty() {
             let keys = self.sort_keys(query, &query.order);
@@ -170,6 +196,9 @@ impl<'a> Explainer<'a> {
             if let Some(presorted) = query.presorted {
                 let keys = self.sort_keys(query, &query.order[..presorted.keys]);
                 sort = sort.detail("Presorted Key", keys);
+            }
+            if let Some(kilobytes) = self.spilled(&query.order) {
+                sort = sort.detail("Sort Method", format!("external merge  Disk: {kilobytes}kB"));
             }
             step = sort.over(step);
         }
@@ -210,7 +239,7 @@ impl<'a> Explainer<'a> {
                     self.names = names;
                     step = step.over(Shown { role: Some(format!("CTE {}", cte.id)), ..query });
                 }
-                step.detail("CTE", cte.id.to_string())
+                self.with_spilled(step.detail("CTE", cte.id.to_string()), &cte.query.columns)
             }
             Body::Set(set) => {
                 let kind = match (set.kind, set.all) {
@@ -222,7 +251,7 @@ impl<'a> Explainer<'a> {
                     (SetKind::Except, true) => "HashSetOp Except All",
                 };
                 let inputs = [&set.left, &set.right].map(|side| self.inner(side)).into();
-                Shown { actual, inputs, ..Shown::new(kind) }
+                self.with_spilled(Shown { actual, inputs, ..Shown::new(kind) }, &**set)
             }
             Body::Recursive(recursive) => {
                 let inputs = [&recursive.first, &recursive.step].map(|side| self.inner(side)).into();
@@ -244,7 +273,7 @@ impl<'a> Explainer<'a> {
             step = self.grouped(grouping, step);
         }
         if !select.windows.is_empty() {
-            step = Shown { actual, ..Shown::new("WindowAgg") }.over(step);
+            step = self.with_spilled(Shown { actual, ..Shown::new("WindowAgg") }, &select.windows).over(step);
             for window in &select.windows {
                 let name = self.names.window(window, &mut self.queries);
                 self.names.0.push(name);
@@ -275,13 +304,11 @@ impl<'a> Explainer<'a> {
         self.names.0.truncate(self.names.1);
         self.names.0.extend(keys);
         self.names.0.extend(aggregates);
-        match &grouping.having {
-            Some(having) => {
-                let text = self.text(having);
-                step.detail("Filter", text)
-            }
-            None => step,
+        if let Some(having) = &grouping.having {
+            let text = self.text(having);
+            step = step.detail("Filter", text);
         }
+        self.with_spilled(step, grouping)
     }
 
     /// Some of a SELECT's outputs.

@@ -5,8 +5,10 @@
 
 mod advisory;
 mod define;
+mod distinct;
 pub mod effects;
 mod explain;
+mod group;
 mod join;
 mod lock_table;
 pub mod modify;
@@ -18,7 +20,10 @@ mod rows;
 mod set;
 mod sleep;
 mod sorted;
+pub mod spill;
 mod subquery;
+#[cfg(test)]
+mod test_run;
 mod window;
 mod with;
 
@@ -26,6 +31,7 @@ use std::{
     cell::{Cell, RefCell, RefMut},
     collections::HashMap,
     rc::Rc,
+    sync::Arc,
 };
 
 use savanna_tenants_catalog::Table;
@@ -33,7 +39,10 @@ use savanna_tenants_sql::{
     define::reference::Deferral,
     expression::{Env, Facts},
 };
-use savanna_tenants_store::database::{Database, Step};
+use savanna_tenants_store::{
+    database::{Database, Step},
+    spills::Spills,
+};
 use savanna_tenants_values::{
     error::{Result, SqlError},
     memory::Memory,
@@ -44,6 +53,7 @@ use savanna_transaction::{Isolation, RowLock, TxnId, Wait};
 use crate::{
     explain::Counts,
     join::Kept,
+    spill::Spool,
     subquery::{Answer, Asked},
 };
 
@@ -69,9 +79,9 @@ pub struct Run<'a> {
     /// Rows that may still be read, if what is being computed is worth no more; below 0 if that was too few.
     pub(crate) budget: Cell<Option<isize>>,
     /// Rows of queries of WITH, by number.
-    pub(crate) ctes: RefCell<HashMap<usize, Rc<Vec<Vec<Value>>>>>,
+    pub(crate) ctes: RefCell<HashMap<usize, Rc<Spool>>>,
     /// What the last steps of recursive queries added, by number.
-    pub(crate) working: RefCell<HashMap<usize, Rc<Vec<Vec<Value>>>>>,
+    pub(crate) working: RefCell<HashMap<usize, Rc<Spool>>>,
     /// Tables whose definition was read.
     seen: RefCell<Vec<u32>>,
     waits: Cell<bool>,
@@ -85,6 +95,8 @@ pub struct Run<'a> {
     may_give_way: bool,
     /// Large values that it has computed and that count as rows it has worked on.
     counted: Cell<usize>,
+    /// Where it puts rows that it has no memory for.
+    spills: Option<Arc<Spills>>,
 }
 
 impl<'a> Run<'a> {
@@ -97,6 +109,7 @@ impl<'a> Run<'a> {
         deferral: &'a Deferral,
     ) -> Self {
         facts.lent.begin();
+        let spills = database.spills().cloned();
         facts.searched.begin();
         Self {
             database: RefCell::new(database),
@@ -118,6 +131,7 @@ impl<'a> Run<'a> {
             patience: Cell::new(None),
             may_give_way: false,
             counted: Cell::new(0),
+            spills,
         }
     }
 
@@ -131,6 +145,21 @@ impl<'a> Run<'a> {
     /// Whether it waits because it takes long, or was called away.
     pub fn gives_way(&self) -> bool {
         self.patience.get() == Some(0)
+    }
+
+    /// Where it puts rows that it has no memory for.
+    pub fn spills(&self) -> Option<&Arc<Spills>> {
+        self.spills.as_ref()
+    }
+
+    /// Whether it may use files: where others wait for the thread it gives way first, and the error ends what is being computed.
+    fn give_way_to_spill(&self) -> Result<()> {
+        if self.patience.get().is_none() {
+            return Ok(());
+        }
+        self.patience.set(Some(0));
+        self.waits.set(true);
+        Err(taken_for_error())
     }
 
     /// Where expressions are computed that read no row.

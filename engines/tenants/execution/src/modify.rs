@@ -19,6 +19,7 @@ use crate::{
     Run,
     effects::{Effects, Inserted, duplicate, ready},
     query::project,
+    spill::Spool,
 };
 
 /// Rows of one table, each after its key.
@@ -29,13 +30,13 @@ pub struct Written {
     /// How many rows.
     pub count: usize,
     /// Rows for `RETURNING`.
-    pub rows: Vec<Vec<Value>>,
+    pub rows: Spool,
     /// What is to be written.
     pub effects: Effects,
 }
 
 /// How many rows were written, and what is returned of them.
-pub(crate) type Returned = (usize, Vec<Vec<Value>>);
+pub(crate) type Returned = (usize, Spool);
 
 impl Run<'_> {
     /// What a statement comes to that writes rows of `targets`, or has these written by referential actions.
@@ -62,8 +63,9 @@ impl Run<'_> {
         let source = ready!(self.query(&plan.source));
         let env = self.env();
         let (mut count, mut rows, mut memory) = (0, Vec::new(), self.memory());
-        for given in source {
+        for given in source.into_rows() {
             self.goes_on()?;
+            let given = given?;
             let mut values = project(&plan.values, env.with_row(&given))?;
             let mut shown = None;
             let inserted = ready!(effects.insert(&mut self.database(), &plan.target, &mut values, env));
@@ -97,7 +99,7 @@ impl Run<'_> {
             }
         }
         memory.keep();
-        Ok(Step::Done((count, rows)))
+        Ok(Step::Done((count, rows.into())))
     }
 
     /// `DO UPDATE` of the row that is in the way; the row that comes of it, unless its filter lets it be.
@@ -178,7 +180,7 @@ impl Run<'_> {
             }
         }
         memory.keep();
-        Ok(Step::Done((count, rows)))
+        Ok(Step::Done((count, rows.into())))
     }
 
     /// Works out a `DELETE`.
@@ -206,7 +208,7 @@ impl Run<'_> {
             }
         }
         memory.keep();
-        Ok(Step::Done((count, rows)))
+        Ok(Step::Done((count, rows.into())))
     }
 
     /// The rows that are to be written, each once, though it may be joined with several; with their keys.
@@ -260,7 +262,7 @@ impl Run<'_> {
             }
         }
         ready!(self.settle(&std::iter::once(&plan.target).chain(&plan.reached), &mut effects));
-        Ok(Step::Done(Written { count: lines.len(), rows: Vec::new(), effects }))
+        Ok(Step::Done(Written { count: lines.len(), rows: Spool::default(), effects }))
     }
 
     /// Whether a row that was written fulfils what views want of it.

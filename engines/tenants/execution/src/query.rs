@@ -1,17 +1,13 @@
 //! Runs queries: joined rows, then groups, then what is selected, in the order and number that is asked for.
 
-use std::{
-    collections::{HashMap, HashSet},
-    ops::ControlFlow,
-};
+use std::{borrow::Cow, collections::HashSet, ops::ControlFlow};
 
 use savanna_tenants_sql::{
     expression::{
         Env, Expr,
-        aggregate::State,
         rows::{Take, fingerprint},
     },
-    plan::query::{Arguments, Body, Distinct, Grouping, Locking, Patience, Query, Select},
+    plan::query::{self as plan, Arguments, Body, Locking, Patience, Query, Select, SortKey},
     query,
 };
 use savanna_tenants_store::{database::Step, fault::Fault};
@@ -24,7 +20,11 @@ use savanna_transaction::Wait;
 
 use crate::{
     Run,
-    sorted::{Sorted, sort},
+    distinct::{Distinct, seen_bytes},
+    explain::address,
+    group::Groups,
+    sorted::Sorted,
+    spill::{Spool, Spooling, keeping},
 };
 
 /// How many rows a query has at most, and how many are left out.
@@ -37,15 +37,15 @@ pub(crate) struct Window {
 
 impl Run<'_> {
     /// All rows of a statement's query.
-    pub fn query(&self, query: &Query) -> Result<Step<Vec<Vec<Value>>>> {
-        let mut rows = Vec::new();
-        let mut memory = self.memory();
-        let result = self.produce(query, Vec::new(), None, &mut |row| {
-            memory.take(&row)?;
-            rows.push(row);
-            Ok(ControlFlow::Continue(()))
-        });
-        self.step(result.map(|()| Step::Done(rows)))
+    pub fn query(&self, query: &Query) -> Result<Step<Spool>> {
+        self.step(self.all(query, Vec::new()).map(|(rows, _memory)| Step::Done(rows)))
+    }
+
+    /// All rows of a query, and the memory that they hold.
+    pub(crate) fn all(&self, query: &Query, around: Vec<Value>) -> Result<(Spool, Memory<'_>)> {
+        let mut rows = Spooling::new(self, address(&query.columns));
+        self.produce(query, around, None, &mut keeping(&mut rows))?;
+        rows.finish()
     }
 
     /// The columns around a query, as far as it reads them.
@@ -88,8 +88,8 @@ impl Run<'_> {
         }
         let distinct_on = match &query.body {
             Body::Select(select) => select.distinct.as_ref().and_then(|distinct| match distinct {
-                Distinct::All => None,
-                Distinct::On(on) => Some(on.as_slice()),
+                plan::Distinct::All => None,
+                plan::Distinct::On(on) => Some(on.as_slice()),
             }),
             _ => None,
         };
@@ -104,18 +104,23 @@ impl Run<'_> {
         if let Some(presorted) = query.presorted {
             return self.presorted((query, presorted), around, wanted, &mut take);
         }
-        let mut sorted = Sorted::new(&query.order, wanted, self.memory());
+        let keys = order_with(&query.order, distinct_on.unwrap_or_default());
+        let mut sorted = Sorted::new(self, address(&query.order), &keys, wanted);
         self.unordered(query, around, None, &mut |row| {
             sorted.add(row)?;
             Ok(ControlFlow::Continue(()))
         })?;
-        let (rows, _memory) = sorted.finish();
-        let mut seen = Seen::new(self);
-        for mut row in rows {
-            if let Some(on) = distinct_on
-                && !seen.is_first(on.iter().map(|at| &row[*at]))?
-            {
-                continue;
+        let mut rows = sorted.finish()?;
+        // Those that are equal in some outputs are neighbours.
+        let mut last: Option<Vec<u8>> = None;
+        while let Some(mut row) = rows.next()? {
+            if let Some(on) = distinct_on {
+                let kind = fingerprint(on.iter().map(|at| &row[*at]))?;
+                if last.as_ref() == Some(&kind) {
+                    self.goes_on_after(0)?;
+                    continue;
+                }
+                last = Some(kind);
             }
             row.truncate(visible);
             if take(row)?.is_break() {
@@ -159,13 +164,10 @@ impl Run<'_> {
                 }
                 Ok(())
             }
-            Body::Select(select) if matches!(select.distinct, Some(Distinct::All)) => {
-                let visible = query.columns.len();
-                let mut seen = Seen::new(self);
-                self.selected(select, around, None, &mut |row| match seen.is_first(&row[..visible])? {
-                    true => take(row),
-                    false => Ok(ControlFlow::Continue(())),
-                })
+            Body::Select(select) if matches!(select.distinct, Some(plan::Distinct::All)) => {
+                let mut distinct = Distinct::new(self, address(&query.body), query.columns.len());
+                self.selected(select, around, None, &mut |row| distinct.give(row, take))?;
+                distinct.finish(take)
             }
             Body::Select(select) => self.selected(select, around, ahead, take),
             Body::Set(set) => self.set(set, around, ahead, take),
@@ -197,16 +199,15 @@ impl Run<'_> {
         if select.windows.is_empty() {
             return self.computed(select, around, ahead, &mut give);
         }
-        let mut rows = Vec::new();
-        let mut memory = self.memory();
+        let mut rows = Spooling::new(self, address(&select.windows));
         self.computed(select, around, None, &mut |row| {
-            memory.take(row)?;
-            rows.push(row.to_vec());
+            rows.push(row.to_vec())?;
             Ok(ControlFlow::Continue(()))
         })?;
-        self.windows(&select.windows, &mut rows)?;
-        for row in rows {
-            if give(&row)?.is_break() {
+        let (rows, _memory) = rows.finish()?;
+        let (rows, _values) = self.windows(&select.windows, rows)?;
+        for row in rows.into_rows() {
+            if give(&row?)?.is_break() {
                 break;
             }
         }
@@ -227,18 +228,18 @@ impl Run<'_> {
         let mut groups = Groups::new(self, grouping);
         self.joined(&select.rows, around.clone(), None, &mut |row| {
             if grouping.functions.is_empty() {
-                groups.add(grouping, self.env().with_row(&row.values))?;
+                groups.add(&row.values)?;
                 return Ok(ControlFlow::Continue(()));
             }
             self.expanded(&grouping.functions, &row.values, &mut |row| {
-                groups.add(grouping, self.env().with_row(row))?;
+                groups.add(row)?;
                 Ok(ControlFlow::Continue(()))
             })
         })?;
         if let Some(counts) = &self.counts {
             counts.begin(grouping);
         }
-        groups.finish(grouping, &around, &mut |group| match grouping
+        let _flow = groups.finish(&around, &mut |group| match grouping
             .having
             .as_ref()
             .map_or(Ok(true), |having| having.holds(self.env().with_row(group)))?
@@ -250,7 +251,8 @@ impl Run<'_> {
                 take(group)
             }
             false => Ok(ControlFlow::Continue(())),
-        })
+        })?;
+        Ok(())
     }
 
     /// A query that locks what it returns: in its order, and no more than it returns.
@@ -273,17 +275,18 @@ impl Run<'_> {
                 false => Ok(ControlFlow::Continue(())),
             });
         }
-        let mut found: Vec<(Vec<Value>, Vec<Vec<u8>>)> = Vec::new();
-        let mut memory = self.memory();
+        // The keys stand behind the outputs meanwhile.
+        let mut found = Sorted::new(self, address(&query.order), &query.order, None);
         self.joined(&select.rows, around, None, &mut |row| {
-            let values = outputs(&row.values)?;
-            memory.take(&values)?;
-            found.push((values, row.keys.clone()));
+            let mut values = outputs(&row.values)?;
+            values.extend(row.keys.iter().cloned().map(Value::Bytes));
+            found.add(values)?;
             Ok(ControlFlow::Continue(()))
         })?;
-        sort(&mut found, &query.order, |(values, _)| values);
-        for (values, keys) in found {
-            if self.lock_all(&keys, locking)? && give(values)?.is_break() {
+        let mut found = found.finish()?;
+        while let Some(mut values) = found.next()? {
+            let keys = values.split_off(select.outputs.len()).into_iter().map(key_of);
+            if self.lock_all(&keys.collect::<Vec<_>>(), locking)? && give(values)?.is_break() {
                 break;
             }
         }
@@ -323,6 +326,22 @@ impl Window {
     }
 }
 
+/// A row's key that stood among values.
+fn key_of(value: Value) -> Vec<u8> {
+    match value {
+        Value::Bytes(key) => key,
+        _ => Vec::new(),
+    }
+}
+
+/// An order in which rows are neighbours, too, that are equal in these columns.
+fn order_with<'o>(order: &'o [SortKey], equal: &[usize]) -> Cow<'o, [SortKey]> {
+    let missing = |at: &&usize| order.iter().all(|key| key.at != **at);
+    let more: Vec<SortKey> =
+        equal.iter().filter(missing).map(|at| SortKey { at: *at, descending: false, nulls_first: false }).collect();
+    if more.is_empty() { Cow::Borrowed(order) } else { Cow::Owned([order, &more].concat()) }
+}
+
 /// A row of expressions' values.
 pub(crate) fn project(outputs: &[Expr], env: Env<'_>) -> Result<Vec<Value>> {
     let mut memory = env.facts.lent.memory();
@@ -350,101 +369,7 @@ impl<'r> Seen<'r> {
 
     pub(crate) fn is_first<'v>(&mut self, values: impl IntoIterator<Item = &'v Value>) -> Result<bool> {
         let bytes = fingerprint(values)?;
-        self.memory.take_bytes(bytes.len())?;
+        self.memory.take_bytes(seen_bytes(&bytes))?;
         Ok(self.rows.insert(bytes))
-    }
-}
-
-/// The keys of a group of a grouping set, and the set's number.
-fn of_set(keys: &[Value], set: &[usize], number: usize) -> Vec<Value> {
-    let key = |(at, key): (usize, &Value)| if set.contains(&at) { key.clone() } else { Value::Null };
-    keys.iter().enumerate().map(key).chain([Value::Int(number as i64)]).collect()
-}
-
-/// Groups on the way, in the order in which they came.
-struct Groups<'r> {
-    places: HashMap<Vec<u8>, usize>,
-    groups: Vec<(Vec<Value>, Vec<State>)>,
-    memory: Memory<'r>,
-}
-
-impl<'r> Groups<'r> {
-    fn new(run: &'r Run<'_>, grouping: &Grouping) -> Self {
-        let mut groups = Self { places: HashMap::new(), groups: Vec::new(), memory: run.memory() };
-        // Without keys there is one group, also of no rows.
-        match &grouping.sets {
-            None if grouping.keys.is_empty() => groups.groups.push((Vec::new(), Self::states(grouping))),
-            None => {}
-            Some(sets) => {
-                for (number, _) in sets.iter().enumerate().filter(|(_, set)| set.is_empty()) {
-                    let keys = of_set(&vec![Value::Null; grouping.keys.len()], &[], number);
-                    if let Ok(bytes) = fingerprint(&keys) {
-                        groups.places.insert(bytes, groups.groups.len());
-                        groups.groups.push((keys, Self::states(grouping)));
-                    }
-                }
-            }
-        }
-        groups
-    }
-
-    fn states(grouping: &Grouping) -> Vec<State> {
-        grouping.aggregates.iter().map(|_| State::default()).collect()
-    }
-
-    fn add(&mut self, grouping: &Grouping, env: Env<'_>) -> Result<()> {
-        let keys = project(&grouping.keys, env)?;
-        match &grouping.sets {
-            None if keys.is_empty() => self.add_to(0, grouping, env),
-            None => {
-                let place = self.place(grouping, keys)?;
-                self.add_to(place, grouping, env)
-            }
-            Some(sets) => sets.iter().enumerate().try_for_each(|(number, set)| {
-                let place = self.place(grouping, of_set(&keys, set, number))?;
-                self.add_to(place, grouping, env)
-            }),
-        }
-    }
-
-    fn place(&mut self, grouping: &Grouping, keys: Vec<Value>) -> Result<usize> {
-        let next = self.groups.len();
-        let place = *self.places.entry(fingerprint(&keys)?).or_insert(next);
-        if place == next {
-            self.memory.take(&keys)?;
-            self.groups.push((keys, Self::states(grouping)));
-        }
-        Ok(place)
-    }
-
-    fn add_to(&mut self, place: usize, grouping: &Grouping, env: Env<'_>) -> Result<()> {
-        for (state, aggregate) in self.groups[place].1.iter_mut().zip(&grouping.aggregates) {
-            let before = state.bytes();
-            state.add(aggregate, env)?;
-            let after = state.bytes();
-            self.memory.take_bytes(after.saturating_sub(before))?;
-        }
-        Ok(())
-    }
-
-    /// Gives the groups' rows to `take`: the columns around the query, keys, aggregates.
-    fn finish(
-        self,
-        grouping: &Grouping,
-        around: &[Value],
-        take: &mut dyn FnMut(&[Value]) -> Result<ControlFlow<()>>,
-    ) -> Result<()> {
-        for (keys, states) in self.groups {
-            let mut row = [around, &keys[..grouping.keys.len()]].concat();
-            for (state, aggregate) in states.into_iter().zip(&grouping.aggregates) {
-                row.push(state.finish(aggregate)?);
-            }
-            // The number of the grouping set.
-            row.extend_from_slice(&keys[grouping.keys.len()..]);
-            if take(&row)?.is_break() {
-                break;
-            }
-        }
-        Ok(())
     }
 }

@@ -1,6 +1,8 @@
 //! Runs set operations, the queries of WITH, and `generate_series`.
 
-use std::{collections::HashMap, ops::ControlFlow, rc::Rc, sync::atomic::Ordering};
+mod paired;
+
+use std::{cell::Cell, ops::ControlFlow, rc::Rc, sync::atomic::Ordering};
 
 use savanna_tenants_sql::{
     expression::rows::{Take, fingerprint},
@@ -8,7 +10,8 @@ use savanna_tenants_sql::{
 };
 use savanna_tenants_values::{error::Result, value::Value};
 
-use crate::{Run, query::Seen};
+use self::paired::Paired;
+use crate::{Run, distinct::Distinct, explain::address, query::Seen, spill::Spooling};
 
 impl Run<'_> {
     /// The rows of a set operation.
@@ -20,70 +23,57 @@ impl Run<'_> {
         take: &mut Take<'_>,
     ) -> Result<()> {
         let SetOperation { kind, all, left, right } = set;
+        // Rows that are equal to others are left out.
+        let mut distinct = (!all).then(|| Distinct::new(self, address(set), left.columns.len()));
+        let flow = Cell::new(ControlFlow::Continue(()));
+        let mut add = |row: Vec<Value>| {
+            flow.set(match &mut distinct {
+                Some(distinct) => distinct.give(row, take)?,
+                None => take(row)?,
+            });
+            Ok(flow.get())
+        };
         if *kind == SetKind::Union {
-            let mut seen = Seen::new(self);
-            let mut flow = ControlFlow::Continue(());
-            let mut add = |row: Vec<Value>| {
-                if *all || seen.is_first(&row)? {
-                    flow = take(row)?;
-                }
-                Ok(flow)
-            };
             self.produce(left, around.clone(), ahead, &mut add)?;
-            return match flow {
-                ControlFlow::Continue(()) => self.produce(right, around, ahead, &mut |row| {
-                    if *all || seen.is_first(&row)? { take(row) } else { Ok(ControlFlow::Continue(())) }
-                }),
-                ControlFlow::Break(()) => Ok(()),
-            };
+            if flow.get().is_continue() {
+                self.produce(right, around, ahead, &mut add)?;
+            }
+        } else {
+            let mut paired = Paired::new(self, set, 0);
+            self.produce(right, around.clone(), None, &mut |row| {
+                paired.add(fingerprint(&row)?, 1)?;
+                Ok(ControlFlow::Continue(()))
+            })?;
+            self.produce(left, around, None, &mut |row| paired.give(row, &mut add))?;
+            if flow.get().is_continue() {
+                let _flow = paired.finish(&mut add)?;
+            }
         }
-        // How often each row is on the right.
-        let mut counts: HashMap<Vec<u8>, usize> = HashMap::new();
-        let mut memory = self.memory();
-        self.produce(right, around.clone(), None, &mut |row| {
-            let bytes = fingerprint(&row)?;
-            memory.take_bytes(bytes.len())?;
-            *counts.entry(bytes).or_default() += 1;
-            Ok(ControlFlow::Continue(()))
-        })?;
-        let mut seen = Seen::new(self);
-        self.produce(left, around, None, &mut |row| {
-            let bytes = fingerprint(&row)?;
-            let mut paired = false;
-            if let Some(count) = counts.get_mut(&bytes)
-                && *count > 0
-            {
-                paired = true;
-                *count -= usize::from(*all);
-            }
-            if paired == (*kind == SetKind::Intersect) && (*all || seen.is_first(&row)?) {
-                return take(row);
-            }
-            Ok(ControlFlow::Continue(()))
-        })
+        distinct.map_or(Ok(()), |distinct| distinct.finish(take))
     }
 
     /// The rows of a recursive query, as they come to be.
     pub(crate) fn recursive(&self, recursive: &Recursive, around: &[Value], take: &mut Take<'_>) -> Result<()> {
         let Recursive { id, all, first, step } = recursive;
         let mut seen = Seen::new(self);
-        let mut query = first;
+        let (mut query, mut held) = (first, None);
         loop {
-            let mut added = Vec::new();
-            let mut memory = self.memory();
+            let mut added = Spooling::new(self, address(recursive));
             let mut flow = ControlFlow::Continue(());
             self.produce(query, around.to_vec(), None, &mut |row| {
                 if *all || seen.is_first(&row)? {
-                    memory.take(&row)?;
-                    added.push(row.clone());
+                    added.push(row.clone())?;
                     flow = take(row)?;
                 }
                 Ok(flow)
             })?;
+            let (added, memory) = added.finish()?;
             if added.is_empty() || flow.is_break() {
                 return Ok(());
             }
             self.working.borrow_mut().insert(*id, Rc::new(added));
+            // What the step before added is gone.
+            held.replace(memory);
             query = step;
         }
     }
@@ -91,14 +81,14 @@ impl Run<'_> {
     /// What the last step of a recursive query added.
     pub(crate) fn working(&self, id: usize, take: &mut Take<'_>) -> Result<()> {
         let rows = self.working.borrow().get(&id).map(Rc::clone);
-        give(&rows.unwrap_or_default(), take)
+        rows.map_or(Ok(()), |rows| rows.each(take))
     }
 
     /// The rows of a query of WITH.
     pub(crate) fn cte(&self, cte: &Cte, take: &mut Take<'_>) -> Result<()> {
         let known = self.ctes.borrow().get(&cte.id).map(Rc::clone);
         if let Some(rows) = known {
-            return give(&rows, take);
+            return rows.each(take);
         }
         let around = vec![Value::Null; cte.query.outer];
         if cte.read_once.load(Ordering::Relaxed) {
@@ -110,26 +100,11 @@ impl Run<'_> {
 
     /// Runs a query of WITH for a row around it.
     pub(crate) fn run_again(&self, cte: &Cte, around: &[Value]) -> Result<()> {
-        let mut rows = Vec::new();
-        let mut memory = self.memory();
-        self.produce(&cte.query, around.to_vec(), None, &mut |row| {
-            memory.take(&row)?;
-            rows.push(row);
-            Ok(ControlFlow::Continue(()))
-        })?;
+        let (rows, memory) = self.all(&cte.query, around.to_vec())?;
         if cte.arguments.is_empty() {
             memory.keep();
         }
         self.ctes.borrow_mut().insert(cte.id, Rc::new(rows));
         Ok(())
     }
-}
-
-fn give(rows: &[Vec<Value>], take: &mut Take<'_>) -> Result<()> {
-    for row in rows {
-        if take(row.clone())?.is_break() {
-            break;
-        }
-    }
-    Ok(())
 }

@@ -1,11 +1,13 @@
 //! Runs window functions: rows are parted and sorted for each, and get its value behind their own.
 
+mod filed;
+
 use std::{cmp::Ordering, collections::HashMap, ops::Range};
 
 use bigdecimal::Signed;
 use savanna_tenants_sql::{
     expression::{
-        Operator,
+        Env, Expr, Operator,
         aggregate::{Aggregate, State},
         arithmetic::arithmetic,
         rows::{compare, fingerprint},
@@ -14,16 +16,18 @@ use savanna_tenants_sql::{
 };
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    memory::Memory,
+    memory::{Memory, row_bytes},
     value::Value,
 };
 
-use crate::{Run, query::project};
+use crate::{Run, query::project, spill::Spool};
 
 /// The rows of one partition, in order.
-struct Partition {
-    /// Their places among all rows.
-    rows: Vec<usize>,
+struct Partition<'s> {
+    /// All rows.
+    spool: &'s Spool,
+    /// Their places among all rows; `None` if they are all of them.
+    places: Option<Vec<usize>>,
     /// For each row its group of peers: those that are equal by the order.
     groups: Vec<usize>,
     /// Where each group of peers begins, and the end of the last one.
@@ -32,7 +36,7 @@ struct Partition {
     keys: Vec<Value>,
 }
 
-impl Partition {
+impl Partition<'_> {
     /// The rows of a group and of those up to another; groups that there are not are empty.
     fn peers(&self, first: i64, last: i64) -> Range<usize> {
         let groups = self.begins.len() as i64 - 1;
@@ -41,7 +45,22 @@ impl Partition {
     }
 
     fn len(&self) -> usize {
-        self.rows.len()
+        self.groups.len()
+    }
+
+    /// The place of a row among all.
+    fn place(&self, at: usize) -> usize {
+        self.places.as_ref().map_or(at, |places| places[at])
+    }
+
+    /// Computes something over one of its rows.
+    fn over<T>(&self, run: &Run<'_>, at: usize, work: impl FnOnce(Env<'_>) -> Result<T>) -> Result<T> {
+        self.spool.with(self.place(at), |row| work(run.env().with_row(row)))?
+    }
+
+    /// The value of an expression over one of its rows.
+    fn value(&self, run: &Run<'_>, expr: &Expr, at: usize) -> Result<Value> {
+        self.over(run, at, |env| expr.owned(env))
     }
 
     /// Whether a frame of the row `at` leaves out a row.
@@ -55,40 +74,83 @@ impl Partition {
     }
 }
 
+/// Groups of peers of rows in order, and where these begin, by whether a row is equal to the one before.
+fn peers(count: usize, is_peer: impl Fn(usize) -> Result<bool>) -> Result<(Vec<usize>, Vec<usize>)> {
+    let (mut groups, mut begins) = (Vec::with_capacity(count), Vec::new());
+    for at in 0..count {
+        if at == 0 || !is_peer(at)? {
+            begins.push(at);
+        }
+        groups.push(begins.len() - 1);
+    }
+    begins.push(count);
+    Ok((groups, begins))
+}
+
+/// Whom the values of a partition's rows are given to, with the rows' numbers in it.
+type Valued<'v> = dyn FnMut(usize, Value) -> Result<()> + 'v;
+
 impl Run<'_> {
     /// Appends the values of window functions to rows.
-    pub(crate) fn windows(&self, calls: &[WindowCall], rows: &mut [Vec<Value>]) -> Result<()> {
-        let mut memory = self.memory();
+    pub(crate) fn windows(&self, calls: &[WindowCall], mut rows: Spool) -> Result<(Spool, Vec<Memory<'_>>)> {
+        let mut held = Vec::new();
         for call in calls {
-            let mut values = vec![Value::Null; rows.len()];
-            for partition in self.partitions(call, rows)? {
-                self.partition(call, &partition, rows, (&mut values, &mut memory))?;
-            }
-            for (row, value) in rows.iter_mut().zip(values) {
-                row.push(value);
+            let in_memory = if rows.is_filed() { None } else { self.window_in_memory(call, &rows)? };
+            match in_memory {
+                Some((values, memory)) => {
+                    rows.append(values);
+                    held.push(memory);
+                }
+                None => {
+                    let (filed, memory) = self.window_in_file(call, rows)?;
+                    rows = filed;
+                    held = vec![memory];
+                }
             }
         }
-        Ok(())
+        Ok((rows, held))
     }
 
-    fn partitions(&self, call: &WindowCall, rows: &[Vec<Value>]) -> Result<Vec<Partition>> {
+    /// The values of a window function for rows in memory, unless there is no room for what that takes.
+    fn window_in_memory(&self, call: &WindowCall, rows: &Spool) -> Result<Option<(Vec<Value>, Memory<'_>)>> {
+        let mut values = vec![Value::Null; rows.len()];
+        let mut memory = self.memory();
+        let Some(partitions) = self.partitions(call, rows)? else { return Ok(None) };
+        for partition in partitions {
+            self.partition(call, &partition, &mut |at, value| {
+                memory.take_bytes(value.bytes())?;
+                values[partition.place(at)] = value;
+                Ok(())
+            })?;
+        }
+        Ok(Some((values, memory)))
+    }
+
+    fn partitions<'s>(&self, call: &WindowCall, rows: &'s Spool) -> Result<Option<Vec<Partition<'s>>>> {
         let mut places: HashMap<Vec<u8>, usize> = HashMap::new();
         let mut parted: Vec<Vec<usize>> = Vec::new();
         let mut keys = Vec::with_capacity(rows.len());
-        let mut memory = self.memory();
-        for (at, row) in rows.iter().enumerate() {
-            let env = self.env().with_row(row);
+        let mut room = self.room();
+        for at in 0..rows.len() {
             let next = parted.len();
-            let place = match call.partition.as_slice() {
-                [] => 0,
-                partition => *places.entry(fingerprint(&project(partition, env)?)?).or_insert(next),
-            };
+            let (part, key) = rows.with(at, |row| {
+                let env = self.env().with_row(row);
+                let part = match call.partition.as_slice() {
+                    [] => None,
+                    partition => Some(fingerprint(&project(partition, env)?)?),
+                };
+                let key = call.order.iter().map(|order| order.expr.owned(env)).collect::<Result<Vec<_>>>()?;
+                Result::Ok((part, key))
+            })??;
+            // The place of each row and of its peers, too.
+            if !room.takes(row_bytes(&key) + 4 * size_of::<usize>() + part.as_ref().map_or(0, Vec::len))? {
+                return Ok(None);
+            }
+            let place = part.map_or(0, |part| *places.entry(part).or_insert(next));
             if place == next {
                 parted.push(Vec::new());
             }
             parted[place].push(at);
-            let key = call.order.iter().map(|order| order.expr.owned(env)).collect::<Result<Vec<_>>>()?;
-            memory.take(&key)?;
             keys.push(key);
         }
         let order = |a: &usize, b: &usize| {
@@ -96,48 +158,32 @@ impl Run<'_> {
             let mut orders = both.map(|((a, b), order)| compare(a, b, order.descending, order.nulls_first));
             orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
         };
-        let partitions = parted.into_iter().map(|mut rows| {
-            rows.sort_by(order);
-            let (mut groups, mut begins) = (Vec::with_capacity(rows.len()), Vec::new());
-            for at in 0..rows.len() {
-                if at == 0 || order(&rows[at - 1], &rows[at]).is_ne() {
-                    begins.push(at);
-                }
-                groups.push(begins.len() - 1);
-            }
-            begins.push(rows.len());
+        let partitions = parted.into_iter().map(|mut places| {
+            places.sort_by(order);
+            let (groups, begins) = peers(places.len(), |at| Ok(order(&places[at - 1], &places[at]).is_eq()))?;
             let distance = call.frame.is_distance();
-            let key = |row: &usize| keys[*row].first().cloned().unwrap_or(Value::Null);
-            let keys = if distance { rows.iter().map(key).collect() } else { Vec::new() };
-            Partition { rows, groups, begins, keys }
+            let key = |place: &usize| keys[*place].first().cloned().unwrap_or(Value::Null);
+            let keys = if distance { places.iter().map(key).collect() } else { Vec::new() };
+            Ok(Partition { spool: rows, places: Some(places), groups, begins, keys })
         });
-        Ok(partitions.collect())
+        partitions.collect::<Result<Vec<_>>>().map(Some)
     }
 
-    fn partition(
-        &self,
-        call: &WindowCall,
-        partition: &Partition,
-        rows: &[Vec<Value>],
-        (values, memory): (&mut [Value], &mut Memory<'_>),
-    ) -> Result<()> {
+    fn partition(&self, call: &WindowCall, partition: &Partition<'_>, take: &mut Valued<'_>) -> Result<()> {
         if let WindowFunction::Aggregate(aggregate) = &call.function {
-            return self.running(call, aggregate, partition, rows, (values, memory));
+            return self.running(call, aggregate, partition, take);
         }
-        for (at, row) in partition.rows.iter().enumerate() {
+        for at in 0..partition.len() {
             self.goes_on()?;
-            let value = self.at(call, partition, rows, at)?;
-            memory.take_bytes(value.bytes())?;
-            values[*row] = value;
+            take(at, self.at(call, partition, at)?)?;
         }
         Ok(())
     }
 
     /// The value of a function that is no aggregate for one row of a partition.
-    fn at(&self, call: &WindowCall, partition: &Partition, rows: &[Vec<Value>], at: usize) -> Result<Value> {
-        let env = |at: usize| self.env().with_row(&rows[partition.rows[at]]);
+    fn at(&self, call: &WindowCall, partition: &Partition<'_>, at: usize) -> Result<Value> {
         let argument = |place: usize, at: usize| match call.arguments.get(place) {
-            Some(argument) => argument.owned(env(at)),
+            Some(argument) => partition.value(self, argument, at),
             None => Ok(Value::Null),
         };
         let (group, count) = (partition.groups[at], partition.len());
@@ -178,7 +224,7 @@ impl Run<'_> {
                 }
             }
             WindowFunction::FirstValue | WindowFunction::LastValue | WindowFunction::NthValue => {
-                let mut frame = self.frame(call, partition, rows, at)?;
+                let mut frame = self.frame(call, partition, at)?;
                 let is_in = |other: &usize| !partition.excludes(call.frame.exclusion, at, *other);
                 let place = match call.function {
                     WindowFunction::FirstValue => frame.find(is_in),
@@ -205,53 +251,48 @@ impl Run<'_> {
         &self,
         call: &WindowCall,
         aggregate: &Aggregate,
-        partition: &Partition,
-        rows: &[Vec<Value>],
-        (values, memory): (&mut [Value], &mut Memory<'_>),
+        partition: &Partition<'_>,
+        take: &mut Valued<'_>,
     ) -> Result<()> {
-        let env = |at: usize| self.env().with_row(&rows[partition.rows[at]]);
         let exclusion = call.frame.exclusion;
         let (slides, invertible) = (exclusion == Exclusion::Nothing, aggregate.is_invertible());
         let (mut state, mut held) = (State::default(), 0..0);
         for at in 0..partition.len() {
             self.goes_on()?;
-            let frame = self.frame(call, partition, rows, at)?;
+            let frame = self.frame(call, partition, at)?;
             let leaves = held.start..frame.start.min(held.end);
             let mut goes_on = slides && frame.start >= held.start && frame.end >= held.end && leaves.end >= frame.start;
             goes_on &= leaves.is_empty() || invertible;
             for place in leaves {
-                goes_on = goes_on && state.remove(aggregate, env(place))?;
+                goes_on = goes_on && partition.over(self, place, |env| state.remove(aggregate, env))?;
             }
             if !goes_on {
                 (state, held) = (State::default(), frame.start..frame.start);
             }
             for place in held.end..frame.end {
                 if !partition.excludes(exclusion, at, place) {
-                    state.add(aggregate, env(place))?;
+                    partition.over(self, place, |env| state.add(aggregate, env))?;
                 }
             }
             held = frame;
-            let value = state.clone().finish(aggregate)?;
-            memory.take_bytes(value.bytes())?;
-            values[partition.rows[at]] = value;
+            take(at, state.clone().finish(aggregate)?)?;
         }
         Ok(())
     }
 
     /// The rows that a window function sees from one of them.
-    fn frame(&self, call: &WindowCall, partition: &Partition, rows: &[Vec<Value>], at: usize) -> Result<Range<usize>> {
+    fn frame(&self, call: &WindowCall, partition: &Partition<'_>, at: usize) -> Result<Range<usize>> {
         let frame = &call.frame;
         if frame.is_distance() {
-            return self.distance(call, partition, rows, at);
+            return self.distance(call, partition, at);
         }
-        let env = self.env().with_row(&rows[partition.rows[at]]);
         let offset = |bound: &Bound, what: &str| -> Result<i64> {
             let (expr, sign) = match bound {
                 Bound::Preceding(expr) => (expr, -1),
                 Bound::Following(expr) => (expr, 1),
                 _ => return Ok(0),
             };
-            match expr.owned(env)? {
+            match partition.value(self, expr, at)? {
                 Value::Int(offset) if offset >= 0 => Ok(sign * offset),
                 Value::Int(_) => {
                     let message = format!("frame {what} offset must not be negative");
@@ -277,14 +318,7 @@ impl Run<'_> {
     }
 
     /// The rows whose values are within distances of a row's own. Those without a value are together.
-    fn distance(
-        &self,
-        call: &WindowCall,
-        partition: &Partition,
-        rows: &[Vec<Value>],
-        at: usize,
-    ) -> Result<Range<usize>> {
-        let env = self.env().with_row(&rows[partition.rows[at]]);
+    fn distance(&self, call: &WindowCall, partition: &Partition<'_>, at: usize) -> Result<Range<usize>> {
         let (keys, descending) = (&partition.keys, call.order.first().is_some_and(|order| order.descending));
         // The rows that have a value.
         let first = keys.iter().position(|key| !key.is_null()).unwrap_or(keys.len());
@@ -300,7 +334,7 @@ impl Run<'_> {
                 Bound::Preceding(expr) => (expr, true),
                 Bound::Following(expr) => (expr, false),
             };
-            let by = expr.owned(env)?;
+            let by = partition.value(self, expr, at)?;
             check_distance(&by, if end { "ending" } else { "starting" })?;
             if own.is_null() {
                 return Ok(if end { peers.end } else { peers.start });

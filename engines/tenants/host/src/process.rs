@@ -24,6 +24,7 @@ use savanna_tenants_store::{
     owner::{Owner, Recovery, clean_up, create, create_elsewhere, create_while, save_end},
     role::Acquaintance,
     shards::Member,
+    spills::Spills,
     storage::Storage,
 };
 use savanna_tenants_values::{
@@ -79,8 +80,10 @@ pub struct Keeping {
     pub log_distance: u64,
     /// Bytes of rows in memory, for all tenants together. Of twice as many, writers are refused that have more than their share.
     pub rows_bytes: u64,
-    /// Bytes of rows and blocks that running statements keep, for all tenants together; who asks for more is refused.
+    /// Bytes of rows and blocks that running statements keep, for all tenants together; what is more goes to files, or is refused.
     pub statements_bytes: usize,
+    /// Rows that an operator of a statement keeps in memory at most, for tests.
+    pub operator_rows: Option<usize>,
     /// Bytes of blocks in memory, for all tenants together.
     pub blocks_bytes: usize,
     /// A tenant with so many bytes that only memory and the log have is flushed.
@@ -106,6 +109,7 @@ impl Keeping {
             log_distance: 256 << 20,
             rows_bytes: 1 << 30,
             statements_bytes: machine_memory().map_or(1 << 30, |bytes| bytes / 4),
+            operator_rows: None,
             blocks_bytes: 256 << 20,
             flush_bytes: 32 << 20,
             only_read: None,
@@ -130,6 +134,8 @@ pub(crate) struct Process {
     pub(crate) keeping: Keeping,
     /// Memory of running statements.
     pub(crate) statements: Arc<Pool>,
+    /// Files for rows that these have no memory for.
+    pub(crate) spills: Arc<Spills>,
     /// Where the storage is waited for, and segments are merged.
     pub(crate) background: tokio::runtime::Handle,
     /// Tenants that may be aside at the same time, as many as there are threads, and never one alone.
@@ -176,6 +182,7 @@ impl Process {
             (None, None) => Options::dir(keeping.data_dir.join("log")),
             (None, Some(notes)) => Options::dir(keeping.data_dir.join("log")).high_water(Arc::clone(notes)),
         };
+        let spills = spills_in(&keeping)?;
         let recovery = Recovery::read(log, epoch)?;
         let node = member.tenure.node.clone();
         background.block_on(storage.claim(&member, &keeping.data_dir))?;
@@ -192,6 +199,7 @@ impl Process {
             cleaning: tokio::sync::Mutex::default(),
             storage,
             statements: Pool::new(keeping.statements_bytes),
+            spills: Arc::new(spills),
             aside: Places::new(threads.len().max(2), keeping.patience),
             keeping,
             background: background.clone(),
@@ -461,6 +469,17 @@ async fn ensure_administration(owner: &Mutex<Owner>, others: Option<&dyn Others>
         Err(error) if others.is_some() && error.state == state::DUPLICATE_DATABASE => Ok(()),
         made => made.map(drop),
     }
+}
+
+/// The folder for rows that statements have no memory for.
+fn spills_in(keeping: &Keeping) -> Result<Spills> {
+    let folder = keeping.data_dir.join("spills");
+    let spills = Spills::open(&folder).map_err(|error| {
+        let message = format!("could not make {} ready for rows of statements: {error}", folder.display());
+        SqlError::new("58030", message)
+            .hint("Look at who may write to it and whether it has something else than files in it.")
+    })?;
+    Ok(spills.keeping(keeping.operator_rows))
 }
 
 /// Bytes of the machine's memory, if it says so.

@@ -15,7 +15,7 @@ use std::{
 
 use savanna_journal::Lsn;
 use savanna_tenants::{
-    Outcome, Status,
+    Outcome, SpoolRows, Status,
     budget::Amounts,
     tenant::{Binding, Login, Notice, Notification, SessionImage, Tenant},
 };
@@ -33,7 +33,7 @@ use savanna_tenants_store::{
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
-    value::zone::Zone,
+    value::{Value, zone::Zone},
 };
 use tokio::sync::Notify;
 
@@ -595,6 +595,24 @@ impl Session {
         let is_here = connections.list().iter().any(|backend| backend.pid == pid);
         let elsewhere = if asker.administrator && !is_here { connections.elsewhere().await.0 } else { Vec::new() };
         Some((name, asker.tell(connections, &elsewhere, pid, signal)))
+    }
+
+    /// Some of the rows of an answer that are still to come, none at the end. A file is read where nobody waits for the thread.
+    ///
+    /// # Errors
+    /// 58030.
+    pub async fn some_rows(&self, rows: &mut SpoolRows) -> Result<Vec<Vec<Value>>> {
+        if !rows.is_filed() {
+            return rows.some();
+        }
+        let mut taken = std::mem::take(rows);
+        let reading = self.thread.process.background.spawn_blocking(move || {
+            let some = taken.some();
+            (taken, some)
+        });
+        let (taken, some) = reading.await.map_err(SqlError::internal)?;
+        *rows = taken;
+        some
     }
 
     /// Does what a statement asks of the process and not of its database, and returns what the client is told of it. Whatever else came of

@@ -162,9 +162,10 @@ impl TenantSlot {
             Some(open) => Tenant::taking_over(database, Arc::clone(&activity), open, now()),
             None => Tenant::new(database, Arc::clone(&activity)),
         };
+        let tenant = tenant.sharing(Arc::clone(&process.statements)).spilling(Arc::clone(&process.spills));
         Rc::new(Self {
             id,
-            tenant: RefCell::new(Some(tenant.sharing(Arc::clone(&process.statements)))),
+            tenant: RefCell::new(Some(tenant)),
             activity,
             back: Notify::new(),
             condition: Cell::default(),

@@ -313,7 +313,7 @@ impl Planner<'_> {
         }
         let arguments = inner.arguments();
         let rows = Rows { query: Arc::new(inner), alias: String::new(), base: outer, arguments };
-        let rows = Joined { condition: None, node: Node::Rows(rows), width, keys: 0 };
+        let rows = Joined { condition: None, node: Node::Rows(rows), width, keys: 0, in_order: false };
         let select = Select::of(rows, outputs);
         *query = Query::new(outer, Body::Select(Box::new(select)), columns);
         Ok(())

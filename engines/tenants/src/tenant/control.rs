@@ -134,7 +134,7 @@ impl Tenant {
                 session.facts.configured.borrow_mut().clear();
                 let value = session.facts.setting(name)?;
                 let rows = vec![vec![Value::Text(value)]];
-                return Ok(Some(Step::Done(Outcome::Rows { tag: "SHOW".to_owned(), rows, end: true })));
+                return Ok(Some(Step::Done(Outcome::Rows { tag: "SHOW".to_owned(), rows: rows.into(), end: true })));
             }
             Plan::Prepare(new) => {
                 self.prepare(id, new)?;

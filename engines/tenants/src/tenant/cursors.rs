@@ -57,7 +57,7 @@ impl Tenant {
         };
         Ok(Step::Done(match moves {
             true => Outcome::Done { tag: format!("MOVE {}", rows.len()) },
-            false => Outcome::Rows { tag: format!("FETCH {}", rows.len()), rows, end: true },
+            false => Outcome::Rows { tag: format!("FETCH {}", rows.len()), rows: rows.into(), end: true },
         }))
     }
 

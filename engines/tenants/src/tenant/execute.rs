@@ -21,7 +21,7 @@ use savanna_transaction::Isolation;
 
 use super::{NoRoom, Notice, Tenant, cursors::listed_cursors, portals::listed_statements};
 use crate::{
-    cursor::Cursor,
+    cursor::{Around, Cursor},
     session::{Current, Outcome, Prepared, Session, Status},
 };
 
@@ -211,17 +211,19 @@ impl Tenant {
         let mut run = Run::new(database, (txn.id, txn.isolation), parameters, facts, &txn.deferral)
             .give_way_after((!*aside).then_some(PATIENCE_ROWS));
         let step = match &statement.plan {
-            Plan::Query(query) => run
-                .query(query)?
-                .map(|rows| (Outcome::Rows { tag: format!("SELECT {}", rows.len()), rows, end: true }, None)),
-            Plan::CopyOut(query, format) => run
-                .query(query)?
-                .map(|rows| (Outcome::CopyOut { columns: query.columns.clone(), rows, format: format.clone() }, None)),
+            Plan::Query(query) => run.query(query)?.map(|rows| {
+                (Outcome::Rows { tag: format!("SELECT {}", rows.len()), rows: rows.into(), end: true }, None)
+            }),
+            Plan::CopyOut(query, format) => run.query(query)?.map(|rows| {
+                (Outcome::CopyOut { columns: query.columns.clone(), rows: rows.into(), format: format.clone() }, None)
+            }),
             Plan::Declare { name, options, query, text } => {
                 let (made_by, columns) = ((text.clone(), facts.statement_began), query.columns.clone());
+                let spills = run.spills().cloned();
                 let declare = |rows| -> Result<(Outcome, Option<Effects>)> {
                     let others = cursors.values().map(Cursor::bytes).sum();
-                    let mut cursor = Cursor::new(columns, rows, *options, (txn.savepoints.len(), others))?;
+                    let around = Around { savepoints: txn.savepoints.len(), others, spills: spills.as_ref() };
+                    let mut cursor = Cursor::new(columns, rows, *options, around)?;
                     cursor.made_by = made_by;
                     cursors.insert(name.clone(), cursor);
                     Ok((Outcome::Done { tag: "DECLARE CURSOR".to_owned() }, None))
@@ -232,8 +234,8 @@ impl Tenant {
                 }
             }
             Plan::Explain(explain) => run.explain(explain)?.map(|(lines, effects)| {
-                let rows = lines.into_iter().map(|line| vec![Value::Text(line)]).collect();
-                (Outcome::Rows { tag: "EXPLAIN".to_owned(), rows, end: true }, effects)
+                let rows: Vec<_> = lines.into_iter().map(|line| vec![Value::Text(line)]).collect();
+                (Outcome::Rows { tag: "EXPLAIN".to_owned(), rows: rows.into(), end: true }, effects)
             }),
             Plan::Insert(insert) => {
                 run.insert(insert)?.map(|written| written_outcome("INSERT 0", insert.returning.is_some(), written))
@@ -305,7 +307,7 @@ impl Tenant {
 fn written_outcome(verb: &str, returning: bool, written: Written) -> (Outcome, Option<Effects>) {
     let Written { count, rows, effects } = written;
     let tag = format!("{verb} {count}");
-    let outcome = if returning { Outcome::Rows { tag, rows, end: true } } else { Outcome::Done { tag } };
+    let outcome = if returning { Outcome::Rows { tag, rows: rows.into(), end: true } } else { Outcome::Done { tag } };
     (outcome, Some(effects))
 }
 

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::{Bound, InTransaction, Tenant, notify::Untold, transactions::snapshot_too_old};
 use crate::{
     activity::Activity,
-    cursor::CursorImage,
+    cursor::{Cursor, CursorImage},
     session::{Current, Portal, Prepared, Progress, SavepointOf, Session, Status, Suspended},
 };
 
@@ -240,8 +240,13 @@ impl Tenant {
         if coming.chain(portals).any(|suspended| defines || suspended.statement.zone != zone) {
             return Some(Bound::Cursors);
         }
+        let sends_filed =
+            |portal: &Portal| matches!(&portal.progress, Progress::Sending { rows, .. } if rows.is_filed());
+        if session.portals.values().any(sends_filed) || session.cursors.values().any(Cursor::is_filed) {
+            return Some(Bound::Size);
+        }
         let portals: usize = session.portals.values().map(|portal| portal.bytes).sum();
-        let cursors: usize = session.cursors.values().map(crate::cursor::Cursor::bytes).sum();
+        let cursors: usize = session.cursors.values().map(Cursor::bytes).sum();
         let texts: usize = session.prepared.values().map(|prepared| prepared.text.len()).sum();
         let txn = session.txn.as_ref();
         let put_off =
@@ -439,7 +444,7 @@ impl Tenant {
             ProgressImage::Sending { verb, counted, rows, sent } => Progress::Sending {
                 verb: verb.clone(),
                 counted: *counted,
-                rows: rows.iter().cloned().collect(),
+                rows: rows.clone().into(),
                 sent: *sent as usize,
             },
             ProgressImage::Suspended(suspended, sent) => {
@@ -503,7 +508,7 @@ fn portal_image(name: String, portal: Portal) -> PortalImage {
     let progress = match progress {
         Progress::Ready => ProgressImage::Ready,
         Progress::Sending { verb, counted, rows, sent } => {
-            ProgressImage::Sending { verb, counted, rows: rows.into(), sent: sent as u64 }
+            ProgressImage::Sending { verb, counted, rows: rows.kept().to_vec(), sent: sent as u64 }
         }
         Progress::Suspended(suspended, sent) => ProgressImage::Suspended(suspended_image(*suspended), sent as u64),
         Progress::Over => ProgressImage::Over,

@@ -1,15 +1,14 @@
 //! Statements that are prepared under names, and portals: such a statement with its parameters and the rows that are still to be sent.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use savanna_tenants_catalog::name::cut;
+use savanna_tenants_execution::spill::SpoolRows;
 use savanna_tenants_sql::plan::{OutputColumn, Plan, Statement};
 use savanna_tenants_store::database::{SessionId, Step};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
+    memory::row_bytes,
     types::Type,
     value::{Value, binary, text},
 };
@@ -256,13 +255,13 @@ impl Tenant {
             same_output(&portal.prepared.statement, &statement)?;
             match outcome {
                 Outcome::Rows { tag, rows, .. } => {
-                    if rows_max > 0 && rows.len() > rows_max {
-                        portal.bytes += rows.iter().map(|row| row_bytes(row)).sum::<usize>();
+                    if rows_max > 0 && rows.left() > rows_max {
+                        portal.bytes += rows.kept().iter().map(|row| row_bytes(row)).sum::<usize>();
                         self.session(id)?.may_keep(name, portal.bytes)?;
                     }
                     let verb = tag.rsplit_once(' ').map(|(verb, _)| verb.to_owned());
                     let (counted, verb) = (verb.is_some(), verb.unwrap_or(tag));
-                    portal.progress = Progress::Sending { verb, counted, rows: rows.into(), sent: 0 };
+                    portal.progress = Progress::Sending { verb, counted, rows, sent: 0 };
                 }
                 other => {
                     portal.progress = Progress::Over;
@@ -277,12 +276,14 @@ impl Tenant {
             let message = format!("portal \"{name}\" cannot be run");
             return Err(SqlError::new(state::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
         };
-        let count = if rows_max == 0 { rows.len() } else { rows_max.min(rows.len()) };
-        let now: Vec<Vec<Value>> = rows.drain(..count).collect();
         // As in PostgreSQL, the end is known when fewer rows come than were asked for.
-        let end = rows_max == 0 || now.len() < rows_max;
-        *sent += now.len();
-        let count = if end { now.len() } else { *sent };
+        let end = rows_max == 0 || rows.left() < rows_max;
+        let now = match rows_max {
+            0 => std::mem::take(rows),
+            most => rows.by_ref().take(most).collect::<Result<Vec<_>>>()?.into(),
+        };
+        *sent += now.left();
+        let count = if end { now.left() } else { *sent };
         let tag = if *counted { format!("{verb} {count}") } else { verb.clone() };
         let outcome = Outcome::Rows { tag, rows: now, end };
         self.keep_portal(id, name, portal)?;
@@ -314,12 +315,12 @@ impl Tenant {
         let end = rows.len() < count;
         let tag = format!("SELECT {}", if end { rows.len() } else { *sent });
         if end {
-            let (verb, rows) = ("SELECT".to_owned(), VecDeque::new());
+            let (verb, rows) = ("SELECT".to_owned(), SpoolRows::default());
             portal.progress = Progress::Sending { verb, counted: true, rows, sent: *sent };
         }
         self.keep_portal(id, name, portal)?;
         self.release_views(id);
-        Ok(Step::Done(Outcome::Rows { tag, rows, end }))
+        Ok(Step::Done(Outcome::Rows { tag, rows: rows.into(), end }))
     }
 
     /// A portal is kept until its transaction ends, which may just have happened.
@@ -361,11 +362,6 @@ impl Session {
         Err(SqlError::new(state::OUT_OF_MEMORY, message)
             .hint("Close some of them first, or read fewer rows or columns."))
     }
-}
-
-/// About how much a row takes.
-fn row_bytes(row: &[Value]) -> usize {
-    size_of::<Vec<Value>>() + row.iter().map(Value::bytes).sum::<usize>()
 }
 
 /// Refuses a statement that was planned again with other columns than the client was told.

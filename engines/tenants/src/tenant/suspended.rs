@@ -23,7 +23,7 @@ use savanna_transaction::View;
 
 use super::{Tenant, execute::refuse_if_failed};
 use crate::{
-    cursor::Cursor,
+    cursor::{Around, Cursor},
     session::{Outcome, Prepared, Progress, Session, Suspended},
 };
 
@@ -156,8 +156,9 @@ impl Tenant {
             Step::Wait => return Ok(Step::Wait),
             Step::Done(part) => part,
         };
+        let spills = self.database.spills().cloned();
         let session = self.session(id)?;
-        let others = session.cursors.values().map(Cursor::bytes).sum();
+        let (others, savepoints) = (session.cursors.values().map(Cursor::bytes).sum(), 0);
         let Some(cursor) = session.cursors.get_mut(name) else { return Ok(Step::Done(None)) };
         Ok(Step::Done(match count {
             Some(count) => {
@@ -167,7 +168,7 @@ impl Tenant {
                 Some(rows)
             }
             None => {
-                cursor.keep(rows, others)?;
+                cursor.keep(rows.into(), Around { savepoints, others, spills: spills.as_ref() })?;
                 self.release_views(id);
                 None
             }

@@ -36,6 +36,7 @@ use crate::{
     fault::{Fault, Rules},
     flush::{Flushing, Unflushed},
     log::{self, Log},
+    spills::Spills,
 };
 
 /// The bytes that one transaction may write.
@@ -103,12 +104,24 @@ pub struct Database {
     /// The temporary rows of sessions that have any.
     temporaries: HashMap<SessionId, Temporary>,
     next_temporary: u32,
+    /// Where statements put rows that they have no memory for.
+    spills: Option<Arc<Spills>>,
 }
 
 impl Database {
     /// What the tenant's own work waits for is brought here.
     pub fn chores(&mut self) -> &mut Reading {
         &mut self.chores
+    }
+
+    /// Lets statements put rows into files that they have no memory for.
+    pub fn spill_to(&mut self, spills: Arc<Spills>) {
+        self.spills = Some(spills);
+    }
+
+    /// Where statements put rows that they have no memory for; without it they are refused then.
+    pub fn spills(&self) -> Option<&Arc<Spills>> {
+        self.spills.as_ref()
     }
 
     /// The reading of the statement that runs next, for that of the one before.

@@ -1,7 +1,8 @@
 //! A tenant's rows, how they are kept, and come back.
 //!
 //! [`database`]: transactions over versions in memory, over a [`Store`], beside a [`log`]. [`flush`], [`storage`], [`shards`], [`truncation`] and
-//! [`owner`]: which tenants there are, how rows are kept, and come back. [`role`]: who may come in.
+//! [`owner`]: which tenants there are, how rows are kept, and come back. [`spills`]: files for rows of statements that have no memory for them. [`role`]: who
+//! may come in.
 //!
 //! A [`Store`] is what lies below the version table: the newest version of each key up to a commit, wherever it is kept.
 //! A reader never waits in here. If a block is not in memory it is told so by an error, its [`Reading`] knows which block it
@@ -18,6 +19,7 @@ pub mod role;
 mod roots;
 mod segments;
 pub mod shards;
+pub mod spills;
 pub mod storage;
 pub mod truncation;
 

@@ -43,6 +43,23 @@ fn answer(seen: Seen, statement: &str) -> Vec<String> {
 
 #[test]
 fn statements_have_postgresqls_answers() {
+    answer_all(Desk::new);
+}
+
+#[test]
+fn statements_have_the_same_answers_if_each_step_keeps_few_rows() {
+    for rows_max in [1, 3] {
+        let mut folders = Vec::new();
+        answer_all(|| {
+            let (desk, _, folder) = Desk::new().spilling(rows_max);
+            folders.push(folder);
+            desk
+        });
+    }
+}
+
+/// Asks everything of a desk for each file.
+fn answer_all(mut desk: impl FnMut() -> Desk) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sql");
     let mut files: Vec<_> =
         std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("a file").path()).collect();
@@ -51,7 +68,7 @@ fn statements_have_postgresqls_answers() {
     let mut wrong = Vec::new();
     for path in files {
         let file = std::fs::read_to_string(&path).expect("a text");
-        let mut desk = Desk::new();
+        let mut desk = desk();
         let client = desk.client();
         for (statement, expected) in statements(&file) {
             let seen = answer(desk.run(client, &statement), &statement);

@@ -15,6 +15,7 @@ use savanna_tenants_store::{
     database::{Replaying, SessionId, Step, Swept},
     flush::Flush,
     log::Log,
+    spills::Spills,
     storage::{Home, Storage},
 };
 use savanna_tenants_values::error::SqlError;
@@ -182,6 +183,15 @@ impl Desk {
         Self { tenant: Tenant::new(database, Arc::default()), paper, stored: None }
     }
 
+    /// Lets steps of plans keep so many rows in memory at most; the rest goes to files, in this folder.
+    pub(crate) fn spilling(mut self, rows_max: usize) -> (Self, Arc<Spills>, tempfile::TempDir) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let spills = Spills::open(folder.path()).expect("a folder").reserving(0).keeping(Some(rows_max));
+        let spills = Arc::new(spills);
+        self.tenant = self.tenant.spilling(Arc::clone(&spills));
+        (self, spills, folder)
+    }
+
     pub(crate) fn client(&mut self) -> SessionId {
         self.tenant
             .open_session(Login { user: "tester", database: "desk", administrator: true, seed: 1 })
@@ -207,7 +217,8 @@ impl Desk {
             Outcome::Rows { rows, .. } => {
                 let columns = columns.unwrap_or_default();
                 let zone = self.tenant.zone(client);
-                let shown = rows.iter().map(|row| {
+                let shown = rows.map(|row| {
+                    let row = row.expect("rows that can be read");
                     let texts = row.iter().zip(&columns).map(|(value, column)| {
                         let mut text = String::new();
                         value.write_text(column.of, zone, &mut text);

@@ -31,6 +31,7 @@ mod refused;
 mod serializability;
 mod sleeps;
 mod snapshots;
+mod spills;
 mod statements;
 mod stored_expressions;
 mod sweeping;

@@ -609,7 +609,7 @@ fn portals_go_on_where_they_were() {
                 }
             };
             told.push(match outcome {
-                Outcome::Rows { tag, rows, end } => format!("{tag} {} {end}", rows.len()),
+                Outcome::Rows { tag, rows, end } => format!("{tag} {} {end}", rows.left()),
                 Outcome::Done { tag } => tag,
                 other => format!("{other:?}"),
             });

@@ -45,7 +45,9 @@ fn open(desk: &mut Desk, client: SessionId, portal: &str, text: &str, parameters
 fn next(desk: &mut Desk, client: SessionId, portal: &str, count: usize) -> (Vec<i64>, bool) {
     let number = |row: Vec<Value>| if let Value::Int(number) = row[0] { number } else { -1 };
     match desk.tenant.execute(client, portal, count) {
-        Ok(Step::Done(Outcome::Rows { rows, end, .. })) => (rows.into_iter().map(number).collect(), end),
+        Ok(Step::Done(Outcome::Rows { rows, end, .. })) => {
+            (rows.map(|row| number(row.expect("rows that can be read"))).collect(), end)
+        }
         other => panic!("{portal}: {other:?}"),
     }
 }
@@ -78,7 +80,7 @@ fn a_suspended_portal_reads_no_more_than_is_wanted() {
         desk.tenant.close_portal(a, "p");
     }
     open(&mut desk, a, "p", "SELECT id FROM t ORDER BY s", &[]);
-    assert_eq!(desk.tenant.execute(a, "p", 10), Ok(Step::Wait), "what is sorted is read at once");
+    assert!(matches!(desk.tenant.execute(a, "p", 10), Ok(Step::Wait)), "what is sorted is read at once");
 }
 
 #[test]

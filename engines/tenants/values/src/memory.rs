@@ -18,6 +18,12 @@ use crate::{
 const PIECE: usize = 1 << 20;
 /// Bytes of rows and values that one statement holds.
 const STATEMENT_MAX: usize = 512 << 20;
+/// From so many bytes on, who can keep its rows elsewhere does that. The rest is for what cannot.
+const ROOMY: usize = 256 << 20;
+/// Who has no more than this keeps it, so that what goes elsewhere goes there in pieces that are worth it.
+const WORTH_IT: usize = 8 << 20;
+/// What an allocator needs beside the bytes of an allocation, about.
+pub const ALLOCATION: usize = 16;
 
 /// Bytes for all statements together.
 #[derive(Debug)]
@@ -119,7 +125,21 @@ pub struct Memory<'r> {
 impl Memory<'_> {
     /// Takes what a row needs.
     pub fn take(&mut self, row: &[Value]) -> Result<()> {
-        self.take_bytes(size_of::<Vec<Value>>() + row.iter().map(Value::bytes).sum::<usize>())
+        self.take_bytes(row_bytes(row))
+    }
+
+    /// Takes so many bytes, if there is room for them; `false` if whoever asks is to put what it has elsewhere first.
+    ///
+    /// # Errors
+    /// 53200 if it has nothing that would be worth it.
+    pub fn take_if_roomy(&mut self, bytes: usize) -> Result<bool> {
+        if self.mine >= WORTH_IT && self.lent.held.get().saturating_add(bytes) > ROOMY {
+            return Ok(false);
+        }
+        match self.take_bytes(bytes) {
+            Err(_) if self.mine >= PIECE => Ok(false),
+            taken => taken.map(|()| true),
+        }
     }
 
     /// Takes what a value needs that an expression came to and that is somebody's own.
@@ -171,6 +191,12 @@ impl Drop for Memory<'_> {
     fn drop(&mut self) {
         self.give_back();
     }
+}
+
+/// About how many bytes a row takes among others: itself, its place in a list that grows, and what its values point to.
+#[must_use]
+pub fn row_bytes(row: &[Value]) -> usize {
+    2 * size_of::<Vec<Value>>() + ALLOCATION + row.iter().map(Value::bytes).sum::<usize>()
 }
 
 /// Something else of the same pool.

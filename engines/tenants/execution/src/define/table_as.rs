@@ -24,8 +24,9 @@ impl Definer<'_, '_> {
         let target = Target::of_new(Arc::new(Table::new(definition)));
         let rows = ready!(self.run.query(query));
         let (count, env) = (rows.len(), self.run.env());
-        for mut row in rows {
+        for row in rows.into_rows() {
             self.run.goes_on()?;
+            let mut row = row?;
             row.truncate(target.table.columns.len());
             let inserted = ready!(self.effects.insert(&mut self.run.database(), &target, &mut row, env));
             if inserted != Inserted::Done {

@@ -165,6 +165,8 @@ pub struct Joined {
     pub width: usize,
     /// Tables whose rows' keys are noted.
     pub keys: usize,
+    /// Whether rows have to come in the order of the first table.
+    pub in_order: bool,
 }
 
 /// A step of a join. It fills its part of the row, once for each of its rows.

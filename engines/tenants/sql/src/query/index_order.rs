@@ -69,6 +69,7 @@ pub(crate) fn in_order(
         scan.access.ways = vec![Way::all_by(index)];
     }
     scan.backwards = backwards;
+    rows.in_order = true;
     if whole { (Vec::new(), None) } else { (order, Some(Presorted { keys, by_index: index.is_some() })) }
 }
 

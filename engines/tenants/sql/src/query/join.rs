@@ -49,7 +49,7 @@ impl Joiner<'_> {
         let outer = self.outer;
         let around = |condition: &mut Expr| condition.columns_end() <= outer && !condition.is_volatile();
         let condition = Expr::all(joined.conditions.extract_if(.., around));
-        Joined { condition, node: self.all(joined), width, keys: 0 }
+        Joined { condition, node: self.all(joined), width, keys: 0, in_order: false }
     }
 
     /// The rows of a FROM clause, with the conditions of WHERE among its own.

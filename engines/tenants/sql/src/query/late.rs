@@ -76,7 +76,7 @@ pub(crate) fn postponed(mut query: Query) -> Query {
     query.columns.extend((0..more).map(|_| OutputColumn { name: String::new(), of: Type::Unknown, origin: (0, 0) }));
     let arguments = query.arguments();
     let rows = Rows { query: Arc::new(query), alias: String::new(), base: outer, arguments };
-    let rows = Joined { condition: None, node: Node::Rows(rows), width: around, keys: 0 };
+    let rows = Joined { condition: None, node: Node::Rows(rows), width: around, keys: 0, in_order: false };
     let select = Select { sets, ..Select::of(rows, outputs) };
     Query::new(outer, Body::Select(Box::new(select)), shown)
 }

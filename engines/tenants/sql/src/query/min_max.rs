@@ -69,7 +69,7 @@ pub(crate) fn one_row(having: Option<Expr>, values: &[Expr], outer: usize) -> Jo
         put(&mut having, values, outer);
         having
     });
-    Joined { condition, node: Node::One, width: outer, keys: 0 }
+    Joined { condition, node: Node::One, width: outer, keys: 0, in_order: false }
 }
 
 /// Puts values in the place of aggregates.

@@ -119,6 +119,7 @@ impl Replaying {
             session: SessionId(0),
             temporaries: HashMap::new(),
             next_temporary: FIRST_RELATION,
+            spills: None,
         })
     }
 }

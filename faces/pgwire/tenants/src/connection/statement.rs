@@ -92,12 +92,19 @@ impl<S: Socket> Connection<S> {
         match outcome {
             Outcome::Empty => self.wire.output().empty(),
             Outcome::Done { tag } => self.wire.output().complete(&tag),
-            Outcome::Rows { tag, rows, end } => {
-                for row in rows {
-                    let ClientWire { wire, rows } = &mut self.wire;
-                    rows.row(&mut wire.output, &row, columns, formats);
-                    if wire.output.bytes.len() >= OUTPUT_BYTES {
-                        self.send().await?;
+            Outcome::Rows { tag, mut rows, end } => {
+                loop {
+                    let some = match self.session.some_rows(&mut rows).await {
+                        Ok(some) if some.is_empty() => break,
+                        Ok(some) => some,
+                        Err(error) => return Ok(Err(error)),
+                    };
+                    for row in some {
+                        let ClientWire { wire, rows } = &mut self.wire;
+                        rows.row(&mut wire.output, &row, columns, formats);
+                        if wire.output.bytes.len() >= OUTPUT_BYTES {
+                            self.send().await?;
+                        }
                     }
                 }
                 if end {
@@ -106,19 +113,26 @@ impl<S: Socket> Connection<S> {
                     self.wire.output().suspended();
                 }
             }
-            Outcome::CopyOut { columns, rows, format } => {
+            Outcome::CopyOut { columns, mut rows, format } => {
                 self.wire.output().copy_out(columns.len(), copy_code(&format));
                 let mut ahead = copy::begin(&columns, &format);
                 // Clients expect a line of names by itself, but the head of binary rows with what comes first.
                 if format.kind != CopyKind::Binary {
                     self.wire.output().copy_data(std::mem::take(&mut ahead));
                 }
-                let count = rows.len();
-                for row in rows {
-                    let ClientWire { wire, rows } = &mut self.wire;
-                    rows.copy_row(&mut wire.output, std::mem::take(&mut ahead), &row, &columns, &format);
-                    if wire.output.bytes.len() >= OUTPUT_BYTES {
-                        self.send().await?;
+                let count = rows.left();
+                loop {
+                    let some = match self.session.some_rows(&mut rows).await {
+                        Ok(some) if some.is_empty() => break,
+                        Ok(some) => some,
+                        Err(error) => return Ok(Err(error)),
+                    };
+                    for row in some {
+                        let ClientWire { wire, rows } = &mut self.wire;
+                        rows.copy_row(&mut wire.output, std::mem::take(&mut ahead), &row, &columns, &format);
+                        if wire.output.bytes.len() >= OUTPUT_BYTES {
+                            self.send().await?;
+                        }
                     }
                 }
                 ahead.extend(copy::end(&format));
