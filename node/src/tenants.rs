@@ -168,6 +168,7 @@ fn keeping(config: &NodeConfig) -> Result<Keeping, TenantsError> {
     keeping.per_second = Amounts::new(cpu, config.tenants_log_rate as u64, config.tenants_store_rate as u64);
     keeping.statements_bytes = config.tenants_statements_memory.unwrap_or(keeping.statements_bytes);
     keeping.operator_rows = operator_rows();
+    keeping.spills = config.tenants_spills || keeping.operator_rows.is_some();
     if let Some((bucket, path)) = &config.tenants_store {
         let no_bucket = |error| SqlError::new("58030", format!("tenants.store cannot be used: {error}"));
         keeping.store = Some((Arc::new(bucket.connect().map_err(no_bucket).map_err(HostError::from)?), path.clone()));

@@ -241,6 +241,8 @@ pub struct NodeConfig {
     pub tenants_blocks_memory: usize,
     /// Bytes that statements of all tenants keep; none for a quarter of the machine's memory.
     pub tenants_statements_memory: Option<usize>,
+    /// Whether rows that statements of tenants have no memory for go to files.
+    pub tenants_spills: bool,
     /// A tenant that needs a part of the log so many bytes back is flushed.
     pub tenants_log_distance: usize,
     /// Bytes of the log per second that the tenants of a thread share.

@@ -90,6 +90,8 @@ pub struct Keeping {
     pub flush_bytes: u64,
     /// A tenant that something else in this process writes: clients may read it.
     pub only_read: Option<String>,
+    /// Whether rows that statements have no memory for go to files.
+    pub spills: bool,
     /// What each thread's tenants share: microseconds of it, bytes of the log, requests to the store.
     pub per_second: Amounts,
 }
@@ -113,6 +115,7 @@ impl Keeping {
             blocks_bytes: 256 << 20,
             flush_bytes: 32 << 20,
             only_read: None,
+            spills: false,
             per_second: Amounts::new(1_000_000, 256 << 20, 10_000),
         }
     }

@@ -162,7 +162,8 @@ impl TenantSlot {
             Some(open) => Tenant::taking_over(database, Arc::clone(&activity), open, now()),
             None => Tenant::new(database, Arc::clone(&activity)),
         };
-        let tenant = tenant.sharing(Arc::clone(&process.statements)).spilling(Arc::clone(&process.spills));
+        let tenant = tenant.sharing(Arc::clone(&process.statements));
+        let tenant = if process.keeping.spills { tenant.spilling(Arc::clone(&process.spills)) } else { tenant };
         Rc::new(Self {
             id,
             tenant: RefCell::new(Some(tenant)),

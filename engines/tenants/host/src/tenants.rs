@@ -275,6 +275,10 @@ pub(crate) async fn remove(process: &Process, name: &str) -> Result<(), SqlError
     if name == ADMINISTRATION {
         return Err(SqlError::new("55006", "cannot drop the database of the administrators"));
     }
+    if process.keeping.only_read.as_deref() == Some(name) {
+        let message = format!("cannot drop database \"{name}\": it belongs to another service of this node");
+        return Err(SqlError::new("55006", message).hint("Files keep their names in it; without it they are lost."));
+    }
     let tenant = process.locate(name).await?;
     if let Some(others) = process.elsewhere(tenant) {
         return others.remove(tenant, name).await;

@@ -85,7 +85,7 @@ pub(super) async fn fill(client: &Client, settings: &Settings, snapshot: &str, a
         client,
         settings,
         &format!(
-            "{}; INSERT INTO {copy} SELECT row_number() OVER (), {} FROM {}; COMMENT ON TABLE {copy} IS '{FILLED}{at}'; COMMIT",
+            "SET row_security = off; {}; INSERT INTO {copy} SELECT row_number() OVER (), {} FROM {}; COMMENT ON TABLE {copy} IS '{FILLED}{at}'; COMMIT",
             see(snapshot, ""),
             columns(settings),
             settings.server.table,

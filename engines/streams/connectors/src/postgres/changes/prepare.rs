@@ -9,11 +9,25 @@ use crate::postgres::client::{Failure, connect, failed};
 use crate::postgres::columns::{Way, columns, matching};
 use crate::postgres::names::quoted;
 
+/// The first release whose changes come in the form that is asked for.
+const VERSION_MIN: i32 = 140_000;
+
 /// The number of the table, whose changes are sent from now on.
 pub(super) async fn prepare(settings: &Settings) -> Result<u32, Failure> {
     let client = connect(&settings.server).await?;
     let told = |error: tokio_postgres::Error| failed(&settings.server, "look at", &error);
     let table = &settings.server.table;
+    const VERSION: &str = "SELECT current_setting('server_version_num')::int";
+    let version: i32 = client.query_typed(VERSION, &[]).await.map_err(told)?.first().map_or(0, |row| row.get(0));
+    if version < VERSION_MIN {
+        let message = format!(
+            "changes at {} cannot be read: expected PostgreSQL {} or later, got {}",
+            settings.server.place(),
+            VERSION_MIN / 10_000,
+            version / 10_000
+        );
+        return Err(StreamError::invalid(message).into());
+    }
     let found = columns(&client, table).await.map_err(told)?;
     matching(table, &settings.columns.iter().collect::<Vec<_>>(), &found, Way::Out)?;
     const ASK: &str = "SELECT c.oid, c.relkind::text, c.relpersistence::text, c.relreplident::text, \

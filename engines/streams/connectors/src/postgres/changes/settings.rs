@@ -100,6 +100,8 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
 ];
 
 const SLOT: &str = "slot.name";
+/// With what is before it the name of the copy has at most 63.
+const SLOT_BYTES_MAX: usize = 50;
 const PUBLICATION: &str = "publication.name";
 const STARTUP: &str = "scan.startup.mode";
 const ON_TRUNCATE: &str = "on-truncate";
@@ -188,8 +190,14 @@ impl Settings {
         let (host, port) = only_host(&server)?;
         let slot = options.text(SLOT).map(ToOwned::to_owned);
         let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-        if slot.as_ref().is_some_and(|slot| !is_name(slot) || !slot.bytes().all(is_letter)) {
-            return Err(options.error(SLOT, "at most 63 of the letters a-z, 0-9 and _"));
+        let may_be_slot = |slot: &String| {
+            (1..=SLOT_BYTES_MAX).contains(&slot.len())
+                && slot.bytes().all(is_letter)
+                && !slot.starts_with(|first: char| first.is_ascii_digit())
+        };
+        if slot.as_ref().is_some_and(|slot| !may_be_slot(slot)) {
+            let expected = format!("at most {SLOT_BYTES_MAX} of the letters a-z, 0-9 and _, not a digit first");
+            return Err(options.error(SLOT, &expected));
         }
         let publication = match options.text(PUBLICATION) {
             Some(name) => name.to_owned(),
@@ -347,7 +355,15 @@ mod tests {
         for (more, expected) in [
             (
                 &[("slot.name", "My slot")][..],
-                "option 'slot.name' of connector postgres-cdc: expected at most 63 of the letters",
+                "option 'slot.name' of connector postgres-cdc: expected at most 50 of the letters",
+            ),
+            (
+                &[("slot.name", "1_slot")],
+                "option 'slot.name' of connector postgres-cdc: expected at most 50 of the letters",
+            ),
+            (
+                &[("slot.name", "s23456789_123456789_123456789_123456789_123456789_1")],
+                "option 'slot.name' of connector postgres-cdc: expected at most 50 of the letters",
             ),
             (
                 &[("op.column", "lsn")],

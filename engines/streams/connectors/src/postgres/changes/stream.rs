@@ -260,6 +260,10 @@ impl Following<'_> {
                     continue;
                 }
                 _ = beats.tick() => {
+                    // Without it the server never hears that its log may go, and one that is to stop waits for this reader.
+                    if client.is_closed() {
+                        return Err(Failure::Again("the connection that keeps the slot in motion is closed".to_owned()));
+                    }
                     if std::mem::replace(&mut is_quiet, true) && settings.slot.is_some() {
                         self.beat(client).await;
                     }
