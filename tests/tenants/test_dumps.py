@@ -25,6 +25,12 @@ SCHEMA = """
     );
     CREATE TABLE nokey (a int, b text DEFAULT 'x''y');
     CREATE TABLE aaa (n bigint DEFAULT nextval('counter'), m mood[], z other.size DEFAULT 'large'::other.size CHECK (z <> 'small'::other.size), zs other.size[]);
+    CREATE TYPE pair AS (a int, "B b" varchar(5));
+    CREATE TYPE other.nested AS (p pair, ps pair[], m mood);
+    CREATE TABLE rowed (id int, p pair, n other.nested[], whole author);
+    CREATE VIEW parts AS SELECT id, (p).a FROM rowed;
+    COMMENT ON TYPE pair IS 'two values';
+    COMMENT ON COLUMN pair."B b" IS 'the second';
     CREATE VIEW sized AS SELECT n, z FROM aaa WHERE z = 'large'::other.size;
     CREATE INDEX book_by_title ON book (title text_pattern_ops, price DESC);
     CREATE INDEX lower_title ON book (lower(title));
@@ -50,6 +56,7 @@ SCHEMA = """
     INSERT INTO other."Odd Name" (b, t, iv, u, f8, r, s, c, tm, ts, js) VALUES ('\\x00ff', '2024-02-29 12:00+00', '1 year 2 days 03:00',
         'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', 0.1, 1.5, 7, 'q', '01:02:03.456', '2020-01-01 00:00:01', '{"a" : 1}');
     INSERT INTO nokey VALUES (1, 'x'), (NULL, NULL);
+    INSERT INTO rowed VALUES (1, '(1,"a ""b")', '{"(\\"(2,c)\\",\\"{\\\\\\"(3,)\\\\\\",NULL}\\",sad)",NULL}', '(7,"A, B",1990-01-01,ok)'), (2, NULL, NULL, NULL);
     INSERT INTO aaa (m) VALUES ('{sad,ok}'), (NULL);
 """
 CONTENTS = [
@@ -58,6 +65,9 @@ CONTENTS = [
     'SELECT * FROM other."Odd Name" ORDER BY 1',
     "SELECT * FROM nokey ORDER BY a",
     "SELECT * FROM aaa ORDER BY n",
+    "SELECT * FROM rowed ORDER BY id",
+    "SELECT * FROM parts ORDER BY id",
+    "SELECT obj_description('pair'::regtype::oid, 'pg_type'), col_description('pair'::regclass, 2)",
     "SELECT * FROM sized ORDER BY n",
     "SELECT * FROM zeroth",
     "SELECT * FROM another",

@@ -1,6 +1,7 @@
 //! Rows of the table of objects.
 
 use savanna_tenants_values::{
+    composite::Composite,
     enumeration::Enumeration,
     error::{Result, SqlError, state},
 };
@@ -12,8 +13,8 @@ use super::{
 };
 use crate::view::View;
 
-/// The format that is written. What formats 2 to 7 wrote ends before what came later, all of which is 0 there, and those before 7 had other indexes.
-const FORMAT: u8 = 8;
+/// The format that is written. What formats 2 to 8 wrote ends before what came later, all of which is 0 there, and those before 7 had other indexes.
+const FORMAT: u8 = 9;
 /// At least as many bytes as came later.
 const MISSING: [u8; 16] = [0; 16];
 
@@ -23,6 +24,7 @@ const SEQUENCE: u8 = 2;
 const ENUMERATION: u8 = 3;
 const VIEW: u8 = 4;
 const SCHEMA: u8 = 5;
+const COMPOSITE: u8 = 6;
 
 /// What the catalog has a row of.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,6 +34,7 @@ pub(super) enum Object {
     Enumeration(Enumeration),
     View(View),
     Schema(Schema),
+    Composite(Composite),
 }
 
 impl Object {
@@ -50,7 +53,7 @@ impl Object {
                 let older = read::<OlderDefinition<PartIndex>>(&[rest, &MISSING].concat());
                 older.map(|older| Self::Table(older.into()))
             }
-            [2..=7, kind, rest @ ..] => Self::of_kind(*kind, &[rest, &MISSING].concat()),
+            [2..=8, kind, rest @ ..] => Self::of_kind(*kind, &[rest, &MISSING].concat()),
             other => {
                 let came = &other[..other.len().min(2)];
                 Err(damaged(format_args!("expected format {FORMAT} and a kind, came {came:?}")))
@@ -65,6 +68,7 @@ impl Object {
             ENUMERATION => read(rest).map(Self::Enumeration),
             VIEW => read(rest).map(Self::View),
             SCHEMA => read(rest).map(Self::Schema),
+            COMPOSITE => read(rest).map(Self::Composite),
             other => Err(damaged(format_args!("there is no kind {other} of objects"))),
         }
     }
@@ -101,6 +105,10 @@ impl Encode for Sequence {
 
 impl Encode for Enumeration {
     const KIND: u8 = ENUMERATION;
+}
+
+impl Encode for Composite {
+    const KIND: u8 = COMPOSITE;
 }
 
 impl Encode for View {

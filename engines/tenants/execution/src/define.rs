@@ -2,6 +2,7 @@
 
 mod alter;
 mod comment;
+mod composite;
 mod enumeration;
 mod index;
 mod reference;
@@ -15,7 +16,7 @@ use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
 
 use savanna_tenants_catalog::{
     Catalog, Definition, Encode, Name, Placement, Sequence, TEMPORARY, Table, doomed_key, name_key, on_commit_key, row,
-    table_key, tree_key,
+    rows_of_table, table_key, tree_key,
 };
 use savanna_tenants_sql::{
     define::{Names, placement::NewPlacement},
@@ -133,6 +134,18 @@ impl Definer<'_, '_> {
                 ready!(self.create_enumeration(enumeration.clone()));
                 "CREATE TYPE"
             }
+            Define::CreateComposite(composite) => {
+                ready!(self.create_composite(composite.clone()));
+                "CREATE TYPE"
+            }
+            Define::AlterComposite { name, changes } => {
+                ready!(self.alter_composite(name, changes));
+                "ALTER TYPE"
+            }
+            Define::RenameType { name, to } => {
+                ready!(self.rename_type(name, to));
+                "ALTER TYPE"
+            }
             Define::AddLabel { name, label, position, if_not_exists } => {
                 ready!(self.add_label(name, label, position, *if_not_exists));
                 "ALTER TYPE"
@@ -213,6 +226,9 @@ impl Definer<'_, '_> {
         definition.forget_comments();
         self.changed.insert(definition.id, Some(definition.clone()));
         self.check_placement(&definition)?;
+        if definition.columns.iter().any(|column| column.of.composite().is_some()) {
+            self.check_nesting(&rows_of_table(&definition))?;
+        }
         self.effects.set(&mut self.run.database(), table_key(definition.id), Some(definition.encode()?))
     }
 
@@ -290,7 +306,7 @@ impl Definer<'_, '_> {
             definition.columns[*column].default = Some(sequence.default());
         }
         for new in foreign_keys {
-            definition = ready!(self.with_foreign_key(&Table::new(definition), new)).0;
+            definition = ready!(self.with_foreign_key(&Table::new(definition, self.catalog.own_types()), new)).0;
         }
         if *placement == NewPlacement::Root {
             ready!(self.own_object(&tree_key()));
@@ -324,6 +340,8 @@ impl Definer<'_, '_> {
     /// Drops a table that is the transaction's own.
     pub(crate) fn drop_table(&mut self, table: &Table, cascade: bool) -> Result<Step<()>> {
         let what = format!("table {}", table.name);
+        let rows = format!("type {}", self.catalog.written(table.schema, &table.name));
+        ready!(self.drop_users(table.id, (&what, &rows), cascade));
         ready!(self.drop_readers(&|view| view.reads(table.id, None), &what, cascade));
         ready!(self.drop_references(table.id, &|_| true, &what, cascade));
         for name in table.names() {

@@ -35,6 +35,7 @@ use crate::{
     },
     system,
 };
+use operator::row_of;
 pub(crate) use operator::{common_type, comparison_type};
 pub(crate) use set::Sets;
 pub(crate) use window::Windows;
@@ -201,7 +202,7 @@ impl<'b, 'c> Binder<'b, 'c> {
                 let same = not(self.is_distinct(a, b)?);
                 self.boolean(same)
             }
-            ast::Expr::InList { expr, list, negated } if let Some(row) = operator::row_of(expr) => {
+            ast::Expr::InList { expr, list, negated } if let Some(row) = row_of(expr) => {
                 self.in_rows(&row, list, *negated)
             }
             ast::Expr::InList { expr, list, negated } => {
@@ -211,7 +212,7 @@ impl<'b, 'c> Binder<'b, 'c> {
                 all.extend(list);
                 let (mut all, of) = self.common(all, "IN")?;
                 let value = all.remove(0);
-                if of == Type::Record {
+                if of.is_row() {
                     let equal = |other| Self::comparison(Comparison::Equal, of, value.clone(), other);
                     let any =
                         Expr::any(all.into_iter().map(equal).collect()).unwrap_or(Expr::Constant(Value::Bool(false)));
@@ -268,6 +269,9 @@ impl<'b, 'c> Binder<'b, 'c> {
                 let of = type_of(data_type, self.planner.catalog)?;
                 match (&**expr, of.element()) {
                     (ast::Expr::Array(array), Some(element)) => self.array(&array.elem, Some(element)),
+                    (ast, _) if let (Type::Composite(id), Some(values)) = (of, row_of(ast)) => {
+                        self.row_of_type(&values, id)
+                    }
                     _ => {
                         let typed = self.expr(expr)?;
                         self.cast(typed, of)

@@ -1,5 +1,6 @@
 //! Plans of what changes the catalog.
 
+pub(crate) mod composite;
 pub mod default_sequence;
 pub mod index;
 pub(crate) mod operator_class;
@@ -361,7 +362,7 @@ impl Planner<'_> {
             placement: Placement::Plain,
             comments: Comments::new(),
         };
-        let table = Table::new(definition);
+        let table = Table::new(definition, self.catalog.own_types());
         let catalog = self.catalog;
         let taken = |name: &str| catalog.in_schema(schema, name).is_some();
         let mut names = Names { taken: &taken, chosen: vec![name.clone()] };

@@ -451,11 +451,11 @@ impl Expr {
         immutable
     }
 
-    /// Whether its value depends on the session's time zone, or on labels that the tenant knows.
+    /// Whether its value depends on the session's time zone, or on types that the tenant has made.
     pub(crate) fn asks_session(&self) -> bool {
         let zoned = |of: Type| of.exact() == Type::Timestamptz || of.element() == Some(Type::Timestamptz);
         match self {
-            Self::Cast { from, to, .. } => zoned(*from) != zoned(*to) || to.enumeration().is_some(),
+            Self::Cast { from, to, .. } => zoned(*from) != zoned(*to) || to.own().is_some(),
             Self::Arithmetic(_, of, ..) => *of == Type::Timestamptz,
             _ => false,
         }

@@ -12,6 +12,7 @@ use std::sync::{
 
 use savanna_tenants_catalog::{Arbiter, Catalog, Definition, Generated, Name, OnCommit, Sequence, Table, view::View};
 use savanna_tenants_values::{
+    composite::Composite,
     enumeration::{Enumeration, Position},
     types::Type,
     value::zone::Zone,
@@ -483,6 +484,16 @@ pub enum Define {
         cascade: bool,
     },
     CreateEnumeration(Enumeration),
+    CreateComposite(Composite),
+    AlterComposite {
+        /// The type's name.
+        name: Name,
+        changes: Vec<AttributeChange>,
+    },
+    RenameType {
+        name: Name,
+        to: String,
+    },
     AddLabel {
         /// The type's name.
         name: Name,
@@ -511,6 +522,16 @@ pub enum Define {
         if_exists: bool,
         changes: Vec<Alteration>,
     },
+}
+
+/// A change of a composite type.
+#[expect(missing_docs, reason = "the names say it")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttributeChange {
+    Add { name: String, of: Type },
+    Drop { name: String, if_exists: bool, cascade: bool },
+    SetType { name: String, of: Type },
+    Rename { from: String, to: String },
 }
 
 /// What a comment is about.

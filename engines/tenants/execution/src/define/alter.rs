@@ -30,9 +30,9 @@ use crate::{
 impl Definer<'_, '_> {
     pub(crate) fn alter(&mut self, table: &Table, changes: &[Alteration]) -> Result<Step<()>> {
         ready!(self.own(table));
-        let mut table = Table::new(table.definition.clone());
+        let mut table = Table::new(table.definition.clone(), self.catalog.own_types());
         for change in changes {
-            table = Table::new(ready!(self.altered(&table, change)));
+            table = Table::new(ready!(self.altered(&table, change)), self.catalog.own_types());
         }
         self.save(&table.definition)
     }
@@ -226,7 +226,7 @@ impl Definer<'_, '_> {
         for index in &mut definition.indexes {
             index.relation = self.new_number(definition.schema)?;
         }
-        let table = Arc::new(Table::new(definition));
+        let table = Arc::new(Table::new(definition, self.catalog.own_types()));
         self.planner().resolve_indexes(&table)?;
         let (checks, computed) = self.planner().rules(&table)?;
         let target = Target { table, checks, computed, references: Vec::new(), referenced_by: Vec::new() };
@@ -256,7 +256,7 @@ impl Definer<'_, '_> {
                     .hint("Use DROP ... CASCADE to drop the dependent objects too."));
             }
             self.notices.push(format!("drop cascades to {}", what(other)));
-            definition = ready!(self.drop_column(&Table::new(definition), other, cascade));
+            definition = ready!(self.drop_column(&Table::new(definition, self.catalog.own_types()), other, cascade));
         }
         ready!(self.drop_readers(&|view| view.reads(table.id, Some(at)), &what(at), cascade));
         let read = |key: &ForeignKey| key.parent_columns.contains(&at);
@@ -320,6 +320,7 @@ impl Definer<'_, '_> {
                 Err(SqlError::new(state::DATATYPE_MISMATCH, message).hint(hint))
             }
         };
+        self.check_unused(table.id, &format!("table \"{}\"", table.name), "its row type")?;
         let scope = scope_of(table, &table.name);
         let mut planner = self.planner();
         let mut binder = Binder::closed(&scope, &mut planner, "transform expressions");
@@ -347,7 +348,7 @@ impl Definer<'_, '_> {
         self.check_references_of_type(table, at, of, using.is_some())?;
         ready!(self.hold_type(of));
         definition.columns[at].of = of;
-        let with_it = Table::new(definition.clone());
+        let with_it = Table::new(definition.clone(), self.catalog.own_types());
         table.indexes.iter().try_for_each(|index| self.planner().check_index(&with_it, index))?;
         if using.is_none() && same_bytes(old.of, of) {
             return Ok(Step::Done(definition));
@@ -392,7 +393,7 @@ impl Definer<'_, '_> {
             sequence.owner = Some((table.id, at));
             definition.columns[at].default = Some(ready!(self.make_sequence(sequence)).default());
         }
-        let with_it = Table::new(definition.clone());
+        let with_it = Table::new(definition.clone(), self.catalog.own_types());
         let mut planner = self.planner();
         let (value, each) = match planner.computed(&with_it, at)? {
             Some(expr) => (expr, true),
@@ -422,7 +423,7 @@ impl Definer<'_, '_> {
         }
         definition.columns[at].missing = (!missing.is_null()).then(|| {
             let mut bytes = Vec::new();
-            row::encode_value(&missing, new.of, &mut bytes);
+            row::encode_value(&missing, new.of, self.catalog.own_types(), &mut bytes);
             bytes
         });
         Ok(Step::Done(definition))

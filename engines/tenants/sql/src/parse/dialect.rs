@@ -10,7 +10,7 @@ use sqlparser::{
 };
 
 use crate::{
-    define::sequence::SequenceOptions,
+    define::{composite, sequence::SequenceOptions},
     parse::{
         data_type::{no_type, type_of},
         name::{name_of, object_name, relation_name},
@@ -43,7 +43,10 @@ pub(crate) fn plan(words: &Words<'_>, catalog: &Catalog) -> Result<Option<Plan>>
             Plan::Define(create_sequence(&mut parser, catalog, true)?)
         }
         ["COMMENT", "ON"] => Plan::Define(comment(&mut parser)?),
-        ["ALTER", "TYPE"] => return Ok(None),
+        ["ALTER", "TYPE"] => match composite::alter_type(&mut parser, catalog)? {
+            Some(define) => Plan::Define(define),
+            None => return Ok(None),
+        },
         ["ALTER", "SEQUENCE"] => Plan::Define(alter_sequence(&mut parser)?),
         ["ALTER", "VIEW"] => Plan::Define(alter_view(&mut parser)?),
         ["ALTER", "INDEX"] => Plan::Define(alter_index(&mut parser)?),
@@ -179,7 +182,7 @@ fn owner_change(parser: &mut Parser<'_>, kind: &'static str, catalog: &Catalog) 
     let (tag, there) = match kind {
         "TYPE" => {
             let name = relation_name(&of)?;
-            if catalog.enumeration(&name).is_none() {
+            if catalog.own_type(&name).is_none() {
                 return Err(no_type(catalog, &name));
             }
             ("ALTER TYPE", true)

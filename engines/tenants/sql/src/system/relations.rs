@@ -222,7 +222,7 @@ fn namespaces(catalog: &Catalog) -> Vec<Vec<Value>> {
     rows
 }
 
-/// Visits tables, indexes, views and sequences with their numbers, schemas and names.
+/// Visits tables, indexes, views, sequences and composite types with their numbers, schemas and names.
 fn named(catalog: &Catalog, visit: &mut dyn FnMut(u32, u32, &str)) {
     for table in catalog.tables() {
         visit(table.id, table.schema, &table.name);
@@ -230,6 +230,7 @@ fn named(catalog: &Catalog, visit: &mut dyn FnMut(u32, u32, &str)) {
         table.indexes.iter().for_each(|index| visit(index.relation, table.schema, &index.name));
     }
     catalog.views().for_each(|view| visit(view.id, view.schema, &view.name));
+    catalog.composites().for_each(|of| visit(of.id, of.schema, &of.name));
     catalog.sequences().for_each(|sequence| visit(sequence.id, sequence.schema, &sequence.name));
 }
 
@@ -285,11 +286,11 @@ impl Class<'_> {
             oid,
             name,
             namespace_oid(schema),
-            0_u32,
+            if matches!(kind, "r" | "v" | "c") { oid } else { 0 },
             0_u32,
             OWNER,
             am,
-            oid,
+            if kind == "c" { 0 } else { oid },
             0_u32,
             0_u32,
             Value::Float(-1.0),
@@ -343,6 +344,10 @@ fn classes(catalog: &Catalog) -> Vec<Vec<Value>> {
         let options = view.check.word().map(|word| format!("check_option={word}")).into_iter().collect();
         rows.push(Class { oid, name, schema, kind: "v", columns, options, ..Class::default() }.row());
     }
+    for of in catalog.composites() {
+        let (oid, name, schema, columns) = (of.id, of.name.as_str(), of.schema, of.attributes.len());
+        rows.push(Class { oid, name, schema, kind: "c", columns, ..Class::default() }.row());
+    }
     for sequence in catalog.sequences() {
         let (oid, name, schema) = (sequence.id, sequence.name.as_str(), sequence.schema);
         rows.push(Class { oid, name, schema, kind: "S", columns: 3, ..Class::default() }.row());
@@ -356,8 +361,7 @@ fn attributes(catalog: &Catalog) -> Vec<Vec<Value>> {
     for table in catalog.tables() {
         for (at, column) in table.columns.iter().enumerate() {
             let (oid, size, modifier) = if column.dropped { (0, -1, -1) } else { type_of(column.of) };
-            let name =
-                if column.dropped { format!("........pg.dropped.{}........", at + 1) } else { column.name.clone() };
+            let name = if column.dropped { dropped_name(at) } else { column.name.clone() };
             let (identity, generated) = match column.generated {
                 Generated::No => ("", ""),
                 Generated::Identity { always: true } => ("a", ""),
@@ -383,7 +387,18 @@ fn attributes(catalog: &Catalog) -> Vec<Vec<Value>> {
         };
         rows.extend(view.columns.iter().enumerate().map(column));
     }
+    for composite in catalog.composites() {
+        rows.extend(composite.attributes.iter().enumerate().map(|(at, of)| {
+            let name = if of.dropped { dropped_name(at) } else { of.name.clone() };
+            let kept = if of.dropped { (0, -1, -1) } else { type_of(of.of) };
+            attribute((composite.id, at + 1), &name, kept, [false, false, of.dropped], ("", ""))
+        }));
+    }
     rows
+}
+
+fn dropped_name(at: usize) -> String {
+    format!("........pg.dropped.{}........", at + 1)
 }
 
 fn type_of(of: Type) -> (u32, i16, i32) {

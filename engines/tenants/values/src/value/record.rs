@@ -1,5 +1,7 @@
 //! Rows as values.
 
+mod read;
+
 use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
@@ -107,10 +109,15 @@ impl Record {
     }
 }
 
+/// What no row can be made of: nothing says of which columns it is.
+pub(crate) fn anonymous() -> SqlError {
+    SqlError::new(state::FEATURE_NOT_SUPPORTED, "input of anonymous composite types is not implemented")
+}
+
 /// The order of two types of values; those that are compared with one another are equal.
 fn kinds(a: Type, b: Type) -> Ordering {
     let kind = |of: Type| match of.unbounded() {
-        of if of.is_text() => Type::Text.oid(),
+        of if of.is_text() || of == Type::Unknown => Type::Text.oid(),
         of => of.oid(),
     };
     kind(a).cmp(&kind(b))
