@@ -222,6 +222,27 @@ def test_psycopg_sends_and_gets_rows_of_composite_types(server):
         connection.execute("DROP TABLE paired; DROP TYPE outer_pair; DROP TYPE pair")
 
 
+@pytest.mark.parametrize("form", ["TEXT", "CSV", "BINARY"])
+def test_copy_takes_only_values_of_a_domain(server, form):
+    with server.connect(autocommit=True) as connection:
+        connection.execute("CREATE DOMAIN positive AS int CHECK (VALUE > 0); CREATE DOMAIN said AS text NOT NULL; CREATE TABLE ruled (p positive, s said)")
+
+        def copied(*row):
+            with connection.cursor().copy(f"COPY ruled FROM STDIN (FORMAT {form})") as copy:
+                if form == "CSV":
+                    return copy.write("\n" if row == (None, None) else ",".join("" if value is None else str(value) for value in row) + "\n")
+                copy.set_types(["int4", "text"])
+                copy.write_row(row)
+
+        copied(1, "a")
+        with pytest.raises(psycopg.errors.CheckViolation, match='value for domain positive violates check constraint "positive_check"'):
+            copied(0, "a")
+        with pytest.raises(psycopg.errors.NotNullViolation, match="domain said does not allow null values"):
+            copied(2, None)
+        assert connection.execute("SELECT * FROM ruled").fetchall() == [(1, "a")]
+        connection.execute("DROP TABLE ruled; DROP DOMAIN positive, said")
+
+
 def test_psycopg_finds_types_by_their_names(server):
     with server.connect(autocommit=True) as connection:
         connection.execute("CREATE TYPE mood AS ENUM ('sad', 'happy')")

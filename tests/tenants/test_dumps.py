@@ -31,6 +31,11 @@ SCHEMA = """
     CREATE VIEW parts AS SELECT id, (p).a FROM rowed;
     COMMENT ON TYPE pair IS 'two values';
     COMMENT ON COLUMN pair."B b" IS 'the second';
+    CREATE DOMAIN positive AS int CHECK (VALUE > 0);
+    CREATE DOMAIN other.code AS varchar(5) NOT NULL DEFAULT 'none' CONSTRAINT upper_case CHECK (VALUE = upper(VALUE) OR VALUE = 'none');
+    CREATE DOMAIN good AS mood CHECK (VALUE <> 'sad'::mood);
+    CREATE TABLE ruled (p positive, c other.code, q positive DEFAULT 5, g good);
+    COMMENT ON DOMAIN positive IS 'more than nothing';
     CREATE VIEW sized AS SELECT n, z FROM aaa WHERE z = 'large'::other.size;
     CREATE INDEX book_by_title ON book (title text_pattern_ops, price DESC);
     CREATE INDEX lower_title ON book (lower(title));
@@ -57,6 +62,7 @@ SCHEMA = """
         'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', 0.1, 1.5, 7, 'q', '01:02:03.456', '2020-01-01 00:00:01', '{"a" : 1}');
     INSERT INTO nokey VALUES (1, 'x'), (NULL, NULL);
     INSERT INTO rowed VALUES (1, '(1,"a ""b")', '{"(\\"(2,c)\\",\\"{\\\\\\"(3,)\\\\\\",NULL}\\",sad)",NULL}', '(7,"A, B",1990-01-01,ok)'), (2, NULL, NULL, NULL);
+    INSERT INTO ruled VALUES (1, 'AB', NULL, 'ok'), (NULL, DEFAULT, DEFAULT, NULL);
     INSERT INTO aaa (m) VALUES ('{sad,ok}'), (NULL);
 """
 CONTENTS = [
@@ -68,6 +74,10 @@ CONTENTS = [
     "SELECT * FROM rowed ORDER BY id",
     "SELECT * FROM parts ORDER BY id",
     "SELECT obj_description('pair'::regtype::oid, 'pg_type'), col_description('pair'::regclass, 2)",
+    "SELECT * FROM ruled ORDER BY p",
+    """SELECT t.typname, t.typnotnull, format_type(t.typbasetype, t.typtypmod), c.conname FROM pg_type t
+       LEFT JOIN pg_constraint c ON c.contypid = t.oid WHERE t.typtype = 'd' AND t.typnamespace <> 'information_schema'::regnamespace ORDER BY 1""",
+    "SELECT obj_description('positive'::regtype::oid, 'pg_type')",
     "SELECT * FROM sized ORDER BY n",
     "SELECT * FROM zeroth",
     "SELECT * FROM another",
@@ -87,6 +97,7 @@ CONTENTS = [
     "INSERT INTO author (name) VALUES ('next') RETURNING id",
     "INSERT INTO book (title) VALUES ('next') RETURNING id",
     "INSERT INTO aaa DEFAULT VALUES RETURNING n",
+    "INSERT INTO ruled (p) VALUES (9) RETURNING *",
 ]
 
 

@@ -13,6 +13,7 @@
 
 mod comment;
 mod definition;
+mod domain;
 mod index;
 mod key;
 pub mod name;
@@ -42,6 +43,7 @@ pub use self::{
         Action, Arbiter, CHANGES_MAX, COLUMNS_MAX, Check, Column, Definition, ForeignKey, Generated, KEY_COLUMNS_MAX,
         OnCommit, PrimaryKey, Sequence,
     },
+    domain::Domain,
     index::{Index, Part},
     key::{
         ADVISORY, DOOMED, FIRST_RELATION, OBJECTS, ON_COMMIT, SEQUENCES, doomed_key, name_key, on_commit_key,
@@ -63,6 +65,7 @@ pub struct Catalog {
     sequences: BTreeMap<u32, Arc<Sequence>>,
     views: BTreeMap<u32, Arc<View>>,
     own: Arc<OwnTypes>,
+    domains: BTreeMap<u32, Arc<Domain>>,
     /// The tables that have columns of composite types.
     nested: BTreeSet<u32>,
     schemas: BTreeMap<u32, Arc<Schema>>,
@@ -131,6 +134,7 @@ impl Catalog {
             .chain(self.views.keys().copied())
             .chain(self.enumerations().flat_map(|of| [of.id, of.id + 1]))
             .chain(self.composites().map(|of| of.id))
+            .chain(self.domains.keys().copied())
             .chain(self.schemas.keys().copied())
     }
 
@@ -179,6 +183,7 @@ impl Catalog {
         self.nested.remove(&id);
         if let Some((schema, name)) = self.own_name(id).map(|(schema, name)| (schema, name.to_owned())) {
             self.forget(schema, &name);
+            self.domains.remove(&id);
             Arc::make_mut(&mut self.own).remove(id);
         }
         self.schemas.remove(&id);
@@ -204,6 +209,10 @@ impl Catalog {
             Some(Object::Composite(composite)) => {
                 self.learn(composite.schema, &composite.name, id);
                 self.put_composite(composite);
+            }
+            Some(Object::Domain(domain)) => {
+                self.learn(domain.schema, &domain.name, id);
+                self.domains.insert(id, Arc::new(domain));
             }
             Some(Object::Sequence(sequence)) => {
                 self.learn(sequence.schema, &sequence.name, id);
@@ -266,6 +275,7 @@ mod tests {
             schema: PUBLIC,
             placement: Placement::Plain,
             comments: Comments::new(),
+            domains: BTreeMap::new(),
         }
     }
 
@@ -273,9 +283,9 @@ mod tests {
     fn the_catalogs_format_is_this() {
         let bytes = definition(16_384, "t").encode().unwrap();
         let expected = [
-            &[9, 1, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 0, 1, 0, 0, 1, 6][..],
+            &[10, 1, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 0, 1, 0, 0, 1, 6][..],
             b"t_pkey",
-            &[1, 0, 0, 0, 0, 0, 0, 0],
+            &[1, 0, 0, 0, 0, 0, 0, 0, 0],
         ];
         assert_eq!(bytes, expected.concat());
         assert_eq!(Object::decode(&bytes), Ok(Object::Table(definition(16_384, "t"))));
@@ -296,12 +306,12 @@ mod tests {
             comment: Some("c".to_owned()),
         };
         let bytes = sequence.encode().unwrap();
-        assert_eq!(bytes, [9, 2, 0xac, 2, 1, b's', 0xad, 2, 1, 3, 2, 1, 3, 6, 2, 1, 1, 5, 0, 0x90, 3, 1, 1, b'c']);
+        assert_eq!(bytes, [10, 2, 0xac, 2, 1, b's', 0xad, 2, 1, 3, 2, 1, 3, 6, 2, 1, 1, 5, 0, 0x90, 3, 1, 1, b'c']);
         assert_eq!(Object::decode(&bytes), Ok(Object::Sequence(sequence)));
         let enumeration =
             Enumeration { id: 300, name: "e".to_owned(), labels: vec![(-1, "a".to_owned())], comment: None, schema: 5 };
         let bytes = enumeration.encode().unwrap();
-        assert_eq!(bytes, [9, 3, 0xac, 2, 1, b'e', 1, 1, 1, b'a', 0, 5]);
+        assert_eq!(bytes, [10, 3, 0xac, 2, 1, b'e', 1, 1, 1, b'a', 0, 5]);
         assert_eq!(Object::decode(&bytes), Ok(Object::Enumeration(enumeration.clone())));
         let older = [7, 3, 0xac, 2, 1, b'e', 1, 1, 1, b'a', 0];
         assert_eq!(Object::decode(&older), Ok(Object::Enumeration(Enumeration { schema: PUBLIC, ..enumeration })));
@@ -312,10 +322,10 @@ mod tests {
         let view = View { id: 301, name, columns, query, reads: vec![read], schema: 2, check, comments };
         let bytes = view.encode().unwrap();
         let reads = [1, 0xac, 2, 1, b't', 2, 1, b'c', 0, 1, 0, 2, 1, 1, 1, 0, 1, b'c'];
-        assert_eq!(bytes, [&[9, 4, 0xad, 2, 1, b'v', 1, 1, b'c', 2, 1, b'Q'][..], &reads].concat());
+        assert_eq!(bytes, [&[10, 4, 0xad, 2, 1, b'v', 1, 1, b'c', 2, 1, b'Q'][..], &reads].concat());
         assert_eq!(Object::decode(&bytes), Ok(Object::View(view)));
         let schema = Schema { id: 300, name: "s".to_owned(), comment: None };
-        assert_eq!(schema.encode().unwrap(), [9, 5, 0xac, 2, 1, b's', 0]);
+        assert_eq!(schema.encode().unwrap(), [10, 5, 0xac, 2, 1, b's', 0]);
         let attributes = vec![
             Attribute { dropped: true, ..Attribute::new("a".to_owned(), Type::Int4) },
             Attribute::new("b".to_owned(), Type::Composite(299)),
@@ -323,9 +333,21 @@ mod tests {
         let (name, comment) = ("c".to_owned(), Some("d".to_owned()));
         let composite = Composite { id: 300, name, schema: 5, attributes, comment };
         let bytes = composite.encode().unwrap();
-        let expected = [9, 6, 0xac, 2, 1, b'c', 5, 2, 1, b'a', 2, 1, 0, 1, b'b', 36, 0xab, 2, 0, 0, 1, 1, b'd'];
+        let expected = [10, 6, 0xac, 2, 1, b'c', 5, 2, 1, b'a', 2, 1, 0, 1, b'b', 36, 0xab, 2, 0, 0, 1, 1, b'd'];
         assert_eq!(bytes, expected);
         assert_eq!(Object::decode(&bytes), Ok(Object::Composite(composite)));
+        let checks = vec![Check { name: "d_check".to_owned(), condition: "VALUE > 0".to_owned() }];
+        let (name, default, of) = ("d".to_owned(), Some("1".to_owned()), Type::Int4);
+        let domain = Domain { id: 300, name, schema: 5, of, not_null: true, default, checks, comment: None };
+        let bytes = domain.encode().unwrap();
+        let expected =
+            [&[10, 7, 0xac, 2, 1, b'd', 5, 2, 1, 1, 1, b'1', 1, 7][..], b"d_check", &[9], b"VALUE > 0", &[0]];
+        assert_eq!(bytes, expected.concat());
+        assert_eq!(Object::decode(&bytes), Ok(Object::Domain(domain)));
+        let of_domain = Definition { domains: BTreeMap::from([(0, 300)]), ..definition(16_384, "t") };
+        let bytes = of_domain.encode().unwrap();
+        assert_eq!(bytes[bytes.len() - 4..], [1, 0, 0xac, 2]);
+        assert_eq!(Object::decode(&bytes), Ok(Object::Table(of_domain)));
         for damaged in [&[1, 1][..], &[2], &[2, 9, 0], &[]] {
             assert_eq!(Object::decode(damaged).unwrap_err().state, state::DATA_CORRUPTED);
         }
@@ -339,7 +361,7 @@ mod tests {
         let table = Definition { primary: None, indexes: vec![index], ..definition(7, "t") };
         let bytes = table.encode().unwrap();
         assert_eq!([0, 1, 1, b'i', 8, 2, 0, 3, 1, 1, 1, b'e', 0, 1, 0, 0, 0, 1, 0, 16], bytes[18..38]);
-        assert_eq!(&bytes[38..], [&b"text_pattern_ops"[..], &[0; 5]].concat());
+        assert_eq!(&bytes[38..], [&b"text_pattern_ops"[..], &[0; 6]].concat());
         assert_eq!(Object::decode(&bytes), Ok(Object::Table(table)));
     }
 
@@ -355,6 +377,8 @@ mod tests {
         let Ok(Object::Table(table)) = Object::decode(&indexed) else { panic!("a table") };
         let index = Index { relation: 8, ..Index::new("i".to_owned(), vec![(Part::Column(0), true)], true, false) };
         assert_eq!((&table.indexes, table.schema), (&vec![index], 5));
+        let before_domains = [&[9][..], &bytes.concat()[1..], &[0, 0, 0]].concat();
+        assert_eq!(Object::decode(&before_domains), Ok(Object::Table(definition(16_384, "t"))));
         let whole = [&[4][..], &bytes.concat()[1..], &[0]].concat();
         assert_eq!(Object::decode(&whole), Ok(Object::Table(definition(16_384, "t"))));
         let indexed = [5, 1, 7, 1, b't', 7, 1, 0, 0, 1, 1, b'i', 8, 1, 0, 1, 1, 0, 1, 2, 1, 1, b'p', 0, 0, 5, 0];

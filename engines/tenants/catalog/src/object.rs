@@ -8,13 +8,13 @@ use savanna_tenants_values::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    Definition, Schema, Sequence,
+    Definition, Domain, Schema, Sequence,
     older::{ColumnIndex, OlderDefinition, PartIndex, PlainIndex},
 };
 use crate::view::View;
 
-/// The format that is written. What formats 2 to 8 wrote ends before what came later, all of which is 0 there, and those before 7 had other indexes.
-const FORMAT: u8 = 9;
+/// The format that is written. What formats 2 to 9 wrote ends before what came later, all of which is 0 there, and those before 7 had other indexes.
+const FORMAT: u8 = 10;
 /// At least as many bytes as came later.
 const MISSING: [u8; 16] = [0; 16];
 
@@ -25,6 +25,7 @@ const ENUMERATION: u8 = 3;
 const VIEW: u8 = 4;
 const SCHEMA: u8 = 5;
 const COMPOSITE: u8 = 6;
+const DOMAIN: u8 = 7;
 
 /// What the catalog has a row of.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,6 +36,7 @@ pub(super) enum Object {
     View(View),
     Schema(Schema),
     Composite(Composite),
+    Domain(Domain),
 }
 
 impl Object {
@@ -53,7 +55,7 @@ impl Object {
                 let older = read::<OlderDefinition<PartIndex>>(&[rest, &MISSING].concat());
                 older.map(|older| Self::Table(older.into()))
             }
-            [2..=8, kind, rest @ ..] => Self::of_kind(*kind, &[rest, &MISSING].concat()),
+            [2..=9, kind, rest @ ..] => Self::of_kind(*kind, &[rest, &MISSING].concat()),
             other => {
                 let came = &other[..other.len().min(2)];
                 Err(damaged(format_args!("expected format {FORMAT} and a kind, came {came:?}")))
@@ -69,6 +71,7 @@ impl Object {
             VIEW => read(rest).map(Self::View),
             SCHEMA => read(rest).map(Self::Schema),
             COMPOSITE => read(rest).map(Self::Composite),
+            DOMAIN => read(rest).map(Self::Domain),
             other => Err(damaged(format_args!("there is no kind {other} of objects"))),
         }
     }
@@ -109,6 +112,10 @@ impl Encode for Enumeration {
 
 impl Encode for Composite {
     const KIND: u8 = COMPOSITE;
+}
+
+impl Encode for Domain {
+    const KIND: u8 = DOMAIN;
 }
 
 impl Encode for View {

@@ -204,6 +204,7 @@ mod tests {
             schema: PUBLIC,
             placement,
             comments: Default::default(),
+            domains: Default::default(),
         }
     }
 

@@ -10,7 +10,7 @@ use savanna_tenants_values::{
     value::{Context, zone::Zone},
 };
 
-use super::{Catalog, Definition, Name, PUBLIC, Table, view::View};
+use super::{Catalog, Definition, Domain, Name, PUBLIC, Table, view::View};
 
 impl Catalog {
     /// The types of the tenant's own.
@@ -28,7 +28,22 @@ impl Catalog {
         self.own.composite(self.own_number(name)?).filter(|composite| !self.is_relation(composite.id))
     }
 
-    /// The type of a name.
+    /// The domain of a name.
+    pub fn domain(&self, name: &Name) -> Option<&Arc<Domain>> {
+        self.domains.get(&self.own_number(name)?)
+    }
+
+    /// The domain of a number.
+    pub fn domain_by_id(&self, id: u32) -> Option<&Arc<Domain>> {
+        self.domains.get(&id)
+    }
+
+    /// All domains.
+    pub fn domains(&self) -> impl Iterator<Item = &Arc<Domain>> {
+        self.domains.values()
+    }
+
+    /// The type of a name; not a domain.
     pub fn own_type(&self, name: &Name) -> Option<Type> {
         self.type_of_number(self.own_number(name)?)
     }
@@ -48,7 +63,8 @@ impl Catalog {
     /// The number of the schema of a type, and its name.
     pub fn own_name(&self, id: u32) -> Option<(u32, &str)> {
         let composite = || self.own.composite(id).map(|of| (of.schema, of.name.as_str()));
-        self.own.enumeration(id).map(|of| (of.schema, of.name.as_str())).or_else(composite)
+        let domain = || self.domains.get(&id).map(|of| (of.schema, of.name.as_str()));
+        self.own.enumeration(id).map(|of| (of.schema, of.name.as_str())).or_else(composite).or_else(domain)
     }
 
     /// All enumerations.

@@ -3,6 +3,7 @@
 mod alter;
 mod comment;
 mod composite;
+mod domain;
 mod enumeration;
 mod index;
 mod reference;
@@ -134,6 +135,18 @@ impl Definer<'_, '_> {
                 ready!(self.create_enumeration(enumeration.clone()));
                 "CREATE TYPE"
             }
+            Define::CreateDomain(domain) => {
+                ready!(self.create_domain(domain.clone()));
+                "CREATE DOMAIN"
+            }
+            Define::AlterDomain { name, change } => {
+                ready!(self.alter_domain(name, change));
+                "ALTER DOMAIN"
+            }
+            Define::DropDomains { names, if_exists, cascade } => {
+                ready!(self.drop_domains(names, *if_exists, *cascade));
+                "DROP DOMAIN"
+            }
             Define::CreateComposite(composite) => {
                 ready!(self.create_composite(composite.clone()));
                 "CREATE TYPE"
@@ -151,6 +164,7 @@ impl Definer<'_, '_> {
                 "ALTER TYPE"
             }
             Define::DropTypes { names, if_exists, cascade } => {
+                self.types_go(names);
                 for name in names {
                     ready!(self.drop_type(name, *if_exists, *cascade));
                 }
@@ -288,6 +302,9 @@ impl Definer<'_, '_> {
         }
         for column in &definition.columns {
             ready!(self.hold_type(column.of));
+        }
+        for domain in definition.domains.values() {
+            ready!(self.effects.hold(&mut self.run.database(), &table_key(*domain)));
         }
         definition.id = self.new_number(definition.schema)?;
         definition.relation = definition.id;

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use savanna_tenants_catalog::{Arbiter, Check, Definition, ForeignKey, Generated, Index, PrimaryKey, Table, row};
+use savanna_tenants_catalog::{
+    Arbiter, Check, Definition, ForeignKey, Generated, Index, PrimaryKey, Table, row, table_key,
+};
 use savanna_tenants_sql::{
     bind::{Binder, Parameters, Typed},
     define::{constraint_name, default_sequence::with_numbers, index::places, sequence::SequenceOptions, with_names},
@@ -90,8 +92,8 @@ impl Definer<'_, '_> {
                 let at = column(name)?;
                 return self.drop_column(table, at, *cascade);
             }
-            Alteration::SetType { column: name, of, using } => {
-                return self.set_type(table, column(name)?, *of, using.as_deref());
+            Alteration::SetType { column: name, of, domain, using } => {
+                return self.set_type(table, column(name)?, (*of, *domain), using.as_deref());
             }
             Alteration::AddIdentity { column: name, always, options } => {
                 let at = column(name)?;
@@ -229,7 +231,8 @@ impl Definer<'_, '_> {
         let table = Arc::new(Table::new(definition, self.catalog.own_types()));
         self.planner().resolve_indexes(&table)?;
         let (checks, computed) = self.planner().rules(&table)?;
-        let target = Target { table, checks, computed, references: Vec::new(), referenced_by: Vec::new() };
+        let domains = self.planner().domains(&table)?;
+        let target = Target { checks, domains, computed, ..Target::of_new(table) };
         let env = self.run.env();
         for (_, mut values) in rows {
             self.run.goes_on()?;
@@ -301,8 +304,15 @@ impl Definer<'_, '_> {
     }
 
     /// A column of another type. Rows are written again unless their bytes are those of the new type, too.
-    fn set_type(&mut self, table: &Table, at: usize, of: Type, using: Option<&str>) -> Result<Step<Definition>> {
+    fn set_type(
+        &mut self,
+        table: &Table,
+        at: usize,
+        (of, domain): (Type, Option<u32>),
+        using: Option<&str>,
+    ) -> Result<Step<Definition>> {
         let mut definition = table.definition.clone();
+        ready!(self.set_domain(&mut definition, at, domain));
         let old = &table.columns[at];
         if !of.is_integer() && matches!(old.generated, Generated::Identity { .. }) {
             let message = "identity column type must be smallint, integer, or bigint";
@@ -350,7 +360,7 @@ impl Definer<'_, '_> {
         definition.columns[at].of = of;
         let with_it = Table::new(definition.clone(), self.catalog.own_types());
         table.indexes.iter().try_for_each(|index| self.planner().check_index(&with_it, index))?;
-        if using.is_none() && same_bytes(old.of, of) {
+        if using.is_none() && domain.is_none() && same_bytes(old.of, of) {
             return Ok(Step::Done(definition));
         }
         definition.columns[at].missing = None;
@@ -361,6 +371,14 @@ impl Definer<'_, '_> {
             values[at] = expr.owned(env.with_row(values))?;
         }
         self.moved(table, definition, rows)
+    }
+
+    /// Says of which domain a column is.
+    fn set_domain(&mut self, definition: &mut Definition, at: usize, domain: Option<u32>) -> Result<Step<()>> {
+        definition.domains.remove(&at);
+        let Some(domain) = domain else { return Ok(Step::Done(())) };
+        definition.domains.insert(at, domain);
+        self.effects.hold(&mut self.run.database(), &table_key(domain))
     }
 
     /// The default of a column that takes numbers of its own sequence.
@@ -379,6 +397,7 @@ impl Definer<'_, '_> {
         let at = definition.columns.len();
         definition.version += 1;
         definition.columns.push(new.clone().into_column(definition.version));
+        ready!(self.set_domain(&mut definition, at, new.domain));
         let mut numbers = None;
         if let Some(options) = &new.sequence {
             let rows = self.rows(table)?.len();
@@ -404,6 +423,8 @@ impl Definer<'_, '_> {
             }
         };
         let env = self.run.env();
+        let domains = self.planner().domains(&with_it)?;
+        let rules = domains.into_iter().find(|(of, _)| *of == at).map(|(_, rules)| rules);
         if each {
             for (place, (key, mut values)) in self.rows(&with_it)?.into_iter().enumerate() {
                 values[at] = match numbers {
@@ -413,6 +434,7 @@ impl Definer<'_, '_> {
                 if new.not_null && values[at].is_null() {
                     return Err(has_nulls(table, &new.name));
                 }
+                rules.iter().try_for_each(|rules| rules.check(&values[at], env))?;
                 ready!(self.effects.set(&mut self.run.database(), key, Some(row::encode(&with_it, &values)?)));
             }
             return Ok(Step::Done(definition));
@@ -420,6 +442,11 @@ impl Definer<'_, '_> {
         let missing = value.owned(env)?;
         if new.not_null && missing.is_null() && !self.rows(table)?.is_empty() {
             return Err(has_nulls(table, &new.name));
+        }
+        if let Some(rules) = rules
+            && !self.rows(table)?.is_empty()
+        {
+            rules.check(&missing, env)?;
         }
         definition.columns[at].missing = (!missing.is_null()).then(|| {
             let mut bytes = Vec::new();

@@ -1,6 +1,8 @@
 //! Runs `COMMENT ON`.
 
-use savanna_tenants_catalog::{Comments, Definition, Encode, Name, Schema, Sequence, Subject, table_key, view::View};
+use savanna_tenants_catalog::{
+    Comments, Definition, Domain, Encode, Name, Schema, Sequence, Subject, table_key, view::View,
+};
 use savanna_tenants_sql::plan::Commented;
 use savanna_tenants_store::database::Step;
 use savanna_tenants_values::{
@@ -49,6 +51,11 @@ impl Definer<'_, '_> {
                 let sequence = self.sequence(name)?;
                 ready!(self.own_object(&table_key(sequence.id)));
                 self.save_sequence(&Sequence { comment: comment.cloned(), ..Sequence::clone(&sequence) })
+            }
+            Commented::Domain(name) => {
+                let domain = self.domain(name)?;
+                ready!(self.own_object(&table_key(domain.id)));
+                self.save_domain(&Domain { comment: comment.cloned(), ..Domain::clone(&domain) })
             }
             Commented::Type(name) if let Some(composite) = self.catalog.composite(name) => {
                 ready!(self.own_object(&table_key(composite.id)));

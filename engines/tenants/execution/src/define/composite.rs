@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use savanna_tenants_catalog::{Column, Definition, Encode, Generated, Name, Part, Table, table_key, view::View};
+use savanna_tenants_catalog::{
+    Column, Definition, Domain, Encode, Generated, Name, Part, Table, table_key, view::View,
+};
 use savanna_tenants_sql::{
     parse::no_type,
     plan::{Alteration, AttributeChange},
@@ -192,15 +194,19 @@ impl Definer<'_, '_> {
     fn mention(&self, is_so: &dyn Fn(&str) -> bool) -> Option<String> {
         let view = self.catalog.views().find(|view| is_so(&view.query)).map(|view| format!("view {}", view.name));
         let table = || self.catalog.tables().find(|table| texts(table).any(is_so));
-        view.or_else(|| table().map(|table| format!("table {}", table.name)))
+        let domain = || self.catalog.domains().find(|domain| texts_of_domain(domain).any(is_so));
+        let table = || table().map(|table| format!("table {}", table.name));
+        view.or_else(table).or_else(|| domain().map(|domain| format!("domain {}", domain.name)))
     }
 
     /// Renames a type that no kept SQL names.
     pub(crate) fn rename_type(&mut self, name: &Name, to: &str) -> Result<Step<()>> {
         let enumeration = self.catalog.enumeration(name).map(Arc::clone);
-        let (id, schema, old) = match &enumeration {
-            Some(of) => (of.id, of.schema, of.name.clone()),
-            None => {
+        let domain = self.catalog.domain(name).map(Arc::clone);
+        let (id, schema, old) = match (&enumeration, &domain) {
+            (Some(of), _) => (of.id, of.schema, of.name.clone()),
+            (None, Some(of)) => (of.id, of.schema, of.name.clone()),
+            (None, None) => {
                 let composite = self.composite(name)?;
                 (composite.id, composite.schema, composite.name.clone())
             }
@@ -212,11 +218,21 @@ impl Definer<'_, '_> {
         }
         ready!(self.take_name(schema, to, id));
         ready!(self.free_name(schema, &old));
-        match enumeration {
-            Some(of) => self.save_enumeration(&Enumeration { name: to.to_owned(), ..Enumeration::clone(&of) }),
-            None => {
+        match (enumeration, domain) {
+            (Some(of), _) => self.save_enumeration(&Enumeration { name: to.to_owned(), ..Enumeration::clone(&of) }),
+            (None, Some(of)) => self.save_domain(&Domain { name: to.to_owned(), ..Domain::clone(&of) }),
+            (None, None) => {
                 let composite = Composite::clone(&*self.composite(name)?);
                 self.save_composite(&Composite { name: to.to_owned(), ..composite })
+            }
+        }
+    }
+
+    /// Notes which types go: one may be dropped before another that uses it.
+    pub(crate) fn types_go(&mut self, names: &[Name]) {
+        for id in names.iter().filter_map(|name| self.catalog.own_number(name)) {
+            if self.catalog.by_id(id).is_none() && self.catalog.view_by_id(id).is_none() {
+                self.changed.insert(id, None);
             }
         }
     }
@@ -277,6 +293,19 @@ impl Definer<'_, '_> {
             let drop = |name| Alteration::DropColumn { name, if_exists: false, cascade };
             ready!(self.alter(&table, &names.into_iter().map(drop).collect::<Vec<_>>()));
         }
+        ready!(self.drop_columns_of_domain(id, of, cascade));
+        let over =
+            |domain: &&Arc<Domain>| domain.of.own() == Some(id) && !matches!(self.changed.get(&domain.id), Some(None));
+        let domains: Vec<Arc<Domain>> = self.catalog.domains().filter(over).map(Arc::clone).collect();
+        for domain in domains {
+            let shown = format!("type {}", self.catalog.written(domain.schema, &domain.name));
+            if !cascade {
+                return refused(shown);
+            }
+            self.notices.push(format!("drop cascades to {shown}"));
+            self.changed.insert(domain.id, None);
+            ready!(self.drop_own((domain.id, domain.schema, &domain.name), cascade));
+        }
         let uses = |of: &&Arc<Composite>| of.uses(id) && !matches!(self.changed.get(&of.id), Some(None));
         let types: Vec<Arc<Composite>> = self.catalog.composites().filter(uses).map(Arc::clone).collect();
         for composite in types {
@@ -307,6 +336,11 @@ fn texts(table: &Definition) -> impl Iterator<Item = &str> {
     let checks = table.checks.iter().map(|check| check.condition.as_str());
     let columns = table.columns.iter().filter(|column| !column.dropped);
     checks.chain(predicates).chain(parts).chain(columns.flat_map(of_column))
+}
+
+/// What the catalog keeps as SQL of a domain.
+fn texts_of_domain(domain: &Domain) -> impl Iterator<Item = &str> {
+    domain.checks.iter().map(|check| check.condition.as_str()).chain(domain.default.as_deref())
 }
 
 /// What the catalog keeps as SQL of a column.

@@ -127,7 +127,8 @@ impl Definer<'_, '_> {
     fn types_within(&self, within: &dyn Fn(u32) -> bool) -> Vec<(u32, u32, String)> {
         let enumerations = self.catalog.enumerations().map(|of| (of.id, of.schema, of.name.clone()));
         let composites = self.catalog.composites().map(|of| (of.id, of.schema, of.name.clone()));
-        enumerations.chain(composites).filter(|(_, schema, _)| within(*schema)).collect()
+        let domains = self.catalog.domains().map(|of| (of.id, of.schema, of.name.clone()));
+        enumerations.chain(composites).chain(domains).filter(|(_, schema, _)| within(*schema)).collect()
     }
 
     fn contents(&self, schemas: &[Arc<Schema>]) -> Contents {

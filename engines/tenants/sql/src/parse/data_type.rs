@@ -62,6 +62,9 @@ pub(crate) fn type_of(ast: &DataType, catalog: &Catalog) -> Result<Type> {
                 (Some(of), _) => of,
                 (None, Some(of)) => of,
                 _ if builtin && NOT_HERE.contains(&name.name.as_str()) => return Err(unknown(ast)),
+                (None, None) if catalog.domain(&name).is_some() => {
+                    return Err(SqlError::unsupported(format_args!("the domain {name} here")));
+                }
                 (None, None) => return Err(no_type(catalog, &name)),
             }
         }

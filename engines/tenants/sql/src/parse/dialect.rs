@@ -10,7 +10,7 @@ use sqlparser::{
 };
 
 use crate::{
-    define::{composite, sequence::SequenceOptions},
+    define::{composite, domain, sequence::SequenceOptions},
     parse::{
         data_type::{no_type, type_of},
         name::{name_of, object_name, relation_name},
@@ -43,6 +43,9 @@ pub(crate) fn plan(words: &Words<'_>, catalog: &Catalog) -> Result<Option<Plan>>
             Plan::Define(create_sequence(&mut parser, catalog, true)?)
         }
         ["COMMENT", "ON"] => Plan::Define(comment(&mut parser)?),
+        ["CREATE", "DOMAIN"] => Plan::Define(domain::create(&mut parser, catalog)?),
+        ["ALTER", "DOMAIN"] => Plan::Define(domain::alter(&mut parser)?),
+        ["DROP", "DOMAIN"] => Plan::Define(domain::drop(&mut parser)?),
         ["ALTER", "TYPE"] => match composite::alter_type(&mut parser, catalog)? {
             Some(define) => Plan::Define(define),
             None => return Ok(None),
@@ -65,7 +68,10 @@ pub(crate) fn plan(words: &Words<'_>, catalog: &Catalog) -> Result<Option<Plan>>
 }
 
 /// The two words that a statement of these begins with.
-const BEGINNINGS: [[&str; 2]; 11] = [
+const BEGINNINGS: [[&str; 2]; 14] = [
+    ["CREATE", "DOMAIN"],
+    ["ALTER", "DOMAIN"],
+    ["DROP", "DOMAIN"],
     ["COMMENT", "ON"],
     ["SET", "CONSTRAINTS"],
     ["CREATE", "SEQUENCE"],
@@ -180,9 +186,16 @@ fn owner_change(parser: &mut Parser<'_>, kind: &'static str, catalog: &Catalog) 
     }
     let missing = |state, message: String| Err(SqlError::new(state, message));
     let (tag, there) = match kind {
+        "DOMAIN" => {
+            let name = relation_name(&of)?;
+            if catalog.domain(&name).is_none() {
+                return Err(no_type(catalog, &name));
+            }
+            ("ALTER DOMAIN", true)
+        }
         "TYPE" => {
             let name = relation_name(&of)?;
-            if catalog.own_type(&name).is_none() {
+            if catalog.own_number(&name).is_none() {
                 return Err(no_type(catalog, &name));
             }
             ("ALTER TYPE", true)
@@ -228,6 +241,7 @@ fn comment(parser: &mut Parser<'_>) -> Result<Define> {
             Commented::Constraint { table: name(parser)?, name: constraint }
         }
         "type" => Commented::Type(name(parser)?),
+        "domain" => Commented::Domain(name(parser)?),
         "schema" => Commented::Schema(identifier(parser)?),
         other => return Err(SqlError::unsupported(format_args!("COMMENT ON {}", other.to_uppercase()))),
     };

@@ -5,7 +5,7 @@ use savanna_tenants_values::{types::Type, value::Value};
 
 use super::{
     B, C, I, N, SystemTable, T, class_of,
-    definition::{check_oid, primary_oid},
+    definition::{check_oid, domain_check_oid, primary_oid},
     relations::default_number,
     row,
 };
@@ -62,7 +62,10 @@ fn depends(catalog: &Catalog) -> Vec<Vec<Value>> {
     for table in catalog.tables() {
         for (at, column) in table.live_columns() {
             let this = Of("pg_class", table.id, at + 1);
-            own(column.of).into_iter().for_each(|on| add(this, on, "n"));
+            match table.domains.get(&at) {
+                Some(domain) => add(this, Of("pg_type", *domain, 0), "n"),
+                None => own(column.of).into_iter().for_each(|on| add(this, on, "n")),
+            }
             if let Some(default) = column.default.as_deref().filter(|_| column.generated == Generated::No) {
                 let this = Of("pg_attrdef", default_number(table.id, at), 0);
                 add(this, Of("pg_class", table.id, at + 1), "a");
@@ -72,6 +75,13 @@ fn depends(catalog: &Catalog) -> Vec<Vec<Value>> {
             }
         }
         of_constraints(catalog, table, &mut add);
+    }
+    for domain in catalog.domains() {
+        let this = Of("pg_type", domain.id, 0);
+        own(domain.of).into_iter().for_each(|on| add(this, on, "n"));
+        for at in 0..domain.checks.len() {
+            add(Of("pg_constraint", domain_check_oid(domain, at), 0), this, "a");
+        }
     }
     for composite in catalog.composites() {
         add(Of("pg_class", composite.id, 0), Of("pg_type", composite.id, 0), "i");

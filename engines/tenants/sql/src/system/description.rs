@@ -39,6 +39,9 @@ fn descriptions(catalog: &Catalog) -> Vec<Vec<Value>> {
     for enumeration in catalog.enumerations() {
         enumeration.comment.iter().for_each(|text| add(enumeration.id, "pg_type", 0, text));
     }
+    for domain in catalog.domains() {
+        domain.comment.iter().for_each(|text| add(domain.id, "pg_type", 0, text));
+    }
     for composite in catalog.composites() {
         composite.comment.iter().for_each(|text| add(composite.id, "pg_type", 0, text));
         for (at, attribute) in composite.attributes.iter().enumerate().filter(|(_, attribute)| !attribute.dropped) {

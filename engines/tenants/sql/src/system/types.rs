@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use savanna_tenants_catalog::Catalog;
+use savanna_tenants_catalog::{Catalog, Domain};
 use savanna_tenants_values::{
     composite::Composite,
     enumeration::Enumeration,
@@ -323,7 +323,41 @@ fn types(catalog: &Catalog) -> Vec<Vec<Value>> {
         let (size, kind, category, functions) = (-1, "c", "C", "record_");
         add(Row { oid, name, namespace, size, kind, category, element, array, functions, relation });
     }
+    rows.extend(catalog.domains().map(|domain| of_domain(domain)));
     rows
+}
+
+fn of_domain(domain: &Domain) -> Vec<Value> {
+    let of = domain.of;
+    let category = match of.own() {
+        _ if of.element().is_some() => "A",
+        Some(_) => {
+            if matches!(of, Type::Enum(_)) {
+                "E"
+            } else {
+                "C"
+            }
+        }
+        None => TYPES.iter().find(|(oid, ..)| *oid == of.oid()).map_or("U", |(.., category)| *category),
+    };
+    let (namespace, size) = (namespace_oid(domain.schema), i64::from(of.wire_size()));
+    let (name, element, array, relation) = (domain.name.as_str(), 0, 0, 0);
+    let functions = if of.element().is_some() { "array_" } else { "domain_" };
+    let mut row =
+        Row { oid: domain.id, name, namespace, size, kind: "d", category, element, array, functions, relation }.row();
+    let mut set = |column: &str, value: Value| {
+        if let Some(at) = TABLES[0].columns.iter().position(|(name, _)| *name == column) {
+            row[at] = value;
+        }
+    };
+    set("typinput", Value::Text("domain_in".to_owned()));
+    set("typnotnull", Value::Bool(domain.not_null));
+    set("typbasetype", Value::Int(of.oid().into()));
+    set("typtypmod", Value::Int(of.modifier().into()));
+    let default = domain.default.clone().map_or(Value::Null, Value::Text);
+    set("typdefaultbin", default.clone());
+    set("typdefault", default);
+    row
 }
 
 /// The name of a type with its modifier, as `format_type` shows it.
@@ -333,6 +367,9 @@ pub(crate) fn format_type(catalog: &Catalog, oid: i64, modifier: Option<i64>) ->
     let modifier = modifier.and_then(|modifier| i32::try_from(modifier).ok()).unwrap_or(-1);
     let of = match (oid, modifier) {
         (0, _) => return "-".to_owned(),
+        (oid, _) if let Some(domain) = catalog.domain_by_id(oid) => {
+            return catalog.written(domain.schema, &domain.name);
+        }
         (18, _) => return "\"char\"".to_owned(),
         (19, _) => return "name".to_owned(),
         (1042, -1) => return "character".to_owned(),
