@@ -46,7 +46,7 @@ pub use self::{
     domain::Domain,
     index::{Index, Part},
     key::{
-        ADVISORY, DOOMED, FIRST_RELATION, OBJECTS, ON_COMMIT, SEQUENCES, doomed_key, name_key, on_commit_key,
+        ADVISORY, DOOMED, FIRST_RELATION, OBJECTS, ON_COMMIT, SEQUENCES, doomed_key, name_key, on_commit_key, rows_key,
         schema_name_key, sequence_key, table_key, table_lock_key, tree_key,
     },
     object::Encode,
@@ -54,7 +54,7 @@ pub use self::{
     schema::{Name, PUBLIC, Schema, TEMPORARY},
     search::{Search, no_schema},
     table::Table,
-    types::rows_of_table,
+    types::{rows_of_table, rows_of_view},
 };
 use crate::view::View;
 
@@ -191,7 +191,7 @@ impl Catalog {
             None => {}
             Some(Object::View(view)) => {
                 self.learn(view.schema, &view.name, id);
-                self.put_composite(types::rows_of_view(&view));
+                self.put_composite(rows_of_view(&view));
                 self.views.insert(id, Arc::new(view));
             }
             Some(Object::Enumeration(enumeration)) => {

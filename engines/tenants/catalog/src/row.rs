@@ -15,14 +15,18 @@ use savanna_tenants_values::{
         network::Network,
         numeric,
         range::Range,
+        size::check_structure,
     },
 };
 use savanna_transaction::KeyRange;
 
 use crate::{Index, Table};
 
-/// The bytes of a row's value.
-pub fn encode_value(value: &Value, of: Type, own: &OwnTypes, out: &mut Vec<u8>) {
+/// Appends the bytes of a row's value.
+///
+/// # Errors
+/// 42704, XX000 for a row that is not of the type.
+pub fn encode_value(value: &Value, of: Type, own: &OwnTypes, out: &mut Vec<u8>) -> Result<()> {
     match value {
         Value::Null => {}
         Value::Bool(value) => out.push(u8::from(*value)),
@@ -48,18 +52,16 @@ pub fn encode_value(value: &Value, of: Type, own: &OwnTypes, out: &mut Vec<u8>) 
         Value::Bytes(bytes) => out.extend(bytes),
         Value::Network(network) => out.extend(network.to_bytes()),
         Value::Record(row) => {
-            // No column has others.
-            if let Some(composite) = of.composite().and_then(|id| own.composite(id)) {
-                composite.to_bytes(row, out, &|value, of, out| encode_value(value, of, own, out));
-            }
+            let Type::Composite(id) = of else { return Err(not_stored(of)) };
+            own.known_composite(id)?.to_bytes(row, out, &|value, of, out| encode_value(value, of, own, out))?;
         }
         Value::Range(range) => {
             let bound = if let Type::Range(kind) = of { kind.element() } else { of };
-            range.to_bytes(out, |value, out| encode_value(value, bound, own, out));
+            range.to_bytes(out, |value, out| encode_bound(value, bound, out));
         }
         Value::Multirange(multirange) => {
             let bound = if let Type::Multirange(kind) = of { kind.element() } else { of };
-            let write = |value: &Value, out: &mut Vec<u8>| encode_value(value, bound, own, out);
+            let write = |value: &Value, out: &mut Vec<u8>| encode_bound(value, bound, out);
             multirange.to_bytes(out, |range, out| range.to_bytes(out, write));
         }
         Value::Json(value) => out.extend(value.text().into_bytes()),
@@ -67,8 +69,20 @@ pub fn encode_value(value: &Value, of: Type, own: &OwnTypes, out: &mut Vec<u8>) 
             out.extend(place.to_le_bytes());
             out.extend(label.as_bytes());
         }
-        Value::Array(array) => encode_array(array, of.element().unwrap_or(Type::Text), own, out),
+        Value::Array(array) => encode_array(array, of.element().unwrap_or(Type::Text), own, out)?,
     }
+    Ok(())
+}
+
+fn not_stored(of: Type) -> SqlError {
+    SqlError::new(state::INTERNAL_ERROR, format!("expected a {} to store, came a row", of.name()))
+}
+
+/// The bytes of a range's bound: a number or a time.
+fn encode_bound(value: &Value, of: Type, out: &mut Vec<u8>) {
+    const NONE: OwnTypes = OwnTypes::new();
+    // Only rows and what has them in it cannot be written, and no range is of them.
+    let _ = encode_value(value, of, &NONE, out);
 }
 
 /// The value of a type from a row's bytes.
@@ -145,7 +159,7 @@ pub(crate) fn decode_value(bytes: &[u8], of: Type, own: &OwnTypes) -> Result<Val
 
 /// The bytes of an array: how many dimensions, each with its length and lower bound, then the elements, each behind its length; that of
 /// NULL is the largest.
-fn encode_array(array: &Array, of: Type, own: &OwnTypes, out: &mut Vec<u8>) {
+fn encode_array(array: &Array, of: Type, own: &OwnTypes, out: &mut Vec<u8>) -> Result<()> {
     out.push(array.dimensions.len() as u8);
     for Dimension { length, lower } in &array.dimensions {
         out.extend((*length as u32).to_le_bytes());
@@ -155,11 +169,12 @@ fn encode_array(array: &Array, of: Type, own: &OwnTypes, out: &mut Vec<u8>) {
         let begin = out.len();
         out.extend(u32::MAX.to_le_bytes());
         if !element.is_null() {
-            encode_value(element, of, own, out);
+            encode_value(element, of, own, out)?;
             let length = (out.len() - begin - 4) as u32;
             out[begin..begin + 4].copy_from_slice(&length.to_le_bytes());
         }
     }
+    Ok(())
 }
 
 fn decode_array(bytes: &[u8], of: Type, own: &OwnTypes) -> Result<Array> {
@@ -172,7 +187,7 @@ fn decode_array(bytes: &[u8], of: Type, own: &OwnTypes) -> Result<Array> {
         *rest = after;
         Ok(*number)
     };
-    let mut array = Array::default();
+    let (mut array, mut taken) = (Array::default(), 0);
     for _ in 0..*count {
         let length = u32::from_le_bytes(number(&mut rest)?) as usize;
         array.dimensions.push(Dimension { length, lower: i32::from_le_bytes(number(&mut rest)?) });
@@ -184,7 +199,13 @@ fn decode_array(bytes: &[u8], of: Type, own: &OwnTypes) -> Result<Array> {
             continue;
         }
         let (element, after) = rest.split_at_checked(length as usize).ok_or_else(damaged)?;
-        array.elements.push(decode_value(element, of, own)?);
+        let element = decode_value(element, of, own)?;
+        // A row has attributes that it was not stored with.
+        if let Value::Record(_) = element {
+            taken += element.bytes();
+            check_structure(taken)?;
+        }
+        array.elements.push(element);
         rest = after;
     }
     let expected = if array.dimensions.is_empty() { 0 } else { array.dimensions.iter().map(|d| d.length).product() };
@@ -202,7 +223,7 @@ pub fn encode(table: &Table, values: &[Value]) -> Result<Vec<u8>> {
             continue;
         }
         bytes.clear();
-        encode_value(value, column.of, table.own(), &mut bytes);
+        encode_value(value, column.of, table.own(), &mut bytes)?;
         row.value(&bytes)?;
     }
     Ok(row.finish()?)
@@ -404,9 +425,24 @@ mod tests {
             for value in &values {
                 assert!(key(value, false) < key(&Value::Null, false) && key(value, true) > key(&Value::Null, true));
                 let mut row = Vec::new();
-                encode_value(value, of, &own, &mut row);
+                encode_value(value, of, &own, &mut row).unwrap();
                 assert_eq!(decode_value(&row, of, &own).as_ref(), Ok(value));
             }
+        }
+    }
+
+    #[test]
+    fn rows_of_a_type_that_is_gone_are_not_stored() {
+        let (row, own) = (Value::Record(Box::default()), OwnTypes::new());
+        for of in [Type::Record, Type::Composite(20_000), Type::Composite(20_000).array().unwrap()] {
+            let value = match of.element() {
+                Some(_) => Value::Array(Arc::new(Array {
+                    dimensions: vec![Dimension { length: 1, lower: 1 }],
+                    elements: vec![row.clone()],
+                })),
+                None => row.clone(),
+            };
+            assert!(encode_value(&value, of, &own, &mut Vec::new()).is_err(), "{of:?}");
         }
     }
 

@@ -144,7 +144,7 @@ pub fn rows_of_table(table: &Definition) -> Composite {
 }
 
 /// The type of a view's rows.
-pub(super) fn rows_of_view(view: &View) -> Composite {
+pub fn rows_of_view(view: &View) -> Composite {
     let attributes = view.columns.iter().map(|(name, of)| Attribute::new(name.clone(), *of)).collect();
     Composite { id: view.id, name: view.name.clone(), schema: view.schema, attributes, comment: None }
 }

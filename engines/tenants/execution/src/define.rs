@@ -25,6 +25,7 @@ use savanna_tenants_sql::{
 };
 use savanna_tenants_store::database::Step;
 use savanna_tenants_values::{
+    composite::Composite,
     error::{Result, SqlError, state},
     value::Value,
 };
@@ -51,6 +52,8 @@ pub(crate) struct Definer<'r, 'a> {
     pub(crate) notices: Vec<String>,
     /// Tables as they will be; `None` for those that go.
     pub(crate) changed: BTreeMap<u32, Option<Definition>>,
+    /// Composite types as they will be.
+    pub(crate) changed_types: BTreeMap<u32, Composite>,
     /// Whether rows were committed that the transaction cannot see.
     behind: bool,
 }
@@ -59,8 +62,8 @@ impl Run<'_> {
     /// Works out a change of the catalog; `behind` says whether rows were committed that the transaction cannot see.
     pub fn define(&self, plan: &Define, catalog: &Catalog, behind: bool) -> Result<Step<Defined>> {
         let effects = Effects::new(self.txn, self.isolation);
-        let mut definer =
-            Definer { run: self, catalog, effects, notices: Vec::new(), changed: BTreeMap::new(), behind };
+        let (notices, changed, changed_types) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let mut definer = Definer { run: self, catalog, effects, notices, changed, changed_types, behind };
         let tag = match plan {
             Define::CreateTable { table, rows: Some(query), if_not_exists } => {
                 match ready!(definer.create_table_as(table, query, *if_not_exists)) {
@@ -301,7 +304,7 @@ impl Definer<'_, '_> {
             return Err(SqlError::new(state::DUPLICATE_TABLE, message));
         }
         for column in &definition.columns {
-            ready!(self.hold_type(column.of));
+            ready!(self.hold_type(column.of, definition.schema));
         }
         for domain in definition.domains.values() {
             ready!(self.effects.hold(&mut self.run.database(), &table_key(*domain)));

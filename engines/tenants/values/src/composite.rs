@@ -8,6 +8,7 @@ use crate::{
     value::{
         Value,
         record::{Field, Record},
+        size::check_structure,
     },
 };
 
@@ -77,7 +78,20 @@ impl Composite {
     }
 
     /// Appends what is stored of a row: how many places, and for each the length of its bytes, the largest for NULL, and the bytes.
-    pub fn to_bytes(&self, row: &Record, out: &mut Vec<u8>, write: &dyn Fn(&Value, Type, &mut Vec<u8>)) {
+    ///
+    /// # Errors
+    /// XX000 for a row that has not as many values as the type has attributes.
+    pub fn to_bytes(
+        &self,
+        row: &Record,
+        out: &mut Vec<u8>,
+        write: &dyn Fn(&Value, Type, &mut Vec<u8>) -> Result<()>,
+    ) -> Result<()> {
+        let (came, expected) = (row.fields.len(), self.live().count());
+        if came != expected {
+            let message = format!("expected a row of type {} with {expected} values, came {came}", self.name);
+            return Err(SqlError::new(state::INTERNAL_ERROR, message));
+        }
         out.extend((self.attributes.len() as u16).to_le_bytes());
         let mut fields = row.fields.iter();
         for attribute in &self.attributes {
@@ -87,11 +101,12 @@ impl Composite {
                 continue;
             }
             if let Some(Field { value, .. }) = fields.next().filter(|field| !field.value.is_null()) {
-                write(value, attribute.of, out);
+                write(value, attribute.of, out)?;
                 let length = (out.len() - begin - 4) as u32;
                 out[begin..begin + 4].copy_from_slice(&length.to_le_bytes());
             }
         }
+        Ok(())
     }
 
     /// The row that was stored. It has no places for attributes that came later: they are NULL.
@@ -105,7 +120,7 @@ impl Composite {
         if count > self.attributes.len() {
             return Err(damaged());
         }
-        let mut values = Vec::with_capacity(self.attributes.len());
+        let (mut values, mut taken) = (Vec::with_capacity(self.attributes.len()), 0);
         for (at, attribute) in self.attributes.iter().enumerate() {
             let mut value = Value::Null;
             if at < count {
@@ -121,6 +136,8 @@ impl Composite {
                 }
             }
             if !attribute.dropped {
+                taken += size_of::<Field>() + attribute.name.len() + value.bytes();
+                check_structure(taken)?;
                 values.push(value);
             }
         }
@@ -149,7 +166,9 @@ mod tests {
             if let Value::Text(text) = value {
                 out.extend(text.as_bytes());
             }
-        });
+            Ok(())
+        })
+        .unwrap();
         out
     }
 
@@ -170,6 +189,15 @@ mod tests {
         assert_eq!(read(&of_now, &again), Ok(vec![text("renamed", "3"), text("new", "4")]));
         let later = composite(&[("a", true), ("renamed", true), ("new", false), ("last", false)]);
         assert_eq!(read(&later, &again), Ok(vec![text("new", "4"), null("last")]));
+    }
+
+    #[test]
+    fn a_row_with_another_number_of_values_is_not_stored() {
+        let (of, other) = (composite(&[("a", false)]), composite(&[("a", false), ("b", false)]));
+        for (of, row) in [(&of, &other), (&other, &of)] {
+            let refused = of.to_bytes(&row.form(), &mut Vec::new(), &|_, _, _| Ok(()));
+            assert_eq!(refused.unwrap_err().state, state::INTERNAL_ERROR);
+        }
     }
 
     #[test]

@@ -233,8 +233,16 @@ fn compare_floats(a: f64, b: f64) -> Ordering {
 
 impl Value {
     /// Appends its text, as PostgreSQL shows a value of the type in a time zone; NULL has none.
-    pub fn write_text(&self, of: crate::types::Type, zone: Zone, out: &mut String) {
+    ///
+    /// # Errors
+    /// 54000 for arrays and rows whose text would be too long.
+    pub fn write_text(&self, of: crate::types::Type, zone: Zone, out: &mut String) -> crate::error::Result<()> {
+        let begin = out.len();
         text::write(self, of, zone, out);
+        match self {
+            Self::Array(_) | Self::Record(_) => size::check_written(out.len() - begin),
+            _ => Ok(()),
+        }
     }
 
     /// Appends its bytes in the protocol's binary format; NULL has none.

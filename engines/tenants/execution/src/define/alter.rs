@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use savanna_tenants_catalog::{
-    Arbiter, Check, Definition, ForeignKey, Generated, Index, PrimaryKey, Table, row, table_key,
+    Arbiter, Check, Definition, ForeignKey, Generated, Index, PrimaryKey, Table, row, rows_key, table_key,
 };
 use savanna_tenants_sql::{
     bind::{Binder, Parameters, Typed},
@@ -32,7 +32,7 @@ use crate::{
 impl Definer<'_, '_> {
     pub(crate) fn alter(&mut self, table: &Table, changes: &[Alteration]) -> Result<Step<()>> {
         ready!(self.own(table));
-        let mut table = Table::new(table.definition.clone(), self.catalog.own_types());
+        let mut table = Table::new(self.as_changed(table), self.catalog.own_types());
         for change in changes {
             table = Table::new(ready!(self.altered(&table, change)), self.catalog.own_types());
         }
@@ -356,7 +356,8 @@ impl Definer<'_, '_> {
                 .detail(format!("View \"{}\" depends on column \"{}\".", view.name, old.name)));
         }
         self.check_references_of_type(table, at, of, using.is_some())?;
-        ready!(self.hold_type(of));
+        ready!(self.hold_type(of, table.schema));
+        ready!(self.own_rows(table));
         definition.columns[at].of = of;
         let with_it = Table::new(definition.clone(), self.catalog.own_types());
         table.indexes.iter().try_for_each(|index| self.planner().check_index(&with_it, index))?;
@@ -371,6 +372,12 @@ impl Definer<'_, '_> {
             values[at] = expr.owned(env.with_row(values))?;
         }
         self.moved(table, definition, rows)
+    }
+
+    /// Sees to it that nobody else stores rows of a table within others meanwhile.
+    fn own_rows(&mut self, table: &Table) -> Result<Step<()>> {
+        let used = self.catalog.own_types().composites().any(|of| of.uses(table.id));
+        if used { self.own_object(&rows_key()) } else { Ok(Step::Done(())) }
     }
 
     /// Says of which domain a column is.
@@ -393,7 +400,8 @@ impl Definer<'_, '_> {
         if definition.columns.len() == savanna_tenants_catalog::COLUMNS_MAX || definition.version == u16::MAX {
             return Err(SqlError::new("54011", "the table's columns were changed too often"));
         }
-        ready!(self.hold_type(new.of));
+        ready!(self.hold_type(new.of, table.schema));
+        ready!(self.own_rows(table));
         let at = definition.columns.len();
         definition.version += 1;
         definition.columns.push(new.clone().into_column(definition.version));
@@ -448,11 +456,11 @@ impl Definer<'_, '_> {
         {
             rules.check(&missing, env)?;
         }
-        definition.columns[at].missing = (!missing.is_null()).then(|| {
+        let bytes = (!missing.is_null()).then(|| {
             let mut bytes = Vec::new();
-            row::encode_value(&missing, new.of, self.catalog.own_types(), &mut bytes);
-            bytes
+            row::encode_value(&missing, new.of, self.catalog.own_types(), &mut bytes).map(|()| bytes)
         });
+        definition.columns[at].missing = bytes.transpose()?;
         Ok(Step::Done(definition))
     }
 

@@ -1,9 +1,9 @@
 //! Makes and changes composite types; drops and renames all types of the tenant's own.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 use savanna_tenants_catalog::{
-    Column, Definition, Domain, Encode, Generated, Name, Part, Table, table_key, view::View,
+    Column, Definition, Domain, Encode, Generated, Name, Part, Table, rows_key, table_key, view::View,
 };
 use savanna_tenants_sql::{
     parse::no_type,
@@ -14,7 +14,6 @@ use savanna_tenants_values::{
     composite::{Attribute, Composite},
     enumeration::Enumeration,
     error::{Result, SqlError, state},
-    own::OwnTypes,
 };
 
 use crate::{
@@ -34,7 +33,7 @@ impl Definer<'_, '_> {
         self.check_new_type(composite.schema, &composite.name)?;
         ready!(self.hold_schema(composite.schema));
         for attribute in &composite.attributes {
-            ready!(self.hold_type(attribute.of));
+            ready!(self.hold_type(attribute.of, composite.schema));
         }
         composite.id = self.run.database().new_relation()?;
         ready!(self.take_name(composite.schema, &composite.name, composite.id));
@@ -54,6 +53,7 @@ impl Definer<'_, '_> {
 
     pub(crate) fn save_composite(&mut self, composite: &Composite) -> Result<Step<()>> {
         self.check_nesting(composite)?;
+        self.changed_types.insert(composite.id, composite.clone());
         self.effects.set(&mut self.run.database(), table_key(composite.id), Some(composite.encode()?))
     }
 
@@ -74,9 +74,10 @@ impl Definer<'_, '_> {
             met.extend(inner.into_iter().filter(|id| !met.contains(id)).collect::<Vec<_>>());
             at += 1;
         }
-        let mut depths = BTreeMap::new();
-        let around = own.composites().map(|of| &**of).filter(|of| of.id != changed.id);
-        if around.chain([changed]).all(|of| depth(of, changed, own, &mut depths) <= NESTED_MAX) {
+        let around =
+            levels(vec![changed.id], |id| own.composites().filter(|of| of.uses(*id)).map(|of| of.id).collect());
+        let beneath = levels(within(changed), |id| own.composite(*id).map_or_else(Vec::new, |of| within(of)));
+        if around + beneath <= NESTED_MAX {
             return Ok(());
         }
         let message = format!("rows of type {} would be more than {NESTED_MAX} rows deep", changed.name);
@@ -98,6 +99,7 @@ impl Definer<'_, '_> {
             return Err(no_table(name));
         }
         let mut composite = Composite::clone(&*self.composite(name)?);
+        ready!(self.own_object(&rows_key()));
         ready!(self.own_object(&table_key(composite.id)));
         for change in changes {
             ready!(self.change_attribute(&mut composite, change));
@@ -132,7 +134,7 @@ impl Definer<'_, '_> {
                 if composite.attributes.len() >= ATTRIBUTES_MAX {
                     return Err(SqlError::new("54011", "the type's attributes were changed too often"));
                 }
-                ready!(self.hold_type(*of));
+                ready!(self.hold_type(*of, composite.schema));
                 composite.attributes.push(Attribute::new(name.clone(), *of));
             }
             AttributeChange::Drop { name, if_exists, .. } if *if_exists && composite.find(name).is_none() => {
@@ -147,7 +149,7 @@ impl Definer<'_, '_> {
                 let at = place(composite, name)?;
                 self.check_unused(composite.id, &format!("type \"{type_name}\""), "it")?;
                 self.check_unnamed(composite, name, "changing")?;
-                ready!(self.hold_type(*of));
+                ready!(self.hold_type(*of, composite.schema));
                 composite.attributes[at].of = *of;
             }
             AttributeChange::Rename { from, to } => {
@@ -172,13 +174,20 @@ impl Definer<'_, '_> {
 
     /// The table and the column that have values of a type, perhaps within others.
     fn user_of(&self, id: u32) -> Option<(String, String)> {
-        let of_table = self.catalog.tables().find_map(|table| {
-            let (_, column) = table.live_columns().find(|(_, column)| column.of.own() == Some(id))?;
-            Some((table.name.clone(), column.name.clone()))
-        });
-        let within =
-            || self.catalog.own_types().composites().filter(|of| of.uses(id)).find_map(|of| self.user_of(of.id));
-        of_table.or_else(within)
+        let (mut met, mut at) = (vec![id], 0);
+        while let Some(id) = met.get(at).copied() {
+            let of_table = self.catalog.tables().find_map(|table| {
+                let (_, column) = table.live_columns().find(|(_, column)| column.of.own() == Some(id))?;
+                Some((table.name.clone(), column.name.clone()))
+            });
+            if of_table.is_some() {
+                return of_table;
+            }
+            let around = self.catalog.own_types().composites().filter(|of| of.uses(id)).map(|of| of.id);
+            met.extend(around.filter(|id| !met.contains(id)).collect::<Vec<_>>());
+            at += 1;
+        }
+        None
     }
 
     /// Refuses to change the name of an attribute that something that is kept as SQL may name.
@@ -264,6 +273,7 @@ impl Definer<'_, '_> {
     pub(crate) fn drop_own(&mut self, (id, schema, name): (u32, u32, &str), cascade: bool) -> Result<Step<()>> {
         let shown = format!("type {}", self.catalog.written(schema, name));
         ready!(self.own_object(&table_key(id)));
+        self.changed.insert(id, None);
         ready!(self.drop_users(id, (&shown, &shown), cascade));
         ready!(self.free_name(schema, name));
         self.effects.set(&mut self.run.database(), table_key(id), None)
@@ -282,6 +292,8 @@ impl Definer<'_, '_> {
         let going = |table: &Table| matches!(self.changed.get(&table.id), Some(None));
         let tables: Vec<Arc<Table>> = self.catalog.tables().filter(|table| !going(table)).map(Arc::clone).collect();
         for table in tables {
+            // What went before it in the same statement is gone.
+            let table = Table::new(self.as_changed(&table), self.catalog.own_types());
             let has = |(_, column): &(usize, &Column)| column.of.own() == Some(id);
             let names: Vec<String> = table.live_columns().filter(has).map(|(_, column)| column.name.clone()).collect();
             let Some(column) = names.first() else { continue };
@@ -309,8 +321,10 @@ impl Definer<'_, '_> {
         let uses = |of: &&Arc<Composite>| of.uses(id) && !matches!(self.changed.get(&of.id), Some(None));
         let types: Vec<Arc<Composite>> = self.catalog.composites().filter(uses).map(Arc::clone).collect();
         for composite in types {
+            ready!(self.own_object(&rows_key()));
             ready!(self.own_object(&table_key(composite.id)));
-            let mut composite = Composite::clone(&composite);
+            let changed = self.changed_types.get(&composite.id);
+            let mut composite = changed.map_or_else(|| Composite::clone(&composite), Composite::clone);
             let used = |attribute: &&mut Attribute| !attribute.dropped && attribute.of.own() == Some(id);
             for attribute in composite.attributes.iter_mut().filter(used) {
                 let name = &attribute.name;
@@ -364,16 +378,14 @@ fn within(of: &Composite) -> Vec<u32> {
     within
 }
 
-/// How many rows are within one another in a value of a type, as it will be when another one has changed.
-fn depth(of: &Composite, changed: &Composite, own: &OwnTypes, known: &mut BTreeMap<u32, usize>) -> usize {
-    if let Some(depth) = known.get(&of.id) {
-        return *depth;
+/// How many steps lead from some types to the last ones; it gives up beyond what is allowed, and so it ends for types in a circle, too.
+fn levels(mut level: Vec<u32>, next: impl Fn(&u32) -> Vec<u32>) -> usize {
+    let mut levels = 0;
+    while !level.is_empty() && levels <= NESTED_MAX {
+        levels += 1;
+        level = level.iter().flat_map(&next).collect::<BTreeSet<u32>>().into_iter().collect();
     }
-    let inner = within(if of.id == changed.id { changed } else { of });
-    let depths = inner.into_iter().filter_map(|id| own.composite(id)).map(|of| depth(of, changed, own, known));
-    let deepest = 1 + depths.max().unwrap_or(0);
-    known.insert(of.id, deepest);
-    deepest
+    levels
 }
 
 #[cfg(test)]

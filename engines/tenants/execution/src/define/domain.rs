@@ -21,7 +21,7 @@ impl Definer<'_, '_> {
     pub(crate) fn create_domain(&mut self, mut domain: Domain) -> Result<Step<()>> {
         self.check_new_type(domain.schema, &domain.name)?;
         ready!(self.hold_schema(domain.schema));
-        ready!(self.hold_type(domain.of));
+        ready!(self.hold_type(domain.of, domain.schema));
         self.check_meaning(&domain)?;
         domain.id = self.run.database().new_relation()?;
         ready!(self.take_name(domain.schema, &domain.name, domain.id));
@@ -142,6 +142,7 @@ impl Definer<'_, '_> {
     /// Drops the columns of a domain that goes.
     pub(crate) fn drop_columns_of_domain(&mut self, id: u32, what: &str, cascade: bool) -> Result<Step<()>> {
         for table in self.tables_of(id) {
+            let table = Table::new(self.as_changed(&table), self.catalog.own_types());
             let of_domain = table.live_columns().filter(|(at, _)| table.domains.get(at) == Some(&id));
             let names: Vec<String> = of_domain.map(|(_, column)| column.name.clone()).collect();
             let Some(column) = names.first() else { continue };

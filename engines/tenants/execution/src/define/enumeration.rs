@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use savanna_tenants_catalog::{Encode, Name, table_key};
+use savanna_tenants_catalog::{Encode, Name, TEMPORARY, rows_key, table_key};
 use savanna_tenants_sql::parse::no_type;
 use savanna_tenants_store::database::Step;
 use savanna_tenants_values::{
@@ -56,8 +56,18 @@ impl Definer<'_, '_> {
         self.save_enumeration(&enumeration)
     }
 
-    /// Sees to it that a column's type stays until the transaction ends.
-    pub(crate) fn hold_type(&mut self, of: Type) -> Result<Step<()>> {
+    /// Sees to it that the type of a column of something in a schema stays until the transaction ends, and what its rows have in them.
+    ///
+    /// # Errors
+    /// 0A000 if it goes with the session, and what has it does not.
+    pub(crate) fn hold_type(&mut self, of: Type, schema: u32) -> Result<Step<()>> {
+        if schema != TEMPORARY && of.own().is_some_and(|id| id & TEMPORARY != 0) {
+            let doing = format_args!("rows of a temporary table or view in what is not temporary");
+            return Err(SqlError::unsupported(doing));
+        }
+        if of.composite().is_some() {
+            ready!(self.own_object(&rows_key()));
+        }
         match of.own() {
             Some(id) => self.effects.hold(&mut self.run.database(), &table_key(id)),
             None => Ok(Step::Done(())),

@@ -34,8 +34,10 @@ impl<S: Socket> Connection<S> {
             Ok(told) => {
                 let columns = [OutputColumn { name: name.to_owned(), of: Type::Bool, origin: (0, 0) }];
                 output.columns(Some(rows::columns(&columns, &[])));
-                rows.row(output, &[Value::Bool(told)], &columns, &[]);
-                output.complete("SELECT 1");
+                match rows.row(output, &[Value::Bool(told)], &columns, &[]) {
+                    Ok(()) => output.complete("SELECT 1"),
+                    Err(error) => output.error(&report(error)),
+                }
             }
             Err(error) => output.error(&report(error)),
         }
@@ -95,7 +97,9 @@ impl<S: Socket> Connection<S> {
             Outcome::Rows { tag, rows, end } => {
                 for row in rows {
                     let ClientWire { wire, rows } = &mut self.wire;
-                    rows.row(&mut wire.output, &row, columns, formats);
+                    if let Err(error) = rows.row(&mut wire.output, &row, columns, formats) {
+                        return Ok(Err(error));
+                    }
                     if wire.output.bytes.len() >= OUTPUT_BYTES {
                         self.send().await?;
                     }
@@ -116,7 +120,10 @@ impl<S: Socket> Connection<S> {
                 let count = rows.len();
                 for row in rows {
                     let ClientWire { wire, rows } = &mut self.wire;
-                    rows.copy_row(&mut wire.output, std::mem::take(&mut ahead), &row, &columns, &format);
+                    let ahead = std::mem::take(&mut ahead);
+                    if let Err(error) = rows.copy_row(&mut wire.output, ahead, &row, &columns, &format) {
+                        return Ok(Err(error));
+                    }
                     if wire.output.bytes.len() >= OUTPUT_BYTES {
                         self.send().await?;
                     }

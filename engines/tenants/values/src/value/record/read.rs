@@ -3,7 +3,7 @@
 use crate::{
     composite::{Attribute, Composite},
     error::{Result, SqlError, state},
-    value::{Context, Value, binary, size::check_structure, text},
+    value::{Context, Value, binary, record::Field, size::check_structure, text},
 };
 
 impl Composite {
@@ -16,7 +16,7 @@ impl Composite {
         let rest = text.trim_start_matches(is_blank).strip_prefix('(');
         let mut rest = rest.ok_or_else(|| malformed("Missing left parenthesis."))?;
         let (mut values, mut bytes) = (Vec::with_capacity(self.attributes.len()), 0);
-        for (at, Attribute { of, .. }) in self.live().enumerate() {
+        for (at, Attribute { name, of, .. }) in self.live().enumerate() {
             if at > 0 {
                 rest = rest.strip_prefix(',').ok_or_else(|| malformed("Too few columns."))?;
             }
@@ -28,7 +28,7 @@ impl Composite {
                     text::parse(&word, *of, context)?
                 }
             };
-            bytes += value.bytes();
+            bytes += size_of::<Field>() + name.len() + value.bytes();
             check_structure(bytes)?;
             values.push(value);
         }
@@ -43,25 +43,28 @@ impl Composite {
     ///
     /// # Errors
     /// 42804 for columns of other types, 22P03, and those of the values.
-    pub(crate) fn from_wire(&self, bytes: &[u8], context: Context<'_>) -> Result<Value> {
-        let mut reader = Reader(bytes);
+    pub(crate) fn from_wire(&self, whole: &[u8], context: Context<'_>) -> Result<Value> {
+        let mut reader = Reader(whole);
         let (count, expected) = (reader.number()?, self.live().count());
         if usize::try_from(count) != Ok(expected) {
             let message = format!("wrong number of columns: {count}, expected {expected}");
             return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
         }
-        let mut values = Vec::with_capacity(expected);
-        for (at, Attribute { of, .. }) in self.live().enumerate() {
+        let (mut values, mut bytes) = (Vec::with_capacity(expected), 0);
+        for (at, Attribute { name, of, .. }) in self.live().enumerate() {
             let came = reader.number()? as u32;
             if came != of.oid() {
                 let (at, of) = (at + 1, of.oid());
                 let message = format!("binary data has type {came} instead of expected {of} in record column {at}");
                 return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
             }
-            values.push(match reader.number()? {
+            let value = match reader.number()? {
                 -1 => Value::Null,
                 length => binary::parse(reader.take(length)?, *of, context)?,
-            });
+            };
+            bytes += size_of::<Field>() + name.len() + value.bytes();
+            check_structure(bytes)?;
+            values.push(value);
         }
         if !reader.0.is_empty() {
             let message = "improper binary format in a record";
