@@ -12,6 +12,12 @@ SCHEMA = """
         isbn char(13) UNIQUE, CONSTRAINT priced CHECK (price IS NOT NULL)
     );
     CREATE INDEX book_by_title ON book (title, price DESC);
+    CREATE TYPE mood AS ENUM ('sad', 'happy');
+    CREATE TYPE pair AS (a int, "B b" varchar(5), m mood[]);
+    COMMENT ON TYPE pair IS 'two values';
+    CREATE DOMAIN positive AS int NOT NULL DEFAULT 5 CHECK (VALUE > 0) CONSTRAINT small CHECK (VALUE < 100);
+    CREATE TABLE ruled (p positive, q positive DEFAULT 7);
+    CREATE TABLE paired (id int, p pair, ps pair[], whole author);
     CREATE VIEW dear (title, costs) AS SELECT title, price FROM book WHERE price > 100;
 """
 
@@ -31,7 +37,7 @@ def psql(commands, **environment):
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("command", ["\\d", "\\dt", "\\di", "\\ds", "\\dv", "\\d author", "\\d book", "\\d book_by_title", "\\d dear", "\\d+ author",
+@pytest.mark.parametrize("command", ["\\d", "\\dt", "\\di", "\\ds", "\\dv", "\\d author", "\\d book", "\\d book_by_title", "\\d dear", "\\d+ author", "\\dT", "\\dT+", "\\d pair", "\\d+ pair", "\\d paired", "\\d ruled", "\\dD nothing",
                                      "\\dt b*", "\\dt nothing"])
 def test_psql_describes_as_with_postgresql(both, command):
     server, postgresql = both
@@ -70,6 +76,10 @@ QUERIES = [
     "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'book'::regclass AND attnum > 0 ORDER BY attnum",
     "SELECT relname FROM pg_class WHERE relname = ANY (ARRAY['book', 'author', 'none']) ORDER BY 1",
     "SELECT count(*) FROM pg_inherits",
+    """SELECT column_name, data_type, udt_schema, udt_name FROM information_schema.columns WHERE table_name = 'paired' ORDER BY 1""",
+    """SELECT t.typname, t.typtype, t.typcategory, t.typlen, e.typname, c.relname, c.relkind FROM pg_type t LEFT JOIN pg_type e ON e.oid = t.typelem
+       LEFT JOIN pg_class c ON c.oid = t.typrelid WHERE t.typnamespace = 'public'::regnamespace AND t.typname <> '_positive' ORDER BY 1""",
+    "SELECT c.relname, t.typname FROM pg_class c JOIN pg_type t ON t.oid = c.reltype WHERE c.relnamespace = 'public'::regnamespace ORDER BY 1",
     "SELECT nspname FROM pg_namespace WHERE nspname = ANY (current_schemas(false))",
     "SELECT to_regclass('nothing') IS NULL, to_regclass('book') IS NULL",
 ]

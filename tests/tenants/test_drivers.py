@@ -2,12 +2,14 @@
 
 import datetime
 import decimal
+import itertools
 import threading
 import uuid
 
 import psycopg
 import pytest
 from psycopg.types import TypeInfo
+from psycopg.types.composite import CompositeInfo, register_composite
 from psycopg.types.enum import EnumInfo, register_enum
 
 
@@ -193,6 +195,52 @@ def test_times_are_those_of_the_clients_zone(server):
         connection.execute("SET timezone = 'Asia/Tokyo'")
         assert connection.info.parameter_status("TimeZone") == "Asia/Tokyo"
         assert connection.execute("SELECT %s::timestamptz::text", (noon,)).fetchone() == ("2024-07-15 21:00:00+09",)
+
+
+def test_psycopg_sends_and_gets_rows_of_composite_types(server):
+    with server.connect(autocommit=True) as connection:
+        connection.execute("CREATE TYPE pair AS (a int, b text); CREATE TYPE outer_pair AS (p pair, ps pair[], at timestamptz)")
+        connection.execute("CREATE TABLE paired (id int PRIMARY KEY, o outer_pair, t text DEFAULT 'x')")
+        for name in ("pair", "outer_pair", "paired"):
+            register_composite(CompositeInfo.fetch(connection, name), connection)
+        info = CompositeInfo.fetch(connection, "outer_pair")
+        assert list(info.field_names) == ["p", "ps", "at"] and CompositeInfo.fetch(connection, "nosuch") is None
+        pair = CompositeInfo.fetch(connection, "pair")
+        register_composite(pair, connection)
+        one, none = pair.python_type(1, 'q"\\ ,()'), pair.python_type(None, None)
+        register_composite(info, connection)
+        at = datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.UTC)
+        value = info.python_type(one, [none, one, None], at)
+        for place, (send, get) in enumerate(itertools.product(["%s", "%t", "%b"], [False, True])):
+            connection.execute(f"INSERT INTO paired (id, o) VALUES ({place}, {send})", (value,))
+            with connection.cursor(binary=get) as cursor:
+                got = cursor.execute("SELECT o, (o).ps, paired FROM paired WHERE id = %s", (place,)).fetchone()
+            assert got == (value, [none, one, None], (place, value, "x"))
+        bytes_of = (1).to_bytes(4) + pair.oid.to_bytes(4) + b"\xff" * 4
+        wrong = connection.pgconn.exec_params(b"SELECT $1", [bytes_of], [pair.oid], [1])
+        assert wrong.error_field(67) == b"42804"
+        connection.execute("DROP TABLE paired; DROP TYPE outer_pair; DROP TYPE pair")
+
+
+@pytest.mark.parametrize("form", ["TEXT", "CSV", "BINARY"])
+def test_copy_takes_only_values_of_a_domain(server, form):
+    with server.connect(autocommit=True) as connection:
+        connection.execute("CREATE DOMAIN positive AS int CHECK (VALUE > 0); CREATE DOMAIN said AS text NOT NULL; CREATE TABLE ruled (p positive, s said)")
+
+        def copied(*row):
+            with connection.cursor().copy(f"COPY ruled FROM STDIN (FORMAT {form})") as copy:
+                if form == "CSV":
+                    return copy.write("\n" if row == (None, None) else ",".join("" if value is None else str(value) for value in row) + "\n")
+                copy.set_types(["int4", "text"])
+                copy.write_row(row)
+
+        copied(1, "a")
+        with pytest.raises(psycopg.errors.CheckViolation, match='value for domain positive violates check constraint "positive_check"'):
+            copied(0, "a")
+        with pytest.raises(psycopg.errors.NotNullViolation, match="domain said does not allow null values"):
+            copied(2, None)
+        assert connection.execute("SELECT * FROM ruled").fetchall() == [(1, "a")]
+        connection.execute("DROP TABLE ruled; DROP DOMAIN positive, said")
 
 
 def test_psycopg_finds_types_by_their_names(server):

@@ -25,6 +25,17 @@ SCHEMA = """
     );
     CREATE TABLE nokey (a int, b text DEFAULT 'x''y');
     CREATE TABLE aaa (n bigint DEFAULT nextval('counter'), m mood[], z other.size DEFAULT 'large'::other.size CHECK (z <> 'small'::other.size), zs other.size[]);
+    CREATE TYPE pair AS (a int, "B b" varchar(5));
+    CREATE TYPE other.nested AS (p pair, ps pair[], m mood);
+    CREATE TABLE rowed (id int, p pair, n other.nested[], whole author);
+    CREATE VIEW parts AS SELECT id, (p).a FROM rowed;
+    COMMENT ON TYPE pair IS 'two values';
+    COMMENT ON COLUMN pair."B b" IS 'the second';
+    CREATE DOMAIN positive AS int CHECK (VALUE > 0);
+    CREATE DOMAIN other.code AS varchar(5) NOT NULL DEFAULT 'none' CONSTRAINT upper_case CHECK (VALUE = upper(VALUE) OR VALUE = 'none');
+    CREATE DOMAIN good AS mood CHECK (VALUE <> 'sad'::mood);
+    CREATE TABLE ruled (p positive, c other.code, q positive DEFAULT 5, g good);
+    COMMENT ON DOMAIN positive IS 'more than nothing';
     CREATE VIEW sized AS SELECT n, z FROM aaa WHERE z = 'large'::other.size;
     CREATE INDEX book_by_title ON book (title text_pattern_ops, price DESC);
     CREATE INDEX lower_title ON book (lower(title));
@@ -50,6 +61,8 @@ SCHEMA = """
     INSERT INTO other."Odd Name" (b, t, iv, u, f8, r, s, c, tm, ts, js) VALUES ('\\x00ff', '2024-02-29 12:00+00', '1 year 2 days 03:00',
         'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', 0.1, 1.5, 7, 'q', '01:02:03.456', '2020-01-01 00:00:01', '{"a" : 1}');
     INSERT INTO nokey VALUES (1, 'x'), (NULL, NULL);
+    INSERT INTO rowed VALUES (1, '(1,"a ""b")', '{"(\\"(2,c)\\",\\"{\\\\\\"(3,)\\\\\\",NULL}\\",sad)",NULL}', '(7,"A, B",1990-01-01,ok)'), (2, NULL, NULL, NULL);
+    INSERT INTO ruled VALUES (1, 'AB', NULL, 'ok'), (NULL, DEFAULT, DEFAULT, NULL);
     INSERT INTO aaa (m) VALUES ('{sad,ok}'), (NULL);
 """
 CONTENTS = [
@@ -58,6 +71,13 @@ CONTENTS = [
     'SELECT * FROM other."Odd Name" ORDER BY 1',
     "SELECT * FROM nokey ORDER BY a",
     "SELECT * FROM aaa ORDER BY n",
+    "SELECT * FROM rowed ORDER BY id",
+    "SELECT * FROM parts ORDER BY id",
+    "SELECT obj_description('pair'::regtype::oid, 'pg_type'), col_description('pair'::regclass, 2)",
+    "SELECT * FROM ruled ORDER BY p",
+    """SELECT t.typname, t.typnotnull, format_type(t.typbasetype, t.typtypmod), c.conname FROM pg_type t
+       LEFT JOIN pg_constraint c ON c.contypid = t.oid WHERE t.typtype = 'd' AND t.typnamespace <> 'information_schema'::regnamespace ORDER BY 1""",
+    "SELECT obj_description('positive'::regtype::oid, 'pg_type')",
     "SELECT * FROM sized ORDER BY n",
     "SELECT * FROM zeroth",
     "SELECT * FROM another",
@@ -77,6 +97,7 @@ CONTENTS = [
     "INSERT INTO author (name) VALUES ('next') RETURNING id",
     "INSERT INTO book (title) VALUES ('next') RETURNING id",
     "INSERT INTO aaa DEFAULT VALUES RETURNING n",
+    "INSERT INTO ruled (p) VALUES (9) RETURNING *",
 ]
 
 

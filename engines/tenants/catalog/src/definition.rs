@@ -1,5 +1,7 @@
 //! What the catalog keeps of a table and of a sequence.
 
+use std::collections::BTreeMap;
+
 use savanna_tenants_values::types::Type;
 use serde::{Deserialize, Serialize};
 
@@ -184,9 +186,21 @@ pub struct Definition {
     pub placement: Placement,
     /// What is said about it.
     pub comments: Comments,
+    /// The domains that columns are of, by the columns' places.
+    pub domains: BTreeMap<usize, u32>,
 }
 
 impl Definition {
+    /// Whether a column is of a domain.
+    pub fn has_domain(&self, domain: u32) -> bool {
+        self.live_domains().any(|(_, of)| of == domain)
+    }
+
+    /// The columns that there are of domains, with these.
+    pub fn live_domains(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
+        self.domains.iter().map(|(at, of)| (*at, *of)).filter(|(at, _)| !self.columns[*at].dropped)
+    }
+
     /// All numbers that the table's keys begin with.
     pub fn relations(&self) -> impl Iterator<Item = u32> + '_ {
         std::iter::once(self.relation).chain(self.indexes.iter().map(|index| index.relation))

@@ -46,6 +46,11 @@ pub fn tree_key() -> Vec<u8> {
     numbered_key(OBJECTS, 0)
 }
 
+/// What is locked by whoever changes which rows have others in them; no object has this number.
+pub fn rows_key() -> Vec<u8> {
+    numbered_key(OBJECTS, FIRST_RELATION - 1)
+}
+
 /// The key of what a sequence has reserved, by the number of its state.
 pub fn sequence_key(id: u32) -> Vec<u8> {
     numbered_key(SEQUENCES, id)

@@ -13,6 +13,7 @@
 
 mod comment;
 mod definition;
+mod domain;
 mod index;
 mod key;
 pub mod name;
@@ -24,17 +25,16 @@ mod schema;
 mod search;
 pub mod sequence;
 mod table;
+mod types;
 pub mod view;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use savanna_tenants_encoding::{KeyReader, Order};
-use savanna_tenants_values::{
-    enumeration::{Enumeration, Enumerations},
-    error::Result,
-    types::Type,
-    value::{Context, zone::Zone},
-};
+use savanna_tenants_values::{error::Result, own::OwnTypes};
 
 use self::object::Object;
 pub use self::{
@@ -43,9 +43,10 @@ pub use self::{
         Action, Arbiter, CHANGES_MAX, COLUMNS_MAX, Check, Column, Definition, ForeignKey, Generated, KEY_COLUMNS_MAX,
         OnCommit, PrimaryKey, Sequence,
     },
+    domain::Domain,
     index::{Index, Part},
     key::{
-        ADVISORY, DOOMED, FIRST_RELATION, OBJECTS, ON_COMMIT, SEQUENCES, doomed_key, name_key, on_commit_key,
+        ADVISORY, DOOMED, FIRST_RELATION, OBJECTS, ON_COMMIT, SEQUENCES, doomed_key, name_key, on_commit_key, rows_key,
         schema_name_key, sequence_key, table_key, table_lock_key, tree_key,
     },
     object::Encode,
@@ -53,6 +54,7 @@ pub use self::{
     schema::{Name, PUBLIC, Schema, TEMPORARY},
     search::{Search, no_schema},
     table::Table,
+    types::{rows_of_table, rows_of_view},
 };
 use crate::view::View;
 
@@ -62,7 +64,10 @@ pub struct Catalog {
     tables: BTreeMap<u32, Arc<Table>>,
     sequences: BTreeMap<u32, Arc<Sequence>>,
     views: BTreeMap<u32, Arc<View>>,
-    enumerations: Enumerations,
+    own: Arc<OwnTypes>,
+    domains: BTreeMap<u32, Arc<Domain>>,
+    /// The tables that have columns of composite types.
+    nested: BTreeSet<u32>,
     schemas: BTreeMap<u32, Arc<Schema>>,
     /// The numbers of schemas, with those of the objects that have the name there.
     by_name: BTreeMap<String, Vec<(u32, u32)>>,
@@ -120,40 +125,6 @@ impl Catalog {
         self.views.values()
     }
 
-    /// The enumeration of a name. Those in `public` are found without it, whatever the search path.
-    pub fn enumeration(&self, name: &Name) -> Option<&Arc<Enumeration>> {
-        let found = self.find(name).and_then(|id| self.enumerations.get(id));
-        let public = || self.enumerations.get(self.in_schema(PUBLIC, &name.name)?);
-        found.or_else(|| if name.schema.is_none() { public() } else { None })
-    }
-
-    /// All enumerations.
-    pub fn enumerations(&self) -> impl Iterator<Item = &Arc<Enumeration>> {
-        self.enumerations.all()
-    }
-
-    /// What texts mean here, in a time zone.
-    pub fn context(&self, zone: Zone) -> Context<'_> {
-        Context { enumerations: &self.enumerations, zone }
-    }
-
-    /// The type with a number, those of this tenant among them.
-    pub fn type_of_oid(&self, oid: u32) -> Option<Type> {
-        let array = || self.enumerations.get(oid.checked_sub(1)?).and_then(|of| Type::Enum(of.id).array());
-        Type::of_oid(oid).or_else(|| self.enumerations.get(oid).map(|of| Type::Enum(of.id))).or_else(array)
-    }
-
-    /// The name of a type without length or precision, as messages have it.
-    pub fn type_name(&self, of: Type) -> String {
-        match of {
-            Type::Enum(id) => {
-                self.enumerations.get(id).map_or_else(|| of.name(), |of| self.written(of.schema, &of.name))
-            }
-            Type::Array(_) => format!("{}[]", of.element().map(|element| self.type_name(element)).unwrap_or_default()),
-            other => other.base_name(),
-        }
-    }
-
     /// All numbers that are taken.
     pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
         let tables = self.tables.values().flat_map(|table| table.numbers());
@@ -161,7 +132,9 @@ impl Catalog {
         tables
             .chain(sequences)
             .chain(self.views.keys().copied())
-            .chain(self.enumerations.all().flat_map(|of| [of.id, of.id + 1]))
+            .chain(self.enumerations().flat_map(|of| [of.id, of.id + 1]))
+            .chain(self.composites().map(|of| of.id))
+            .chain(self.domains.keys().copied())
             .chain(self.schemas.keys().copied())
     }
 
@@ -207,23 +180,39 @@ impl Catalog {
         if let Some(old) = self.views.remove(&id) {
             self.forget(old.schema, &old.name);
         }
-        if let Some(old) = self.enumerations.remove(id) {
-            self.forget(old.schema, &old.name);
+        self.nested.remove(&id);
+        if let Some((schema, name)) = self.own_name(id).map(|(schema, name)| (schema, name.to_owned())) {
+            self.forget(schema, &name);
+            self.domains.remove(&id);
+            Arc::make_mut(&mut self.own).remove(id);
         }
         self.schemas.remove(&id);
         match value.map(Object::decode).transpose()? {
             None => {}
             Some(Object::View(view)) => {
                 self.learn(view.schema, &view.name, id);
+                self.put_composite(rows_of_view(&view));
                 self.views.insert(id, Arc::new(view));
             }
             Some(Object::Enumeration(enumeration)) => {
                 self.learn(enumeration.schema, &enumeration.name, id);
-                self.enumerations.insert(enumeration);
+                Arc::make_mut(&mut self.own).add_enumeration(enumeration);
             }
             Some(Object::Table(definition)) => {
                 definition.names().for_each(|name| self.learn(definition.schema, name, id));
-                self.tables.insert(id, Arc::new(Table::new(definition)));
+                self.put_composite(rows_of_table(&definition));
+                if definition.columns.iter().any(|column| column.of.composite().is_some()) {
+                    self.nested.insert(id);
+                }
+                self.tables.insert(id, Arc::new(Table::new(definition, &self.own)));
+            }
+            Some(Object::Composite(composite)) => {
+                self.learn(composite.schema, &composite.name, id);
+                self.put_composite(composite);
+            }
+            Some(Object::Domain(domain)) => {
+                self.learn(domain.schema, &domain.name, id);
+                self.domains.insert(id, Arc::new(domain));
             }
             Some(Object::Sequence(sequence)) => {
                 self.learn(sequence.schema, &sequence.name, id);
@@ -254,7 +243,13 @@ impl Catalog {
 mod tests {
     use super::*;
     use crate::view::{CheckOption, Read};
-    use savanna_tenants_values::error::state;
+    use savanna_tenants_values::{
+        composite::{Attribute, Composite},
+        enumeration::Enumeration,
+        error::state,
+        types::Type,
+        value::Value,
+    };
 
     fn definition(id: u32, name: &str) -> Definition {
         let column = Column {
@@ -280,6 +275,7 @@ mod tests {
             schema: PUBLIC,
             placement: Placement::Plain,
             comments: Comments::new(),
+            domains: BTreeMap::new(),
         }
     }
 
@@ -287,9 +283,9 @@ mod tests {
     fn the_catalogs_format_is_this() {
         let bytes = definition(16_384, "t").encode().unwrap();
         let expected = [
-            &[8, 1, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 0, 1, 0, 0, 1, 6][..],
+            &[10, 1, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 0, 1, 0, 0, 1, 6][..],
             b"t_pkey",
-            &[1, 0, 0, 0, 0, 0, 0, 0],
+            &[1, 0, 0, 0, 0, 0, 0, 0, 0],
         ];
         assert_eq!(bytes, expected.concat());
         assert_eq!(Object::decode(&bytes), Ok(Object::Table(definition(16_384, "t"))));
@@ -310,12 +306,12 @@ mod tests {
             comment: Some("c".to_owned()),
         };
         let bytes = sequence.encode().unwrap();
-        assert_eq!(bytes, [8, 2, 0xac, 2, 1, b's', 0xad, 2, 1, 3, 2, 1, 3, 6, 2, 1, 1, 5, 0, 0x90, 3, 1, 1, b'c']);
+        assert_eq!(bytes, [10, 2, 0xac, 2, 1, b's', 0xad, 2, 1, 3, 2, 1, 3, 6, 2, 1, 1, 5, 0, 0x90, 3, 1, 1, b'c']);
         assert_eq!(Object::decode(&bytes), Ok(Object::Sequence(sequence)));
         let enumeration =
             Enumeration { id: 300, name: "e".to_owned(), labels: vec![(-1, "a".to_owned())], comment: None, schema: 5 };
         let bytes = enumeration.encode().unwrap();
-        assert_eq!(bytes, [8, 3, 0xac, 2, 1, b'e', 1, 1, 1, b'a', 0, 5]);
+        assert_eq!(bytes, [10, 3, 0xac, 2, 1, b'e', 1, 1, 1, b'a', 0, 5]);
         assert_eq!(Object::decode(&bytes), Ok(Object::Enumeration(enumeration.clone())));
         let older = [7, 3, 0xac, 2, 1, b'e', 1, 1, 1, b'a', 0];
         assert_eq!(Object::decode(&older), Ok(Object::Enumeration(Enumeration { schema: PUBLIC, ..enumeration })));
@@ -326,10 +322,32 @@ mod tests {
         let view = View { id: 301, name, columns, query, reads: vec![read], schema: 2, check, comments };
         let bytes = view.encode().unwrap();
         let reads = [1, 0xac, 2, 1, b't', 2, 1, b'c', 0, 1, 0, 2, 1, 1, 1, 0, 1, b'c'];
-        assert_eq!(bytes, [&[8, 4, 0xad, 2, 1, b'v', 1, 1, b'c', 2, 1, b'Q'][..], &reads].concat());
+        assert_eq!(bytes, [&[10, 4, 0xad, 2, 1, b'v', 1, 1, b'c', 2, 1, b'Q'][..], &reads].concat());
         assert_eq!(Object::decode(&bytes), Ok(Object::View(view)));
         let schema = Schema { id: 300, name: "s".to_owned(), comment: None };
-        assert_eq!(schema.encode().unwrap(), [8, 5, 0xac, 2, 1, b's', 0]);
+        assert_eq!(schema.encode().unwrap(), [10, 5, 0xac, 2, 1, b's', 0]);
+        let attributes = vec![
+            Attribute { dropped: true, ..Attribute::new("a".to_owned(), Type::Int4) },
+            Attribute::new("b".to_owned(), Type::Composite(299)),
+        ];
+        let (name, comment) = ("c".to_owned(), Some("d".to_owned()));
+        let composite = Composite { id: 300, name, schema: 5, attributes, comment };
+        let bytes = composite.encode().unwrap();
+        let expected = [10, 6, 0xac, 2, 1, b'c', 5, 2, 1, b'a', 2, 1, 0, 1, b'b', 36, 0xab, 2, 0, 0, 1, 1, b'd'];
+        assert_eq!(bytes, expected);
+        assert_eq!(Object::decode(&bytes), Ok(Object::Composite(composite)));
+        let checks = vec![Check { name: "d_check".to_owned(), condition: "VALUE > 0".to_owned() }];
+        let (name, default, of) = ("d".to_owned(), Some("1".to_owned()), Type::Int4);
+        let domain = Domain { id: 300, name, schema: 5, of, not_null: true, default, checks, comment: None };
+        let bytes = domain.encode().unwrap();
+        let expected =
+            [&[10, 7, 0xac, 2, 1, b'd', 5, 2, 1, 1, 1, b'1', 1, 7][..], b"d_check", &[9], b"VALUE > 0", &[0]];
+        assert_eq!(bytes, expected.concat());
+        assert_eq!(Object::decode(&bytes), Ok(Object::Domain(domain)));
+        let of_domain = Definition { domains: BTreeMap::from([(0, 300)]), ..definition(16_384, "t") };
+        let bytes = of_domain.encode().unwrap();
+        assert_eq!(bytes[bytes.len() - 4..], [1, 0, 0xac, 2]);
+        assert_eq!(Object::decode(&bytes), Ok(Object::Table(of_domain)));
         for damaged in [&[1, 1][..], &[2], &[2, 9, 0], &[]] {
             assert_eq!(Object::decode(damaged).unwrap_err().state, state::DATA_CORRUPTED);
         }
@@ -343,7 +361,7 @@ mod tests {
         let table = Definition { primary: None, indexes: vec![index], ..definition(7, "t") };
         let bytes = table.encode().unwrap();
         assert_eq!([0, 1, 1, b'i', 8, 2, 0, 3, 1, 1, 1, b'e', 0, 1, 0, 0, 0, 1, 0, 16], bytes[18..38]);
-        assert_eq!(&bytes[38..], [&b"text_pattern_ops"[..], &[0; 5]].concat());
+        assert_eq!(&bytes[38..], [&b"text_pattern_ops"[..], &[0; 6]].concat());
         assert_eq!(Object::decode(&bytes), Ok(Object::Table(table)));
     }
 
@@ -359,6 +377,8 @@ mod tests {
         let Ok(Object::Table(table)) = Object::decode(&indexed) else { panic!("a table") };
         let index = Index { relation: 8, ..Index::new("i".to_owned(), vec![(Part::Column(0), true)], true, false) };
         assert_eq!((&table.indexes, table.schema), (&vec![index], 5));
+        let before_domains = [&[9][..], &bytes.concat()[1..], &[0, 0, 0]].concat();
+        assert_eq!(Object::decode(&before_domains), Ok(Object::Table(definition(16_384, "t"))));
         let whole = [&[4][..], &bytes.concat()[1..], &[0]].concat();
         assert_eq!(Object::decode(&whole), Ok(Object::Table(definition(16_384, "t"))));
         let indexed = [5, 1, 7, 1, b't', 7, 1, 0, 0, 1, 1, b'i', 8, 1, 0, 1, 1, 0, 1, 2, 1, 1, b'p', 0, 0, 5, 0];
@@ -371,6 +391,32 @@ mod tests {
         let view = [2, 4, 0xad, 2, 1, b'v', 0, 1, b'Q', 0];
         let Ok(Object::View(view)) = Object::decode(&view) else { panic!("a view") };
         assert_eq!((view.id, view.query.as_str(), view.schema), (301, "Q", PUBLIC));
+    }
+
+    #[test]
+    fn tables_store_rows_by_their_types_of_now() {
+        let composite = |attributes: &[&str]| {
+            let attributes = attributes.iter().map(|name| Attribute::new((*name).to_owned(), Type::Int4)).collect();
+            Composite { id: 300, name: "c".to_owned(), schema: PUBLIC, attributes, comment: None }
+        };
+        let mut table = definition(301, "t");
+        table.columns[0].of = Type::Composite(300).array().unwrap();
+        table.primary = None;
+        let mut catalog = Catalog::default();
+        // The table may come before its type.
+        catalog.apply(&table_key(301), Some(&table.encode().unwrap())).unwrap();
+        for attributes in [&["a"][..], &["a", "b"]] {
+            catalog.apply(&table_key(300), Some(&composite(attributes).encode().unwrap())).unwrap();
+            let row = Value::Record(Box::new(composite(attributes).form()));
+            let values = [Value::Array(Arc::new(vec![row].into()))];
+            let table = catalog.by_id(301).unwrap();
+            let bytes = row::encode(table, &values).unwrap();
+            let mut read = [Value::Null];
+            row::decode(table, &bytes, &[0], &mut read).unwrap();
+            assert_eq!(read, values);
+        }
+        catalog.apply(&table_key(300), None).unwrap();
+        assert!(catalog.composite(&"c".into()).is_none() && catalog.own_type(&"c".into()).is_none());
     }
 
     #[test]

@@ -1,19 +1,20 @@
 //! Rows of the table of objects.
 
 use savanna_tenants_values::{
+    composite::Composite,
     enumeration::Enumeration,
     error::{Result, SqlError, state},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    Definition, Schema, Sequence,
+    Definition, Domain, Schema, Sequence,
     older::{ColumnIndex, OlderDefinition, PartIndex, PlainIndex},
 };
 use crate::view::View;
 
-/// The format that is written. What formats 2 to 7 wrote ends before what came later, all of which is 0 there, and those before 7 had other indexes.
-const FORMAT: u8 = 8;
+/// The format that is written. What formats 2 to 9 wrote ends before what came later, all of which is 0 there, and those before 7 had other indexes.
+const FORMAT: u8 = 10;
 /// At least as many bytes as came later.
 const MISSING: [u8; 16] = [0; 16];
 
@@ -23,6 +24,8 @@ const SEQUENCE: u8 = 2;
 const ENUMERATION: u8 = 3;
 const VIEW: u8 = 4;
 const SCHEMA: u8 = 5;
+const COMPOSITE: u8 = 6;
+const DOMAIN: u8 = 7;
 
 /// What the catalog has a row of.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,6 +35,8 @@ pub(super) enum Object {
     Enumeration(Enumeration),
     View(View),
     Schema(Schema),
+    Composite(Composite),
+    Domain(Domain),
 }
 
 impl Object {
@@ -50,7 +55,7 @@ impl Object {
                 let older = read::<OlderDefinition<PartIndex>>(&[rest, &MISSING].concat());
                 older.map(|older| Self::Table(older.into()))
             }
-            [2..=7, kind, rest @ ..] => Self::of_kind(*kind, &[rest, &MISSING].concat()),
+            [2..=9, kind, rest @ ..] => Self::of_kind(*kind, &[rest, &MISSING].concat()),
             other => {
                 let came = &other[..other.len().min(2)];
                 Err(damaged(format_args!("expected format {FORMAT} and a kind, came {came:?}")))
@@ -65,6 +70,8 @@ impl Object {
             ENUMERATION => read(rest).map(Self::Enumeration),
             VIEW => read(rest).map(Self::View),
             SCHEMA => read(rest).map(Self::Schema),
+            COMPOSITE => read(rest).map(Self::Composite),
+            DOMAIN => read(rest).map(Self::Domain),
             other => Err(damaged(format_args!("there is no kind {other} of objects"))),
         }
     }
@@ -101,6 +108,14 @@ impl Encode for Sequence {
 
 impl Encode for Enumeration {
     const KIND: u8 = ENUMERATION;
+}
+
+impl Encode for Composite {
+    const KIND: u8 = COMPOSITE;
+}
+
+impl Encode for Domain {
+    const KIND: u8 = DOMAIN;
 }
 
 impl Encode for View {

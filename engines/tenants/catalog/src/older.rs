@@ -1,5 +1,7 @@
 //! Tables as formats before 7 wrote them, whose indexes had no operator classes, and before 6 columns alone.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use super::{Check, Column, Comments, Definition, ForeignKey, Index, Part, Placement, PrimaryKey};
@@ -96,6 +98,7 @@ impl<I: Into<Index>> From<OlderDefinition<I>> for Definition {
             schema,
             placement,
             comments,
+            domains: BTreeMap::new(),
         }
     }
 }

@@ -155,6 +155,8 @@ impl Definition {
 mod tests {
     use proptest::prelude::*;
 
+    use std::sync::Arc;
+
     use super::*;
     use crate::{Action, Column, Generated, Index, PUBLIC, PrimaryKey, Table, row};
     use savanna_tenants_values::{types::Type, value::Value};
@@ -202,6 +204,7 @@ mod tests {
             schema: PUBLIC,
             placement,
             comments: Default::default(),
+            domains: Default::default(),
         }
     }
 
@@ -220,7 +223,7 @@ mod tests {
     /// Whether a root key parts the keys of a table's rows as it parts the rows.
     fn is_cut(table: &Table, cut: &(String, i64), rows: &[((String, i64), i64, Option<String>)]) -> bool {
         let values = |key: &(String, i64)| vec![Value::Text(key.0.clone()), Value::Int(key.1)];
-        let root = Table::new(definition(ROOT, &[0, 1], &[], Placement::Root));
+        let root = Table::new(definition(ROOT, &[0, 1], &[], Placement::Root), &Arc::default());
         let at = &keys(&root, &values(cut))[0];
         rows.iter().all(|(key, n, s)| {
             let row = [values(key), vec![Value::Int(*n), s.clone().map_or(Value::Null, Value::Text)]].concat();
@@ -239,11 +242,11 @@ mod tests {
             let root = definition(ROOT, &[0, 1], &[index], Placement::Root);
             let table = |id: u32| (id == ROOT).then(|| root.clone());
             prop_assert!(root.check_placement(&table).is_ok());
-            prop_assert!(is_cut(&Table::new(root.clone()), &cut, &rows));
+            prop_assert!(is_cut(&Table::new(root.clone(), &Arc::default()), &cut, &rows));
             let placement = Placement::Descendant { foreign_key: REFERENCE };
             let descendant = definition(ROOT + 2, primary, &[index], placement);
             if descendant.check_placement(&table).is_ok() {
-                prop_assert!(is_cut(&Table::new(descendant), &cut, &rows));
+                prop_assert!(is_cut(&Table::new(descendant, &Arc::default()), &cut, &rows));
             }
         }
     }
@@ -265,7 +268,7 @@ mod tests {
             let placement = Placement::Descendant { foreign_key: REFERENCE };
             let descendant = definition(ROOT + 2, primary, &[index], placement);
             assert!(descendant.check_placement(&table).is_err(), "{primary:?} {index:?}");
-            let descendant = Table::new(descendant);
+            let descendant = Table::new(descendant, &Arc::default());
             let cuts = rows.iter().map(|(key, ..)| key).all(|cut| is_cut(&descendant, cut, &rows));
             assert!(!cuts, "{primary:?} {index:?}");
         }

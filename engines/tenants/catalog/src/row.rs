@@ -5,6 +5,7 @@ use std::sync::Arc;
 use savanna_tenants_encoding::{KeyWriter, Numeric, Order, RowReader, RowWriter, version_of};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
+    own::OwnTypes,
     types::Type,
     value::{
         Interval, NonFinite, Value,
@@ -14,14 +15,18 @@ use savanna_tenants_values::{
         network::Network,
         numeric,
         range::Range,
+        size::check_structure,
     },
 };
 use savanna_transaction::KeyRange;
 
 use crate::{Index, Table};
 
-/// The bytes of a row's value.
-pub fn encode_value(value: &Value, of: Type, out: &mut Vec<u8>) {
+/// Appends the bytes of a row's value.
+///
+/// # Errors
+/// 42704, XX000 for a row that is not of the type.
+pub fn encode_value(value: &Value, of: Type, own: &OwnTypes, out: &mut Vec<u8>) -> Result<()> {
     match value {
         Value::Null => {}
         Value::Bool(value) => out.push(u8::from(*value)),
@@ -46,15 +51,17 @@ pub fn encode_value(value: &Value, of: Type, out: &mut Vec<u8>) {
         Value::Uuid(bytes) => out.extend(bytes),
         Value::Bytes(bytes) => out.extend(bytes),
         Value::Network(network) => out.extend(network.to_bytes()),
-        // No column has them.
-        Value::Record(_) => {}
+        Value::Record(row) => {
+            let Type::Composite(id) = of else { return Err(not_stored(of)) };
+            own.known_composite(id)?.to_bytes(row, out, &|value, of, out| encode_value(value, of, own, out))?;
+        }
         Value::Range(range) => {
             let bound = if let Type::Range(kind) = of { kind.element() } else { of };
-            range.to_bytes(out, |value, out| encode_value(value, bound, out));
+            range.to_bytes(out, |value, out| encode_bound(value, bound, out));
         }
         Value::Multirange(multirange) => {
             let bound = if let Type::Multirange(kind) = of { kind.element() } else { of };
-            let write = |value: &Value, out: &mut Vec<u8>| encode_value(value, bound, out);
+            let write = |value: &Value, out: &mut Vec<u8>| encode_bound(value, bound, out);
             multirange.to_bytes(out, |range, out| range.to_bytes(out, write));
         }
         Value::Json(value) => out.extend(value.text().into_bytes()),
@@ -62,17 +69,29 @@ pub fn encode_value(value: &Value, of: Type, out: &mut Vec<u8>) {
             out.extend(place.to_le_bytes());
             out.extend(label.as_bytes());
         }
-        Value::Array(array) => encode_array(array, of.element().unwrap_or(Type::Text), out),
+        Value::Array(array) => encode_array(array, of.element().unwrap_or(Type::Text), own, out)?,
     }
+    Ok(())
+}
+
+fn not_stored(of: Type) -> SqlError {
+    SqlError::new(state::INTERNAL_ERROR, format!("expected a {} to store, came a row", of.name()))
+}
+
+/// The bytes of a range's bound: a number or a time.
+fn encode_bound(value: &Value, of: Type, out: &mut Vec<u8>) {
+    const NONE: OwnTypes = OwnTypes::new();
+    // Only rows and what has them in it cannot be written, and no range is of them.
+    let _ = encode_value(value, of, &NONE, out);
 }
 
 /// The value of a type from a row's bytes.
-pub(crate) fn decode_value(bytes: &[u8], of: Type) -> Result<Value> {
+pub(crate) fn decode_value(bytes: &[u8], of: Type, own: &OwnTypes) -> Result<Value> {
     fn fixed<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
         bytes.try_into().ok()
     }
     let value = match of {
-        Type::Rounded(..) | Type::Spanned(..) => return decode_value(bytes, of.exact()),
+        Type::Rounded(..) | Type::Spanned(..) => return decode_value(bytes, of.exact(), own),
         Type::Bool => fixed::<1>(bytes).map(|[byte]| Value::Bool(byte != 0)),
         Type::Int2 => fixed(bytes).map(|bytes| Value::Int(i64::from(i16::from_le_bytes(bytes)))),
         Type::Int4 => fixed(bytes).map(|bytes| Value::Int(i64::from(i32::from_le_bytes(bytes)))),
@@ -85,13 +104,17 @@ pub(crate) fn decode_value(bytes: &[u8], of: Type) -> Result<Value> {
             [2] => Some(Value::NonFinite(NonFinite::NaN)),
             bytes => numeric::from_row(bytes).map(Value::Numeric),
         },
-        Type::Range(kind) => Range::from_bytes(bytes, kind, |bound| decode_value(bound, kind.element()))?
+        Type::Range(kind) => Range::from_bytes(bytes, kind, |bound| decode_value(bound, kind.element(), own))?
             .map(|range| Value::Range(Box::new(range))),
         Type::Multirange(kind) => {
-            let range = |bytes: &[u8]| Range::from_bytes(bytes, kind, |bound| decode_value(bound, kind.element()));
+            let range = |bytes: &[u8]| Range::from_bytes(bytes, kind, |bound| decode_value(bound, kind.element(), own));
             Multirange::from_bytes(bytes, range)?.map(|multirange| Value::Multirange(Box::new(multirange)))
         }
         Type::Record => None,
+        Type::Composite(id) => {
+            let composite = own.known_composite(id)?;
+            return composite.from_bytes(bytes, &|bytes, of| decode_value(bytes, of, own));
+        }
         Type::Inet | Type::Cidr => Network::from_bytes(bytes).map(Value::Network),
         Type::Text
         | Type::Byte
@@ -124,7 +147,8 @@ pub(crate) fn decode_value(bytes: &[u8], of: Type) -> Result<Value> {
             Some(Value::Enum(i64::from_le_bytes(*place), label.into()))
         }),
         Type::Array(_) => {
-            return decode_array(bytes, of.element().unwrap_or(Type::Text)).map(|array| Value::Array(Arc::new(array)));
+            let array = decode_array(bytes, of.element().unwrap_or(Type::Text), own)?;
+            return Ok(Value::Array(Arc::new(array)));
         }
     };
     value.ok_or_else(|| {
@@ -135,7 +159,7 @@ pub(crate) fn decode_value(bytes: &[u8], of: Type) -> Result<Value> {
 
 /// The bytes of an array: how many dimensions, each with its length and lower bound, then the elements, each behind its length; that of
 /// NULL is the largest.
-fn encode_array(array: &Array, of: Type, out: &mut Vec<u8>) {
+fn encode_array(array: &Array, of: Type, own: &OwnTypes, out: &mut Vec<u8>) -> Result<()> {
     out.push(array.dimensions.len() as u8);
     for Dimension { length, lower } in &array.dimensions {
         out.extend((*length as u32).to_le_bytes());
@@ -145,14 +169,15 @@ fn encode_array(array: &Array, of: Type, out: &mut Vec<u8>) {
         let begin = out.len();
         out.extend(u32::MAX.to_le_bytes());
         if !element.is_null() {
-            encode_value(element, of, out);
+            encode_value(element, of, own, out)?;
             let length = (out.len() - begin - 4) as u32;
             out[begin..begin + 4].copy_from_slice(&length.to_le_bytes());
         }
     }
+    Ok(())
 }
 
-fn decode_array(bytes: &[u8], of: Type) -> Result<Array> {
+fn decode_array(bytes: &[u8], of: Type, own: &OwnTypes) -> Result<Array> {
     let damaged = || {
         SqlError::new(state::DATA_CORRUPTED, format!("expected an array in a row, came {} other bytes", bytes.len()))
     };
@@ -162,7 +187,7 @@ fn decode_array(bytes: &[u8], of: Type) -> Result<Array> {
         *rest = after;
         Ok(*number)
     };
-    let mut array = Array::default();
+    let (mut array, mut taken) = (Array::default(), 0);
     for _ in 0..*count {
         let length = u32::from_le_bytes(number(&mut rest)?) as usize;
         array.dimensions.push(Dimension { length, lower: i32::from_le_bytes(number(&mut rest)?) });
@@ -174,7 +199,13 @@ fn decode_array(bytes: &[u8], of: Type) -> Result<Array> {
             continue;
         }
         let (element, after) = rest.split_at_checked(length as usize).ok_or_else(damaged)?;
-        array.elements.push(decode_value(element, of)?);
+        let element = decode_value(element, of, own)?;
+        // A row has attributes that it was not stored with.
+        if let Value::Record(_) = element {
+            taken += element.bytes();
+            check_structure(taken)?;
+        }
+        array.elements.push(element);
         rest = after;
     }
     let expected = if array.dimensions.is_empty() { 0 } else { array.dimensions.iter().map(|d| d.length).product() };
@@ -192,7 +223,7 @@ pub fn encode(table: &Table, values: &[Value]) -> Result<Vec<u8>> {
             continue;
         }
         bytes.clear();
-        encode_value(value, column.of, &mut bytes);
+        encode_value(value, column.of, table.own(), &mut bytes)?;
         row.value(&bytes)?;
     }
     Ok(row.finish()?)
@@ -206,8 +237,9 @@ pub fn decode(table: &Table, row: &[u8], wanted: &[usize], values: &mut [Value])
         let column = &table.columns[at];
         let bytes = if column.since > version { column.missing.as_deref() } else { row.column(at)? };
         values[at] = match bytes {
-            Some(bytes) => decode_value(bytes, column.of)?,
-            None => Value::Null,
+            // The type of a dropped one may be gone, too.
+            Some(bytes) if !column.dropped => decode_value(bytes, column.of, table.own())?,
+            _ => Value::Null,
         };
     }
     Ok(())
@@ -359,7 +391,6 @@ pub fn whole(relation: u32) -> KeyRange {
 #[cfg(test)]
 mod tests {
     use savanna_tenants_values::{
-        enumeration::Enumerations,
         types::Ranged,
         value::{Context, text, zone::Zone},
     };
@@ -376,7 +407,8 @@ mod tests {
     fn keys_have_the_order_of_values_and_rows_bring_values_back() {
         let numbers =
             ["empty", "(,1)", "(,1]", "(,)", "[1,1]", "[1,2)", "[1.0,2.00]", "[1,)", "(1,2)", "[2,3)", "(2,)"];
-        let context = Context { enumerations: &Enumerations::default(), zone: Zone::UTC };
+        let own = OwnTypes::new();
+        let context = Context { own: &own, zone: Zone::UTC };
         for (of, ordered) in [
             (Type::Range(Ranged::Num), &numbers[..]),
             (Type::Range(Ranged::Date), &["empty", "(,2024-01-01)", "[2024-01-01,2024-02-01)", "[2024-01-01,)"]),
@@ -393,9 +425,24 @@ mod tests {
             for value in &values {
                 assert!(key(value, false) < key(&Value::Null, false) && key(value, true) > key(&Value::Null, true));
                 let mut row = Vec::new();
-                encode_value(value, of, &mut row);
-                assert_eq!(decode_value(&row, of).as_ref(), Ok(value));
+                encode_value(value, of, &own, &mut row).unwrap();
+                assert_eq!(decode_value(&row, of, &own).as_ref(), Ok(value));
             }
+        }
+    }
+
+    #[test]
+    fn rows_of_a_type_that_is_gone_are_not_stored() {
+        let (row, own) = (Value::Record(Box::default()), OwnTypes::new());
+        for of in [Type::Record, Type::Composite(20_000), Type::Composite(20_000).array().unwrap()] {
+            let value = match of.element() {
+                Some(_) => Value::Array(Arc::new(Array {
+                    dimensions: vec![Dimension { length: 1, lower: 1 }],
+                    elements: vec![row.clone()],
+                })),
+                None => row.clone(),
+            };
+            assert!(encode_value(&value, of, &own, &mut Vec::new()).is_err(), "{of:?}");
         }
     }
 
@@ -403,7 +450,11 @@ mod tests {
     fn damaged_values_are_told() {
         for of in [Type::Range(Ranged::Int4), Type::Inet, Type::Cidr, Type::Record] {
             for bytes in [&[][..], &[2], &[0, 1, 2], &[0, 0, 0, 0, 99, 1]] {
-                assert_eq!(decode_value(bytes, of).unwrap_err().state, state::DATA_CORRUPTED, "{of:?} {bytes:?}");
+                assert_eq!(
+                    decode_value(bytes, of, &OwnTypes::new()).unwrap_err().state,
+                    state::DATA_CORRUPTED,
+                    "{of:?} {bytes:?}"
+                );
             }
         }
     }

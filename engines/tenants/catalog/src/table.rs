@@ -1,10 +1,14 @@
 //! A table as statements use it.
 
-use std::{any::Any, sync::OnceLock};
+use std::{
+    any::Any,
+    sync::{Arc, OnceLock},
+};
 
 use savanna_tenants_encoding::{Layout, Width};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
+    own::OwnTypes,
     types::{Clock, Type},
 };
 
@@ -15,6 +19,8 @@ use super::{Column, Definition, Index, table_key};
 pub struct Table {
     /// What the catalog keeps.
     pub definition: Definition,
+    /// The types of the tenant's own, if columns are of composite types.
+    own: Option<Arc<OwnTypes>>,
     /// Where columns are in rows, by schema version from 1.
     layouts: Vec<Layout>,
     /// What the SQL of its indexes means, of a type that the catalog does not know: it keeps definitions, not the language.
@@ -30,14 +36,22 @@ impl std::ops::Deref for Table {
 }
 
 impl Table {
-    /// The table of a definition.
-    pub fn new(definition: Definition) -> Self {
+    /// The table of a definition, whose composite types are among these.
+    pub fn new(definition: Definition, own: &Arc<OwnTypes>) -> Self {
+        let has_rows = definition.columns.iter().any(|column| column.of.composite().is_some());
+        let own = has_rows.then(|| Arc::clone(own));
         let layout = |version: u16| {
             let columns = definition.columns.iter().take_while(|column| column.since <= version);
             Layout::new(version, &columns.map(|column| width(column.of)).collect::<Vec<_>>())
         };
         let layouts = (1..=definition.version).map(layout).collect();
-        Self { definition, layouts, meaning: OnceLock::new() }
+        Self { definition, own, layouts, meaning: OnceLock::new() }
+    }
+
+    /// The types by which the values of its columns are stored.
+    pub fn own(&self) -> &OwnTypes {
+        static NOTHING: OwnTypes = OwnTypes::new();
+        self.own.as_deref().unwrap_or(&NOTHING)
     }
 
     /// Whether its indexes have SQL whose meaning nobody has set yet.
@@ -118,6 +132,7 @@ fn width(of: Type) -> Width {
         | Type::Range(_)
         | Type::Multirange(_)
         | Type::Record
+        | Type::Composite(_)
         | Type::Enum(_)
         | Type::Array(_) => Width::Variable,
     }

@@ -2,6 +2,8 @@
 
 mod alter;
 mod comment;
+mod composite;
+mod domain;
 mod enumeration;
 mod index;
 mod reference;
@@ -15,7 +17,7 @@ use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
 
 use savanna_tenants_catalog::{
     Catalog, Definition, Encode, Name, Placement, Sequence, TEMPORARY, Table, doomed_key, name_key, on_commit_key, row,
-    table_key, tree_key,
+    rows_of_table, table_key, tree_key,
 };
 use savanna_tenants_sql::{
     define::{Names, placement::NewPlacement},
@@ -23,6 +25,7 @@ use savanna_tenants_sql::{
 };
 use savanna_tenants_store::database::Step;
 use savanna_tenants_values::{
+    composite::Composite,
     error::{Result, SqlError, state},
     value::Value,
 };
@@ -49,6 +52,8 @@ pub(crate) struct Definer<'r, 'a> {
     pub(crate) notices: Vec<String>,
     /// Tables as they will be; `None` for those that go.
     pub(crate) changed: BTreeMap<u32, Option<Definition>>,
+    /// Composite types as they will be.
+    pub(crate) changed_types: BTreeMap<u32, Composite>,
     /// Whether rows were committed that the transaction cannot see.
     behind: bool,
 }
@@ -57,8 +62,8 @@ impl Run<'_> {
     /// Works out a change of the catalog; `behind` says whether rows were committed that the transaction cannot see.
     pub fn define(&self, plan: &Define, catalog: &Catalog, behind: bool) -> Result<Step<Defined>> {
         let effects = Effects::new(self.txn, self.isolation);
-        let mut definer =
-            Definer { run: self, catalog, effects, notices: Vec::new(), changed: BTreeMap::new(), behind };
+        let (notices, changed, changed_types) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let mut definer = Definer { run: self, catalog, effects, notices, changed, changed_types, behind };
         let tag = match plan {
             Define::CreateTable { table, rows: Some(query), if_not_exists } => {
                 match ready!(definer.create_table_as(table, query, *if_not_exists)) {
@@ -133,11 +138,36 @@ impl Definer<'_, '_> {
                 ready!(self.create_enumeration(enumeration.clone()));
                 "CREATE TYPE"
             }
+            Define::CreateDomain(domain) => {
+                ready!(self.create_domain(domain.clone()));
+                "CREATE DOMAIN"
+            }
+            Define::AlterDomain { name, change } => {
+                ready!(self.alter_domain(name, change));
+                "ALTER DOMAIN"
+            }
+            Define::DropDomains { names, if_exists, cascade } => {
+                ready!(self.drop_domains(names, *if_exists, *cascade));
+                "DROP DOMAIN"
+            }
+            Define::CreateComposite(composite) => {
+                ready!(self.create_composite(composite.clone()));
+                "CREATE TYPE"
+            }
+            Define::AlterComposite { name, changes } => {
+                ready!(self.alter_composite(name, changes));
+                "ALTER TYPE"
+            }
+            Define::RenameType { name, to } => {
+                ready!(self.rename_type(name, to));
+                "ALTER TYPE"
+            }
             Define::AddLabel { name, label, position, if_not_exists } => {
                 ready!(self.add_label(name, label, position, *if_not_exists));
                 "ALTER TYPE"
             }
             Define::DropTypes { names, if_exists, cascade } => {
+                self.types_go(names);
                 for name in names {
                     ready!(self.drop_type(name, *if_exists, *cascade));
                 }
@@ -213,6 +243,9 @@ impl Definer<'_, '_> {
         definition.forget_comments();
         self.changed.insert(definition.id, Some(definition.clone()));
         self.check_placement(&definition)?;
+        if definition.columns.iter().any(|column| column.of.composite().is_some()) {
+            self.check_nesting(&rows_of_table(&definition))?;
+        }
         self.effects.set(&mut self.run.database(), table_key(definition.id), Some(definition.encode()?))
     }
 
@@ -271,7 +304,10 @@ impl Definer<'_, '_> {
             return Err(SqlError::new(state::DUPLICATE_TABLE, message));
         }
         for column in &definition.columns {
-            ready!(self.hold_type(column.of));
+            ready!(self.hold_type(column.of, definition.schema));
+        }
+        for domain in definition.domains.values() {
+            ready!(self.effects.hold(&mut self.run.database(), &table_key(*domain)));
         }
         definition.id = self.new_number(definition.schema)?;
         definition.relation = definition.id;
@@ -290,7 +326,7 @@ impl Definer<'_, '_> {
             definition.columns[*column].default = Some(sequence.default());
         }
         for new in foreign_keys {
-            definition = ready!(self.with_foreign_key(&Table::new(definition), new)).0;
+            definition = ready!(self.with_foreign_key(&Table::new(definition, self.catalog.own_types()), new)).0;
         }
         if *placement == NewPlacement::Root {
             ready!(self.own_object(&tree_key()));
@@ -324,6 +360,8 @@ impl Definer<'_, '_> {
     /// Drops a table that is the transaction's own.
     pub(crate) fn drop_table(&mut self, table: &Table, cascade: bool) -> Result<Step<()>> {
         let what = format!("table {}", table.name);
+        let rows = format!("type {}", self.catalog.written(table.schema, &table.name));
+        ready!(self.drop_users(table.id, (&what, &rows), cascade));
         ready!(self.drop_readers(&|view| view.reads(table.id, None), &what, cascade));
         ready!(self.drop_references(table.id, &|_| true, &what, cascade));
         for name in table.names() {

@@ -410,6 +410,9 @@ pub(crate) fn compute(target: &Target, values: &mut [Value], env: Env<'_>) -> Re
 /// Whether a row fulfils its table's conditions.
 fn check(target: &Target, values: &[Value], env: Env<'_>) -> Result<()> {
     let table = &*target.table;
+    for (at, rules) in &target.domains {
+        rules.check(&values[*at], env)?;
+    }
     for (at, column) in table.live_columns() {
         if column.not_null && values[at].is_null() {
             let message = format!(

@@ -14,7 +14,7 @@ mod set;
 mod subquery;
 mod window;
 
-use savanna_tenants_catalog::{FIRST_RELATION, Name};
+use savanna_tenants_catalog::{Domain, FIRST_RELATION, Name};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::{Span, Type},
@@ -23,6 +23,7 @@ use savanna_tenants_values::{
 use sqlparser::ast::{self, CastKind, DateTimeField, Ident, TrimWhereField, Value as Literal};
 
 use crate::{
+    define::domain::domain_of,
     expression::{Comparison, Expr, aggregate::Aggregate, list::List},
     function::{Function, PatternFunction},
     parse::{
@@ -35,6 +36,7 @@ use crate::{
     },
     system,
 };
+use operator::row_of;
 pub(crate) use operator::{common_type, comparison_type};
 pub(crate) use set::Sets;
 pub(crate) use window::Windows;
@@ -153,6 +155,9 @@ impl<'b, 'c> Binder<'b, 'c> {
                 let Some(content) = typed.value.value.clone().into_string() else {
                     return Err(SqlError::unsupported(format_args!("the literal {ast}")));
                 };
+                if let Some(domain) = domain_of(&typed.data_type, self.planner.catalog) {
+                    return self.as_domain(unknown(&content), domain);
+                }
                 let of = match &typed.data_type {
                     // As long as what follows.
                     ast::DataType::Bit(None) => Type::Bit(None),
@@ -201,7 +206,7 @@ impl<'b, 'c> Binder<'b, 'c> {
                 let same = not(self.is_distinct(a, b)?);
                 self.boolean(same)
             }
-            ast::Expr::InList { expr, list, negated } if let Some(row) = operator::row_of(expr) => {
+            ast::Expr::InList { expr, list, negated } if let Some(row) = row_of(expr) => {
                 self.in_rows(&row, list, *negated)
             }
             ast::Expr::InList { expr, list, negated } => {
@@ -211,7 +216,7 @@ impl<'b, 'c> Binder<'b, 'c> {
                 all.extend(list);
                 let (mut all, of) = self.common(all, "IN")?;
                 let value = all.remove(0);
-                if of == Type::Record {
+                if of.is_row() {
                     let equal = |other| Self::comparison(Comparison::Equal, of, value.clone(), other);
                     let any =
                         Expr::any(all.into_iter().map(equal).collect()).unwrap_or(Expr::Constant(Value::Bool(false)));
@@ -265,14 +270,12 @@ impl<'b, 'c> Binder<'b, 'c> {
                 array: false,
                 format: None,
             } => {
-                let of = type_of(data_type, self.planner.catalog)?;
-                match (&**expr, of.element()) {
-                    (ast::Expr::Array(array), Some(element)) => self.array(&array.elem, Some(element)),
-                    _ => {
-                        let typed = self.expr(expr)?;
-                        self.cast(typed, of)
-                    }
+                if let Some(domain) = domain_of(data_type, self.planner.catalog) {
+                    let typed = self.cast_to(expr, domain.of)?;
+                    return self.as_domain(typed, domain);
                 }
+                let of = type_of(data_type, self.planner.catalog)?;
+                self.cast_to(expr, of)
             }
             ast::Expr::Extract { field, expr, .. } => {
                 let typed = self.expr(expr)?;
@@ -323,6 +326,25 @@ impl<'b, 'c> Binder<'b, 'c> {
             ast::Expr::AllOp { left, compare_op, right } => self.any_or_all(left, compare_op, right, true),
             other => Err(SqlError::unsupported(format_args!("the expression {other}"))),
         }
+    }
+
+    /// A cast: what is written out as an array or a row is made of values of the right types.
+    fn cast_to(&mut self, ast: &ast::Expr, of: Type) -> Result<Typed> {
+        match (ast, of.element()) {
+            (ast::Expr::Array(array), Some(element)) => self.array(&array.elem, Some(element)),
+            (ast, _) if let (Type::Composite(id), Some(values)) = (of, row_of(ast)) => self.row_of_type(&values, id),
+            _ => {
+                let typed = self.expr(ast)?;
+                self.cast(typed, of)
+            }
+        }
+    }
+
+    /// A value of a domain. It has the type that this is over.
+    fn as_domain(&mut self, typed: Typed, domain: &Domain) -> Result<Typed> {
+        let typed = self.cast(typed, domain.of)?;
+        let rules = self.planner.domain_rules(domain)?;
+        Ok(Typed::new(Expr::Domain(Box::new(typed.expr), rules), typed.of))
     }
 
     /// A column of a table that is named with its schema.

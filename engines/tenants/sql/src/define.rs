@@ -1,6 +1,8 @@
 //! Plans of what changes the catalog.
 
+pub(crate) mod composite;
 pub mod default_sequence;
+pub mod domain;
 pub mod index;
 pub(crate) mod operator_class;
 pub mod placement;
@@ -9,7 +11,7 @@ pub mod role;
 pub mod sequence;
 pub(crate) mod table_as;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use savanna_tenants_catalog::{
     CHANGES_MAX, COLUMNS_MAX, Catalog, Check, Column, Comments, Definition, Generated, Index, Name, OnCommit,
@@ -27,6 +29,7 @@ use crate::{
     bind::Binder,
     define::{
         default_sequence::with_numbers,
+        domain::domain_of,
         index::{places, plain_columns},
         placement::{NewPlacement, placement_of},
         reference::{NewForeignKey, new_foreign_key},
@@ -122,10 +125,16 @@ fn serial_type(ast: &ast::DataType) -> Option<Type> {
 fn column(catalog: &Catalog, table: &str, ast: &ast::ColumnDef, constraints: &mut Constraints) -> Result<NewColumn> {
     let name = name_of(&ast.name);
     let serial = serial_type(&ast.data_type);
-    let of = serial.map_or_else(|| type_of(&ast.data_type, catalog), Ok)?;
+    let domain = domain_of(&ast.data_type, catalog);
+    let of = match (serial, domain) {
+        (Some(of), _) => of,
+        (None, Some(domain)) => domain.of,
+        (None, None) => type_of(&ast.data_type, catalog)?,
+    };
+    let domain = domain.map(|domain| domain.id);
     let sequence = serial.map(|of| SequenceOptions { of: Some(of), ..SequenceOptions::default() });
     let not_null = serial.is_some();
-    let mut column = NewColumn { name, of, not_null, default: None, generated: Generated::No, sequence };
+    let mut column = NewColumn { name, of, not_null, default: None, generated: Generated::No, sequence, domain };
     for option in &ast.options {
         let constraint = option.name.as_ref().map(name_of);
         match &option.option {
@@ -322,15 +331,16 @@ impl Planner<'_> {
         }
         let name = name.name;
         let mut constraints = Constraints::default();
-        let mut columns = match &ast.like {
+        let (mut columns, mut domains) = match &ast.like {
             Some(like) => self.columns_like(like)?,
-            None => Vec::new(),
+            None => (Vec::new(), BTreeMap::new()),
         };
         let mut own = Vec::new();
         check_columns(ast.columns.len())?;
         for new in &ast.columns {
             let new = column(self.catalog, &name, new, &mut constraints)?;
             own.extend(new.sequence.clone().map(|sequence| (sequence, columns.len())));
+            domains.extend(new.domain.map(|domain| (columns.len(), domain)));
             columns.push(new.into_column(1));
         }
         let mut rows = None;
@@ -360,8 +370,9 @@ impl Planner<'_> {
             schema,
             placement: Placement::Plain,
             comments: Comments::new(),
+            domains,
         };
-        let table = Table::new(definition);
+        let table = Table::new(definition, self.catalog.own_types());
         let catalog = self.catalog;
         let taken = |name: &str| catalog.in_schema(schema, name).is_some();
         let mut names = Names { taken: &taken, chosen: vec![name.clone()] };
@@ -520,10 +531,12 @@ impl Planner<'_> {
                         }
                         AlterColumnOperation::DropDefault => Alteration::SetDefault { column, default: None },
                         AlterColumnOperation::SetDataType { data_type, using, .. } => {
-                            let of = type_of(data_type, self.catalog)?;
+                            let domain = domain_of(data_type, self.catalog);
+                            let of = domain.map_or_else(|| type_of(data_type, self.catalog), |domain| Ok(domain.of))?;
                             Alteration::SetType {
                                 column,
                                 of,
+                                domain: domain.map(|domain| domain.id),
                                 using: using.as_ref().map(print::expression).transpose()?,
                             }
                         }

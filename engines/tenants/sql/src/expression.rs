@@ -25,6 +25,7 @@ use savanna_transaction::Isolation;
 use crate::{
     advisory::Advisory,
     backends::{Asker, Backend, Backends},
+    define::domain::DomainRules,
     expression::{
         arithmetic::{arithmetic, negate},
         list::{List, Searched},
@@ -127,6 +128,8 @@ pub enum Expr {
         explicit: bool,
     },
     Call(Function, Vec<Expr>),
+    /// A value of a domain, which has to be one.
+    Domain(Box<Expr>, Arc<DomainRules>),
 }
 
 /// What expressions may know beside their row.
@@ -418,6 +421,11 @@ impl Expr {
                     Cow::Owned(size::checked(value)?)
                 }
             }
+            Self::Domain(value, rules) => {
+                let value = value.value(env)?;
+                rules.check(&value, env)?;
+                value
+            }
             Self::Call(function, arguments) => {
                 let mut held = env.facts.lent.memory();
                 let argument = |argument: &'a Self| {
@@ -453,12 +461,13 @@ impl Expr {
         immutable
     }
 
-    /// Whether its value depends on the session's time zone, or on labels that the tenant knows.
+    /// Whether its value depends on the session's time zone, or on types that the tenant has made.
     pub(crate) fn asks_session(&self) -> bool {
         let zoned = |of: Type| of.exact() == Type::Timestamptz || of.element() == Some(Type::Timestamptz);
         match self {
-            Self::Cast { from, to, .. } => zoned(*from) != zoned(*to) || to.enumeration().is_some(),
+            Self::Cast { from, to, .. } => zoned(*from) != zoned(*to) || to.own().is_some(),
             Self::Arithmetic(_, of, ..) => *of == Type::Timestamptz,
+            Self::Domain(..) => true,
             _ => false,
         }
     }
@@ -468,9 +477,12 @@ impl Expr {
         match self {
             Self::Constant(_) | Self::Column(_) | Self::Parameter(_) => {}
             Self::Aggregate(_) | Self::Window(_) | Self::Set(_) => {}
-            Self::Negate(a, _) | Self::Not(a) | Self::IsNull(a) | Self::Is(a, _) | Self::Cast { value: a, .. } => {
-                visit(a)
-            }
+            Self::Negate(a, _)
+            | Self::Not(a)
+            | Self::IsNull(a)
+            | Self::Is(a, _)
+            | Self::Cast { value: a, .. }
+            | Self::Domain(a, _) => visit(a),
             Self::And(a, b)
             | Self::Or(a, b)
             | Self::Compare(_, a, b)
@@ -505,9 +517,12 @@ impl Expr {
         match self {
             Self::Constant(_) | Self::Column(_) | Self::Parameter(_) => Ok(()),
             Self::Aggregate(_) | Self::Window(_) | Self::Set(_) => Ok(()),
-            Self::Negate(a, _) | Self::Not(a) | Self::IsNull(a) | Self::Is(a, _) | Self::Cast { value: a, .. } => {
-                visit(a)
-            }
+            Self::Negate(a, _)
+            | Self::Not(a)
+            | Self::IsNull(a)
+            | Self::Is(a, _)
+            | Self::Cast { value: a, .. }
+            | Self::Domain(a, _) => visit(a),
             Self::And(a, b)
             | Self::Or(a, b)
             | Self::Compare(_, a, b)

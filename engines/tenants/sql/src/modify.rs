@@ -19,6 +19,7 @@ use sqlparser::ast::{
 
 use crate::{
     bind::{Binder, Typed},
+    define::domain::DomainRules,
     expression::Expr,
     modify::written::{Verb, Written},
     parse::{element::element, grammar::Grammar, name::name_of, words},
@@ -164,8 +165,13 @@ impl Planner<'_> {
 
     /// The value of a column that a statement leaves out.
     pub fn default_of(&mut self, table: &Table, column: usize) -> Result<Expr> {
-        let column = &table.columns[column];
-        let Some(default) = column.default.as_ref().filter(|_| !column.dropped) else { return Ok(Expr::NULL) };
+        let (domain, column) = (table.domains.get(&column), &table.columns[column]);
+        let Some(default) = column.default.as_ref().filter(|_| !column.dropped) else {
+            return match domain.and_then(|domain| self.catalog.domain_by_id(*domain)) {
+                Some(domain) if !column.dropped => self.domain_default(domain),
+                _ => Ok(Expr::NULL),
+            };
+        };
         let nothing = Scope::default();
         let mut binder = Binder::closed(&nothing, self, "DEFAULT expressions");
         binder.assigned(&parse_expression(default)?, column.of, &column.name)
@@ -175,7 +181,18 @@ impl Planner<'_> {
         self.resolve_indexes(&table)?;
         let (checks, computed) = self.rules(&table)?;
         let [references, referenced_by] = self.references(&table)?;
-        Ok(Target { table, checks, computed, references, referenced_by })
+        let domains = self.domains(&table)?;
+        Ok(Target { table, checks, domains, computed, references, referenced_by })
+    }
+
+    /// The columns of a table that are of domains, with what holds of their values.
+    pub fn domains(&mut self, table: &Table) -> Result<Vec<(usize, Arc<DomainRules>)>> {
+        let of_column = |(at, domain): (usize, u32)| {
+            let domain = self.catalog.domain_by_id(domain);
+            let missing = || SqlError::internal("a column is of a domain that is not there");
+            Ok((at, self.domain_rules(domain.ok_or_else(missing)?)?))
+        };
+        table.live_domains().map(of_column).collect()
     }
 
     /// What a table's rows must fulfil, and what is computed of them.

@@ -145,6 +145,7 @@ pub(crate) fn tree(words: Words<'_>) -> Result<Option<Statement>> {
     let (grammar, text) = (words.grammar(), words.text);
     let mut tokens = words.tokens;
     element::write_elements(text, &mut tokens);
+    element::write_all_columns(&mut tokens);
     write_otherwise(&mut tokens);
     let statements = Parser::new(&grammar).with_tokens_with_locations(tokens).parse_statements();
     let mut statements = statements.map_err(|error| syntax_error(text, &error))?.into_iter();

@@ -10,8 +10,11 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use savanna_tenants_catalog::{Arbiter, Catalog, Definition, Generated, Name, OnCommit, Sequence, Table, view::View};
+use savanna_tenants_catalog::{
+    Arbiter, Catalog, Definition, Domain, Generated, Name, OnCommit, Sequence, Table, view::View,
+};
 use savanna_tenants_values::{
+    composite::Composite,
     enumeration::{Enumeration, Position},
     types::Type,
     value::zone::Zone,
@@ -23,6 +26,7 @@ use sqlparser::ast;
 use crate::{
     copy::CopyFormat,
     define::{
+        domain::{DomainChange, DomainRules},
         placement::NewPlacement,
         reference::{NewForeignKey, Reference},
         role::RoleChange,
@@ -236,6 +240,8 @@ pub struct Target {
     pub table: Arc<Table>,
     /// The names of conditions, with the conditions over the table's columns.
     pub checks: Vec<(String, Expr)>,
+    /// The columns of domains, with what holds of their values.
+    pub domains: Vec<(usize, Arc<DomainRules>)>,
     /// Columns that are computed from the others, with the expressions.
     pub computed: Vec<(usize, Expr)>,
     /// What its rows refer to.
@@ -247,7 +253,14 @@ pub struct Target {
 impl Target {
     /// A table that is not there yet, without constraints.
     pub const fn of_new(table: Arc<Table>) -> Self {
-        Self { table, checks: Vec::new(), computed: Vec::new(), references: Vec::new(), referenced_by: Vec::new() }
+        Self {
+            table,
+            checks: Vec::new(),
+            domains: Vec::new(),
+            computed: Vec::new(),
+            references: Vec::new(),
+            referenced_by: Vec::new(),
+        }
     }
 }
 
@@ -483,6 +496,26 @@ pub enum Define {
         cascade: bool,
     },
     CreateEnumeration(Enumeration),
+    CreateDomain(Domain),
+    AlterDomain {
+        name: Name,
+        change: DomainChange,
+    },
+    DropDomains {
+        names: Vec<Name>,
+        if_exists: bool,
+        cascade: bool,
+    },
+    CreateComposite(Composite),
+    AlterComposite {
+        /// The type's name.
+        name: Name,
+        changes: Vec<AttributeChange>,
+    },
+    RenameType {
+        name: Name,
+        to: String,
+    },
     AddLabel {
         /// The type's name.
         name: Name,
@@ -513,6 +546,16 @@ pub enum Define {
     },
 }
 
+/// A change of a composite type.
+#[expect(missing_docs, reason = "the names say it")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttributeChange {
+    Add { name: String, of: Type },
+    Drop { name: String, if_exists: bool, cascade: bool },
+    SetType { name: String, of: Type },
+    Rename { from: String, to: String },
+}
+
 /// What a comment is about.
 #[expect(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -524,6 +567,7 @@ pub enum Commented {
     Column { relation: Name, column: String },
     Constraint { table: Name, name: String },
     Type(Name),
+    Domain(Name),
     Schema(String),
 }
 
@@ -549,7 +593,7 @@ pub enum Alteration {
     RenameColumn { from: String, to: String },
     RenameTable(String),
     DropConstraint { name: String, if_exists: bool, cascade: bool },
-    SetType { column: String, of: Type, using: Option<String> },
+    SetType { column: String, of: Type, domain: Option<u32>, using: Option<String> },
     AddIdentity { column: String, always: bool, options: SequenceOptions },
     DropIdentity { column: String, if_exists: bool },
     SetNotNull { column: String, not_null: bool },
@@ -565,6 +609,8 @@ pub struct NewColumn {
     pub not_null: bool,
     pub(crate) default: Option<String>,
     pub(crate) generated: Generated,
+    /// The domain that it is of, by its number.
+    pub domain: Option<u32>,
     /// The sequence that its default takes numbers from, if it has one of its own.
     pub sequence: Option<SequenceOptions>,
 }

@@ -156,6 +156,14 @@ impl Planner<'_> {
                 let schema = self.catalog.schema_of_new(&name, false)?;
                 silent(Plan::Define(Define::CreateEnumeration(Enumeration::new(name.name, schema, labels)?)))
             }
+            Ast::CreateType {
+                name,
+                representation: Some(ast::UserDefinedTypeRepresentation::Composite { attributes }),
+            } => silent(Plan::Define(self.create_composite(name, attributes)?)),
+            Ast::AlterType(ast::AlterType { name, operation: ast::AlterTypeOperation::Rename(rename) }) => {
+                let (name, to) = (relation_name(name)?, name_of(&rename.new_name));
+                silent(Plan::Define(Define::RenameType { name, to }))
+            }
             Ast::AlterType(ast::AlterType { name, operation: ast::AlterTypeOperation::AddValue(add) }) => {
                 let position = match &add.position {
                     None => Position::Last,

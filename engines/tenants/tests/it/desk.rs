@@ -221,12 +221,11 @@ impl Desk {
                     let row = row.expect("rows that can be read");
                     let texts = row.iter().zip(&columns).map(|(value, column)| {
                         let mut text = String::new();
-                        value.write_text(column.of, zone, &mut text);
-                        text
+                        value.write_text(column.of, zone, &mut text).map(|()| text)
                     });
-                    texts.collect::<Vec<_>>().join("|")
+                    texts.collect::<Result<Vec<_>, _>>().map(|texts| texts.join("|"))
                 });
-                Seen::Rows(shown.collect())
+                shown.collect::<Result<_, _>>().map_or_else(|error| failed(&error), Seen::Rows)
             }
             Outcome::Done { tag } => Seen::Done(tag),
             other => Seen::Done(format!("{other:?}")),

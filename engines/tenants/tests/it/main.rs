@@ -28,6 +28,7 @@ mod random;
 mod recovery;
 mod references;
 mod refused;
+mod rows_within_rows;
 mod serializability;
 mod sleeps;
 mod snapshots;

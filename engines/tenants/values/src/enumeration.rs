@@ -1,9 +1,6 @@
 //! Enumerations: types whose values are labels, in an order that the definition gives to them.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-};
+use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -112,47 +109,6 @@ impl Enumeration {
             SqlError::new(state::INVALID_TEXT_REPRESENTATION, message)
         };
         self.find(label).map(|place| Value::Enum(place, label.into())).ok_or_else(wrong)
-    }
-}
-
-/// The enumerations of a tenant, by their numbers.
-#[derive(Clone, Debug, Default)]
-pub struct Enumerations(BTreeMap<u32, Arc<Enumeration>>);
-
-impl Enumerations {
-    /// None.
-    #[cfg(test)]
-    pub(crate) const fn new() -> Self {
-        Self(BTreeMap::new())
-    }
-
-    /// The enumeration of a number, if there is one.
-    pub fn get(&self, id: u32) -> Option<&Arc<Enumeration>> {
-        self.0.get(&id)
-    }
-
-    /// All enumerations, by their numbers.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Enumeration>> {
-        self.0.values()
-    }
-
-    /// Adds an enumeration, or replaces the one of its number.
-    pub fn insert(&mut self, enumeration: Enumeration) {
-        self.0.insert(enumeration.id, Arc::new(enumeration));
-    }
-
-    /// Removes the enumeration of a number.
-    pub fn remove(&mut self, id: u32) -> Option<Arc<Enumeration>> {
-        self.0.remove(&id)
-    }
-
-    /// The enumeration of a number.
-    ///
-    /// # Errors
-    /// 42704 if it was dropped.
-    pub fn known(&self, id: u32) -> Result<&Enumeration> {
-        let missing = || SqlError::new(state::UNDEFINED_OBJECT, format!("type with OID {id} does not exist"));
-        self.0.get(&id).map(|enumeration| &**enumeration).ok_or_else(missing)
     }
 }
 

@@ -84,6 +84,8 @@ pub enum Type {
     Record,
     /// `int4multirange` and the like
     Multirange(Ranged),
+    /// A composite type, by its number
+    Composite(u32),
 }
 
 /// What PostgreSQL says instead of the digits of an interval that has them all.
@@ -132,6 +134,19 @@ impl Element {
             _ => None,
         }
     }
+}
+
+/// What stands instead of a length where elements are rows of a composite type.
+const COMPOSITE: i32 = -3;
+
+/// The number of the arrays of a composite type: no other type has one as high.
+const fn array_of_composite(id: u32) -> u32 {
+    1 << 31 | id
+}
+
+/// The composite type whose arrays have a number.
+pub const fn composite_of_array(oid: u32) -> Option<u32> {
+    if oid >> 31 == 1 { Some(oid & !(1 << 31)) } else { None }
 }
 
 /// What stands instead of a length where arrays are vectors, which the catalog has: they begin at 0, and their texts have no braces.
@@ -226,11 +241,12 @@ impl Type {
             Self::Interval => 1186,
             Self::Numeric(_) => 1700,
             Self::Uuid => 2950,
-            Self::Enum(id) => id,
+            Self::Enum(id) | Self::Composite(id) => id,
             Self::Oid => 26,
             Self::Byte => 18,
             Self::Rounded(..) | Self::Spanned(..) => self.exact().oid(),
             // The arrays of an enumeration have the number behind its own.
+            Self::Array(Element { oid, modifier: COMPOSITE }) => array_of_composite(oid),
             Self::Array(element) => element.vector().or_else(|| array_oid(element.oid)).unwrap_or(element.oid + 1),
         }
     }
@@ -368,6 +384,7 @@ impl Type {
             }
             // The catalog knows its name.
             Self::Enum(id) => format!("enumeration {id}"),
+            Self::Composite(id) => format!("composite type {id}"),
             Self::Array(Element::INT2_OF_VECTOR) => "int2vector".to_owned(),
             Self::Array(Element::OID_OF_VECTOR) => "oidvector".to_owned(),
             Self::Array(_) => format!("{}[]", self.element().map(Self::name).unwrap_or_default()),
@@ -389,13 +406,27 @@ impl Type {
         }
     }
 
-    /// The number of the enumeration that its values are of.
-    pub fn enumeration(self) -> Option<u32> {
+    /// The number of the type of the tenant's own that its values, or their elements, are of.
+    pub fn own(self) -> Option<u32> {
         match self {
-            Self::Enum(id) => Some(id),
-            Self::Array(_) => self.element().and_then(Self::enumeration),
+            Self::Enum(id) | Self::Composite(id) => Some(id),
+            Self::Array(_) => self.element().and_then(Self::own),
             _ => None,
         }
+    }
+
+    /// The number of the composite type that its values, or their elements, are of.
+    pub fn composite(self) -> Option<u32> {
+        match self {
+            Self::Composite(id) => Some(id),
+            Self::Array(Element { oid, modifier: COMPOSITE }) => Some(oid),
+            _ => None,
+        }
+    }
+
+    /// Whether its values are rows.
+    pub fn is_row(self) -> bool {
+        matches!(self, Self::Record | Self::Composite(_))
     }
 
     /// The type of the arrays of this type; an array's own. There is none of what has no type yet.
@@ -405,6 +436,7 @@ impl Type {
             Self::Unknown => None,
             Self::Array(_) => Some(self),
             Self::Rounded(..) | Self::Spanned(..) => self.exact().array(),
+            Self::Composite(oid) => Some(Self::Array(Element { oid, modifier: COMPOSITE })),
             of => Some(Self::Array(Element { oid: of.oid(), modifier: of.modifier() })),
         }
     }
@@ -427,6 +459,9 @@ impl Type {
     /// The type with a number, and a length or precision as [`Self::modifier`] says it. Numbers that PostgreSQL does not have are those of
     /// enumerations.
     pub fn of_oid_and_modifier(oid: u32, modifier: i32) -> Self {
+        if modifier == COMPOSITE {
+            return Self::Composite(oid);
+        }
         let bound = u32::try_from(modifier.saturating_sub(4)).ok();
         if let (1186, Ok(digits @ 0..6)) = (oid, u8::try_from(modifier ^ ALL_FIELDS)) {
             return Self::Rounded(Clock::Interval, digits);
@@ -535,7 +570,8 @@ impl Type {
             Self::Bit(_) => Self::Bit(None),
             Self::Varbit(_) => Self::Varbit(None),
             Self::Array(element) => {
-                Self::Array(Element { modifier: if element.vector().is_some() { VECTOR } else { -1 }, ..element })
+                let kept = element.vector().is_some() || element.modifier == COMPOSITE;
+                Self::Array(Element { modifier: if kept { element.modifier } else { -1 }, ..element })
             }
             other => other,
         }

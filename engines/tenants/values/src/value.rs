@@ -25,7 +25,7 @@ use bigdecimal::BigDecimal;
 use serde::{Deserialize, Serialize};
 
 use self::zone::Zone;
-use crate::enumeration::Enumerations;
+use crate::own::OwnTypes;
 
 /// A value. Its type is known where it is used: all integers are one kind here, and so are `real` and `double precision`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -99,7 +99,7 @@ impl NonFinite {
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// The tenant's own types.
-    pub enumerations: &'a Enumerations,
+    pub own: &'a OwnTypes,
     /// Where clocks show what a text says that names no time zone.
     pub zone: Zone,
 }
@@ -108,8 +108,8 @@ pub struct Context<'a> {
 impl Context<'static> {
     /// Without types of a tenant's own.
     pub(crate) const NONE: Self = {
-        static NO_ENUMERATIONS: Enumerations = Enumerations::new();
-        Self { enumerations: &NO_ENUMERATIONS, zone: Zone::UTC }
+        static NOTHING: OwnTypes = OwnTypes::new();
+        Self { own: &NOTHING, zone: Zone::UTC }
     };
 }
 
@@ -233,8 +233,16 @@ fn compare_floats(a: f64, b: f64) -> Ordering {
 
 impl Value {
     /// Appends its text, as PostgreSQL shows a value of the type in a time zone; NULL has none.
-    pub fn write_text(&self, of: crate::types::Type, zone: Zone, out: &mut String) {
+    ///
+    /// # Errors
+    /// 54000 for arrays and rows whose text would be too long.
+    pub fn write_text(&self, of: crate::types::Type, zone: Zone, out: &mut String) -> crate::error::Result<()> {
+        let begin = out.len();
         text::write(self, of, zone, out);
+        match self {
+            Self::Array(_) | Self::Record(_) => size::check_written(out.len() - begin),
+            _ => Ok(()),
+        }
     }
 
     /// Appends its bytes in the protocol's binary format; NULL has none.

@@ -118,21 +118,24 @@ pub(crate) fn begin(columns: &[OutputColumn], format: &CopyFormat) -> Vec<u8> {
 }
 
 /// A row.
-pub(crate) fn row(values: &[Value], columns: &[OutputColumn], zone: Zone, format: &CopyFormat) -> Vec<u8> {
+///
+/// # Errors
+/// 54000 if the text of a value would be too long.
+pub(crate) fn row(values: &[Value], columns: &[OutputColumn], zone: Zone, format: &CopyFormat) -> Result<Vec<u8>> {
     let types = columns.iter().map(|column| column.of);
     if format.kind == CopyKind::Binary {
-        return binary::row(values, types);
+        return Ok(binary::row(values, types));
     }
     let shown = |(value, of): (&Value, _)| {
         let mut text = String::new();
-        value.write_text(of, zone, &mut text);
-        (!value.is_null()).then_some(text)
+        value.write_text(of, zone, &mut text)?;
+        Ok((!value.is_null()).then_some(text))
     };
-    let texts: Vec<Option<String>> = values.iter().zip(types).map(shown).collect();
-    match format.kind {
+    let texts: Vec<Option<String>> = values.iter().zip(types).map(shown).collect::<Result<_>>()?;
+    Ok(match format.kind {
         CopyKind::Csv => csv::line(&texts, false, format).into_bytes(),
         _ => text::line(&texts, format).into_bytes(),
-    }
+    })
 }
 
 /// What is sent behind the rows.

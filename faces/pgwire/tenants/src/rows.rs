@@ -6,6 +6,7 @@ use savanna_pgwire_connection::{Output, format};
 use savanna_tenants_host::{
     Encoding, OutputColumn,
     copy::{CopyFormat, CopyKind},
+    error::Result,
     value::{Value, zone::Zone},
 };
 
@@ -45,7 +46,16 @@ pub(crate) fn columns(columns: &[OutputColumn], formats: &[i16]) -> Vec<FieldDes
 
 impl RowWriter {
     /// Adds a row, without a message's detour.
-    pub(crate) fn row(&mut self, output: &mut Output, row: &[Value], columns: &[OutputColumn], formats: &[i16]) {
+    ///
+    /// # Errors
+    /// 54000 if the text of a value would be too long; then there is nothing of the row.
+    pub(crate) fn row(
+        &mut self,
+        output: &mut Output,
+        row: &[Value],
+        columns: &[OutputColumn],
+        formats: &[i16],
+    ) -> Result<()> {
         let bytes = &mut output.bytes;
         let start = bytes.len();
         bytes.put_u8(b'D');
@@ -58,7 +68,11 @@ impl RowWriter {
             }
             let written = if format(formats, at) == 0 {
                 self.text.clear();
-                value.write_text(column.of, self.zone, &mut self.text);
+                if let Err(error) = value.write_text(column.of, self.zone, &mut self.text) {
+                    self.text = String::new();
+                    bytes.truncate(start);
+                    return Err(error);
+                }
                 self.text.as_bytes()
             } else {
                 self.binary.clear();
@@ -70,9 +84,13 @@ impl RowWriter {
         }
         let length = (bytes.len() - start - 1) as i32;
         bytes[start + 1..start + 5].copy_from_slice(&length.to_be_bytes());
+        Ok(())
     }
 
     /// Adds a row of a COPY, behind what goes ahead of it in one message.
+    ///
+    /// # Errors
+    /// 54000 if the text of a value would be too long.
     pub(crate) fn copy_row(
         &self,
         output: &mut Output,
@@ -80,8 +98,9 @@ impl RowWriter {
         row: &[Value],
         columns: &[OutputColumn],
         format: &CopyFormat,
-    ) {
-        ahead.extend(copy::row(row, columns, self.zone, format));
+    ) -> Result<()> {
+        ahead.extend(copy::row(row, columns, self.zone, format)?);
         output.copy_data(ahead);
+        Ok(())
     }
 }

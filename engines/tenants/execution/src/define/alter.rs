@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use savanna_tenants_catalog::{Arbiter, Check, Definition, ForeignKey, Generated, Index, PrimaryKey, Table, row};
+use savanna_tenants_catalog::{
+    Arbiter, Check, Definition, ForeignKey, Generated, Index, PrimaryKey, Table, row, rows_key, table_key,
+};
 use savanna_tenants_sql::{
     bind::{Binder, Parameters, Typed},
     define::{constraint_name, default_sequence::with_numbers, index::places, sequence::SequenceOptions, with_names},
@@ -30,9 +32,9 @@ use crate::{
 impl Definer<'_, '_> {
     pub(crate) fn alter(&mut self, table: &Table, changes: &[Alteration]) -> Result<Step<()>> {
         ready!(self.own(table));
-        let mut table = Table::new(table.definition.clone());
+        let mut table = Table::new(self.as_changed(table), self.catalog.own_types());
         for change in changes {
-            table = Table::new(ready!(self.altered(&table, change)));
+            table = Table::new(ready!(self.altered(&table, change)), self.catalog.own_types());
         }
         self.save(&table.definition)
     }
@@ -90,8 +92,8 @@ impl Definer<'_, '_> {
                 let at = column(name)?;
                 return self.drop_column(table, at, *cascade);
             }
-            Alteration::SetType { column: name, of, using } => {
-                return self.set_type(table, column(name)?, *of, using.as_deref());
+            Alteration::SetType { column: name, of, domain, using } => {
+                return self.set_type(table, column(name)?, (*of, *domain), using.as_deref());
             }
             Alteration::AddIdentity { column: name, always, options } => {
                 let at = column(name)?;
@@ -246,10 +248,11 @@ impl Definer<'_, '_> {
         for index in &mut definition.indexes {
             index.relation = self.new_number(definition.schema)?;
         }
-        let table = Arc::new(Table::new(definition));
+        let table = Arc::new(Table::new(definition, self.catalog.own_types()));
         self.planner().resolve_indexes(&table)?;
         let (checks, computed) = self.planner().rules(&table)?;
-        let target = Target { table, checks, computed, references: Vec::new(), referenced_by: Vec::new() };
+        let domains = self.planner().domains(&table)?;
+        let target = Target { checks, domains, computed, ..Target::of_new(table) };
         let env = self.run.env();
         for (_, mut values) in rows {
             self.run.goes_on()?;
@@ -276,7 +279,7 @@ impl Definer<'_, '_> {
                     .hint("Use DROP ... CASCADE to drop the dependent objects too."));
             }
             self.notices.push(format!("drop cascades to {}", what(other)));
-            definition = ready!(self.drop_column(&Table::new(definition), other, cascade));
+            definition = ready!(self.drop_column(&Table::new(definition, self.catalog.own_types()), other, cascade));
         }
         ready!(self.drop_readers(&|view| view.reads(table.id, Some(at)), &what(at), cascade));
         let read = |key: &ForeignKey| key.parent_columns.contains(&at);
@@ -321,8 +324,15 @@ impl Definer<'_, '_> {
     }
 
     /// A column of another type. Rows are written again unless their bytes are those of the new type, too.
-    fn set_type(&mut self, table: &Table, at: usize, of: Type, using: Option<&str>) -> Result<Step<Definition>> {
+    fn set_type(
+        &mut self,
+        table: &Table,
+        at: usize,
+        (of, domain): (Type, Option<u32>),
+        using: Option<&str>,
+    ) -> Result<Step<Definition>> {
         let mut definition = table.definition.clone();
+        ready!(self.set_domain(&mut definition, at, domain));
         let old = &table.columns[at];
         if !of.is_integer() && matches!(old.generated, Generated::Identity { .. }) {
             let message = "identity column type must be smallint, integer, or bigint";
@@ -340,6 +350,7 @@ impl Definer<'_, '_> {
                 Err(SqlError::new(state::DATATYPE_MISMATCH, message).hint(hint))
             }
         };
+        self.check_unused(table.id, &format!("table \"{}\"", table.name), "its row type")?;
         let scope = scope_of(table, &table.name);
         let mut planner = self.planner();
         let mut binder = Binder::closed(&scope, &mut planner, "transform expressions");
@@ -365,11 +376,12 @@ impl Definer<'_, '_> {
                 .detail(format!("View \"{}\" depends on column \"{}\".", view.name, old.name)));
         }
         self.check_references_of_type(table, at, of, using.is_some())?;
-        ready!(self.hold_type(of));
+        ready!(self.hold_type(of, table.schema));
+        ready!(self.own_rows(table));
         definition.columns[at].of = of;
-        let with_it = Table::new(definition.clone());
+        let with_it = Table::new(definition.clone(), self.catalog.own_types());
         table.indexes.iter().try_for_each(|index| self.planner().check_index(&with_it, index))?;
-        if using.is_none() && same_bytes(old.of, of) {
+        if using.is_none() && domain.is_none() && same_bytes(old.of, of) {
             return Ok(Step::Done(definition));
         }
         definition.columns[at].missing = None;
@@ -380,6 +392,20 @@ impl Definer<'_, '_> {
             values[at] = expr.owned(env.with_row(values))?;
         }
         self.moved(table, definition, rows)
+    }
+
+    /// Sees to it that nobody else stores rows of a table within others meanwhile.
+    fn own_rows(&mut self, table: &Table) -> Result<Step<()>> {
+        let used = self.catalog.own_types().composites().any(|of| of.uses(table.id));
+        if used { self.own_object(&rows_key()) } else { Ok(Step::Done(())) }
+    }
+
+    /// Says of which domain a column is.
+    fn set_domain(&mut self, definition: &mut Definition, at: usize, domain: Option<u32>) -> Result<Step<()>> {
+        definition.domains.remove(&at);
+        let Some(domain) = domain else { return Ok(Step::Done(())) };
+        definition.domains.insert(at, domain);
+        self.effects.hold(&mut self.run.database(), &table_key(domain))
     }
 
     /// The default of a column that takes numbers of its own sequence.
@@ -394,10 +420,12 @@ impl Definer<'_, '_> {
         if definition.columns.len() == savanna_tenants_catalog::COLUMNS_MAX || definition.version == u16::MAX {
             return Err(SqlError::new("54011", "the table's columns were changed too often"));
         }
-        ready!(self.hold_type(new.of));
+        ready!(self.hold_type(new.of, table.schema));
+        ready!(self.own_rows(table));
         let at = definition.columns.len();
         definition.version += 1;
         definition.columns.push(new.clone().into_column(definition.version));
+        ready!(self.set_domain(&mut definition, at, new.domain));
         let mut numbers = None;
         if let Some(options) = &new.sequence {
             let rows = self.rows(table)?.len();
@@ -412,7 +440,7 @@ impl Definer<'_, '_> {
             sequence.owner = Some((table.id, at));
             definition.columns[at].default = Some(ready!(self.make_sequence(sequence)).default());
         }
-        let with_it = Table::new(definition.clone());
+        let with_it = Table::new(definition.clone(), self.catalog.own_types());
         let mut planner = self.planner();
         let (value, each) = match planner.computed(&with_it, at)? {
             Some(expr) => (expr, true),
@@ -423,6 +451,8 @@ impl Definer<'_, '_> {
             }
         };
         let env = self.run.env();
+        let domains = self.planner().domains(&with_it)?;
+        let rules = domains.into_iter().find(|(of, _)| *of == at).map(|(_, rules)| rules);
         if each {
             for (place, (key, mut values)) in self.rows(&with_it)?.into_iter().enumerate() {
                 values[at] = match numbers {
@@ -432,6 +462,7 @@ impl Definer<'_, '_> {
                 if new.not_null && values[at].is_null() {
                     return Err(has_nulls(table, &new.name));
                 }
+                rules.iter().try_for_each(|rules| rules.check(&values[at], env))?;
                 ready!(self.effects.set(&mut self.run.database(), key, Some(row::encode(&with_it, &values)?)));
             }
             return Ok(Step::Done(definition));
@@ -440,11 +471,16 @@ impl Definer<'_, '_> {
         if new.not_null && missing.is_null() && !self.rows(table)?.is_empty() {
             return Err(has_nulls(table, &new.name));
         }
-        definition.columns[at].missing = (!missing.is_null()).then(|| {
+        if let Some(rules) = rules
+            && !self.rows(table)?.is_empty()
+        {
+            rules.check(&missing, env)?;
+        }
+        let bytes = (!missing.is_null()).then(|| {
             let mut bytes = Vec::new();
-            row::encode_value(&missing, new.of, &mut bytes);
-            bytes
+            row::encode_value(&missing, new.of, self.catalog.own_types(), &mut bytes).map(|()| bytes)
         });
+        definition.columns[at].missing = bytes.transpose()?;
         Ok(Step::Done(definition))
     }
 

@@ -1,9 +1,12 @@
 //! Runs `COMMENT ON`.
 
-use savanna_tenants_catalog::{Comments, Definition, Encode, Name, Schema, Sequence, Subject, table_key, view::View};
+use savanna_tenants_catalog::{
+    Comments, Definition, Domain, Encode, Name, Schema, Sequence, Subject, table_key, view::View,
+};
 use savanna_tenants_sql::plan::Commented;
 use savanna_tenants_store::database::Step;
 use savanna_tenants_values::{
+    composite::Composite,
     enumeration::Enumeration,
     error::{Result, SqlError, state},
 };
@@ -49,6 +52,15 @@ impl Definer<'_, '_> {
                 ready!(self.own_object(&table_key(sequence.id)));
                 self.save_sequence(&Sequence { comment: comment.cloned(), ..Sequence::clone(&sequence) })
             }
+            Commented::Domain(name) => {
+                let domain = self.domain(name)?;
+                ready!(self.own_object(&table_key(domain.id)));
+                self.save_domain(&Domain { comment: comment.cloned(), ..Domain::clone(&domain) })
+            }
+            Commented::Type(name) if let Some(composite) = self.catalog.composite(name) => {
+                ready!(self.own_object(&table_key(composite.id)));
+                self.save_composite(&Composite { comment: comment.cloned(), ..Composite::clone(composite) })
+            }
             Commented::Type(name) => {
                 let enumeration = self.enumeration(name)?;
                 ready!(self.own_object(&table_key(enumeration.id)));
@@ -88,6 +100,14 @@ impl Definer<'_, '_> {
         if let Some(view) = self.catalog.view(relation).cloned() {
             let at = view.columns.iter().position(|(name, _)| name == column).ok_or_else(missing)?;
             return self.comment_on_view(&view, Subject::Column(at), comment);
+        }
+        if let Some(composite) = self.catalog.composite(relation) {
+            let mut composite = Composite::clone(composite);
+            ready!(self.own_object(&table_key(composite.id)));
+            let mut attributes = composite.attributes.iter_mut();
+            let attribute = attributes.find(|of| !of.dropped && of.name == column).ok_or_else(missing)?;
+            attribute.comment = comment.cloned();
+            return self.save_composite(&composite);
         }
         let at = self.table(relation)?.column(column).ok_or_else(missing)?;
         self.comment_on_table(relation, Subject::Column(at), comment)

@@ -79,7 +79,7 @@ impl Definer<'_, '_> {
         let mut definition = table.definition.clone();
         let at = definition.indexes.len();
         definition.indexes.push(index);
-        let with_it = Table::new(definition);
+        let with_it = Table::new(definition, self.catalog.own_types());
         self.planner().resolve_indexes(&with_it)?;
         let env = self.run.env();
         for (key, values) in self.rows(table)? {

@@ -45,7 +45,7 @@ impl Definer<'_, '_> {
     /// A foreign key of a table that may have rows, all of which have to fulfil it.
     pub(crate) fn add_foreign_key(&mut self, table: &Table, new: &NewForeignKey) -> Result<Step<Definition>> {
         let (definition, parent) = ready!(self.with_foreign_key(table, new));
-        let child = Arc::new(Table::new(definition));
+        let child = Arc::new(Table::new(definition, self.catalog.own_types()));
         let parent = parent.unwrap_or_else(|| Arc::clone(&child));
         let at = child.foreign_keys.len() - 1;
         let lost = || SqlError::internal("a new foreign key has lost its key");
@@ -113,7 +113,7 @@ impl Definer<'_, '_> {
 
     /// Drops what refers to keys that a definition has no longer.
     pub(crate) fn release_keys(&mut self, definition: &mut Definition, what: &str, cascade: bool) -> Result<Step<()>> {
-        let table = Table::new(definition.clone());
+        let table = Table::new(definition.clone(), self.catalog.own_types());
         let lost = |key: &ForeignKey| table.unique_key(&key.parent_columns).is_none();
         self.changed.insert(definition.id, Some(definition.clone()));
         ready!(self.drop_references(definition.id, &lost, what, cascade));

@@ -39,7 +39,9 @@ impl Definer<'_, '_> {
                 }
             }
         }
-        if self.expressions_of(table)? == self.expressions_of(&Table::new(definition.clone()))? {
+        if self.expressions_of(table)?
+            == self.expressions_of(&Table::new(definition.clone(), self.catalog.own_types()))?
+        {
             return Ok(());
         }
         let what =

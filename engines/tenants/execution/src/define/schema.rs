@@ -7,10 +7,7 @@ use savanna_tenants_catalog::{
 };
 use savanna_tenants_sql::plan::Kind;
 use savanna_tenants_store::database::Step;
-use savanna_tenants_values::{
-    enumeration::Enumeration,
-    error::{Result, SqlError, state},
-};
+use savanna_tenants_values::error::{Result, SqlError, state};
 
 use crate::{define::Definer, effects::ready};
 
@@ -20,7 +17,8 @@ struct Contents {
     views: Vec<Arc<View>>,
     /// Those that go with no table among these.
     sequences: Vec<Arc<Sequence>>,
-    types: Vec<Arc<Enumeration>>,
+    /// Types of the tenant's own, by their numbers, schemas and names.
+    types: Vec<(u32, u32, String)>,
 }
 
 impl Definer<'_, '_> {
@@ -63,8 +61,8 @@ impl Definer<'_, '_> {
             return Err(SqlError::unsupported(format_args!("renaming schema {name}, which view {} names", view.name)));
         }
         // And so has what is kept of the catalog as SQL.
-        if let Some(of) = self.catalog.enumerations().find(|of| of.schema == schema.id) {
-            return Err(SqlError::unsupported(format_args!("renaming schema {name}, in which type {} is", of.name)));
+        if let Some((.., of)) = self.types_within(&|of| of == schema.id).first() {
+            return Err(SqlError::unsupported(format_args!("renaming schema {name}, in which type {of} is")));
         }
         ready!(self.effects.set(&mut self.run.database(), schema_name_key(name), None));
         self.save_schema(&Schema { name: to.to_owned(), ..Schema::clone(&schema) })
@@ -103,6 +101,9 @@ impl Definer<'_, '_> {
         for view in &views {
             self.changed.insert(view.id, None);
         }
+        for (id, ..) in &types {
+            self.changed.insert(*id, None);
+        }
         for view in &views {
             ready!(self.drop_view(view, cascade));
         }
@@ -113,13 +114,21 @@ impl Definer<'_, '_> {
             ready!(self.drop_sequence(sequence, cascade));
         }
         for of in &types {
-            ready!(self.drop_enumeration(of, cascade));
+            ready!(self.drop_own((of.0, of.1, &of.2), cascade));
         }
         for schema in &schemas {
             ready!(self.effects.set(&mut self.run.database(), schema_name_key(&schema.name), None));
             ready!(self.effects.set(&mut self.run.database(), table_key(schema.id), None));
         }
         Ok(Step::Done(()))
+    }
+
+    /// The types that are in some schemas.
+    fn types_within(&self, within: &dyn Fn(u32) -> bool) -> Vec<(u32, u32, String)> {
+        let enumerations = self.catalog.enumerations().map(|of| (of.id, of.schema, of.name.clone()));
+        let composites = self.catalog.composites().map(|of| (of.id, of.schema, of.name.clone()));
+        let domains = self.catalog.domains().map(|of| (of.id, of.schema, of.name.clone()));
+        enumerations.chain(composites).chain(domains).filter(|(_, schema, _)| within(*schema)).collect()
     }
 
     fn contents(&self, schemas: &[Arc<Schema>]) -> Contents {
@@ -130,7 +139,7 @@ impl Definer<'_, '_> {
         Contents {
             views: self.catalog.views().filter(|of| within(of.schema)).map(Arc::clone).collect(),
             sequences: sequences.map(Arc::clone).collect(),
-            types: self.catalog.enumerations().filter(|of| within(of.schema)).map(Arc::clone).collect(),
+            types: self.types_within(&within),
             tables,
         }
     }
@@ -142,7 +151,7 @@ impl Definer<'_, '_> {
         let tables = tables.iter().map(|of| shown("table", of.schema, &of.name));
         let views = views.iter().map(|of| shown("view", of.schema, &of.name));
         let sequences = sequences.iter().map(|of| shown("sequence", of.schema, &of.name));
-        let types = types.iter().map(|of| shown("type", of.schema, &of.name));
+        let types = types.iter().map(|(_, schema, name)| shown("type", *schema, name));
         let objects: Vec<String> = tables.chain(views).chain(sequences).chain(types).collect();
         match objects.as_slice() {
             [] => {}

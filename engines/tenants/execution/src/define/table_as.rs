@@ -21,7 +21,7 @@ impl Definer<'_, '_> {
         if_not_exists: bool,
     ) -> Result<Step<Option<usize>>> {
         let Some(definition) = ready!(self.create_table(new, if_not_exists)) else { return Ok(Step::Done(None)) };
-        let target = Target::of_new(Arc::new(Table::new(definition)));
+        let target = Target::of_new(Arc::new(Table::new(definition, self.catalog.own_types())));
         let rows = ready!(self.run.query(query));
         let (count, env) = (rows.len(), self.run.env());
         for row in rows.into_rows() {

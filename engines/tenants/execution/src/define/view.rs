@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use savanna_tenants_catalog::{Encode, Name, TEMPORARY, table_key, view::View};
+use savanna_tenants_catalog::{Encode, Name, TEMPORARY, rows_of_view, table_key, view::View};
 use savanna_tenants_store::database::Step;
 use savanna_tenants_values::error::{Result, SqlError, state};
 
@@ -36,12 +36,15 @@ impl Definer<'_, '_> {
             ready!(self.effects.hold(&mut self.run.database(), &table_key(read.id)));
         }
         for (_, of) in &view.columns {
-            ready!(self.hold_type(*of));
+            ready!(self.hold_type(*of, view.schema));
         }
         self.save_view(&view)
     }
 
     pub(crate) fn save_view(&mut self, view: &View) -> Result<Step<()>> {
+        if view.columns.iter().any(|(_, of)| of.composite().is_some()) {
+            self.check_nesting(&rows_of_view(view))?;
+        }
         self.effects.set(&mut self.run.database(), table_key(view.id), Some(view.encode()?))
     }
 
@@ -98,7 +101,10 @@ impl Definer<'_, '_> {
     pub(crate) fn drop_view(&mut self, view: &View, cascade: bool) -> Result<Step<()>> {
         ready!(self.own_object(&table_key(view.id)));
         self.changed.insert(view.id, None);
-        ready!(self.drop_readers(&|other| other.reads(view.id, None), &format!("view {}", view.name), cascade));
+        let what = format!("view {}", view.name);
+        ready!(self.drop_readers(&|other| other.reads(view.id, None), &what, cascade));
+        let rows = format!("type {}", self.catalog.written(view.schema, &view.name));
+        ready!(self.drop_users(view.id, (&what, &rows), cascade));
         ready!(self.free_name(view.schema, &view.name));
         self.effects.set(&mut self.run.database(), table_key(view.id), None)
     }

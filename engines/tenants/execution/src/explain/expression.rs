@@ -89,6 +89,7 @@ impl Names {
                 format!("CASE {}ELSE {} END", branches.concat(), of(otherwise))
             }
             Expr::Coalesce(values) => format!("COALESCE({})", values.iter().map(of).collect::<Vec<_>>().join(", ")),
+            Expr::Domain(value, _) => of(value),
             Expr::Cast { value, to, .. } => format!("({})::{}", of(value), to.name()),
             Expr::Call(Function::Array(ArrayFunction::Any(comparison)), arguments) => {
                 let arguments: Vec<String> = arguments.iter().map(of).collect();

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     expression::Expr,
     function::{ArrayFunction, Function, JsonFunction},
+    parse::name::name_of,
 };
 
 impl Binder<'_, '_> {
@@ -59,11 +60,26 @@ impl Binder<'_, '_> {
                 rest => self.subscripts(&column, rest),
             };
         }
-        let of = self.expr(root)?;
-        if of.of == Type::Jsonb {
-            return self.members(of, chain);
+        let root = self.expr(root)?;
+        self.parts(root, chain)
+    }
+
+    /// What stands at subscripts, and in columns, of a value.
+    fn parts(&mut self, root: Typed, chain: &[AccessExpr]) -> Result<Typed> {
+        if let [AccessExpr::Dot(ast::Expr::Identifier(name)), rest @ ..] = chain {
+            let field = self.field(root, &name_of(name))?;
+            return if rest.is_empty() { Ok(field) } else { self.parts(field, rest) };
         }
-        let root = of;
+        let subscripts = chain.iter().take_while(|access| matches!(access, AccessExpr::Subscript(_))).count();
+        if let (chain, rest @ [AccessExpr::Dot(_), ..]) = chain.split_at(subscripts)
+            && subscripts > 0
+        {
+            let element = self.parts(root, chain)?;
+            return self.parts(element, rest);
+        }
+        if root.of == Type::Jsonb {
+            return self.members(root, chain);
+        }
         let Some(element) = root.of.element() else { return Err(self.no_subscripts(root.of)) };
         let mut arguments = vec![root.expr];
         arguments.extend(self.bounds(chain)?);
@@ -105,6 +121,10 @@ impl Binder<'_, '_> {
 
     /// The type of what stands at subscripts of a column.
     pub(crate) fn type_at(&self, of: Type, chain: &[AccessExpr]) -> Result<Type> {
+        if let [AccessExpr::Dot(ast::Expr::Identifier(name)), rest @ ..] = chain {
+            let (_, of) = self.attribute_of(of, &name_of(name))?;
+            return if rest.is_empty() { Ok(of) } else { self.type_at(of, rest) };
+        }
         match (of, of.element()) {
             (Type::Jsonb, _) => Ok(of),
             (_, Some(_)) if is_slice(chain) => Ok(of),
@@ -115,6 +135,9 @@ impl Binder<'_, '_> {
 
     /// What a column becomes if a value is put at subscripts: `SET column[..] = value`.
     pub(crate) fn put(&mut self, old: Expr, of: Type, chain: &[AccessExpr], value: Expr) -> Result<Expr> {
+        if let [AccessExpr::Dot(ast::Expr::Identifier(name)), rest @ ..] = chain {
+            return self.put_field(old, of, &name_of(name), rest, value);
+        }
         let mut arguments = vec![old, value];
         let function = if of == Type::Jsonb {
             let (steps, listed) = self.steps(chain)?;

@@ -148,6 +148,9 @@ impl Binder<'_, '_> {
                 (value, _) => value.clone(),
             }));
         }
+        if let (Type::Record, Type::Composite(id)) = (from, of) {
+            return self.row_as(expr, id, explicit);
+        }
         // Shorter integers are longer ones; texts of any kind are texts unless a length is to be kept to.
         let same = from == of
             || (from.is_integer() && of.is_integer() && from.number_rank() <= of.number_rank() && of != Type::Oid)

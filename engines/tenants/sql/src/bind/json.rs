@@ -156,6 +156,15 @@ impl Binder<'_, '_> {
 
     /// `row_to_json` and `to_json`, with a line for each column if the second argument says so.
     pub(super) fn row_to_json(&mut self, name: &str, row: &ast::Expr, lines: Option<&ast::Expr>) -> Result<Typed> {
+        let whole = match row {
+            // A name may be that of a table.
+            ast::Expr::Identifier(_) if self.scope.row(row).is_some() => None,
+            row if lines.is_none() && row_of(row).is_none() => Some(self.expr(row)?),
+            _ => None,
+        };
+        if let Some(typed) = whole.filter(|typed| typed.of.is_row()) {
+            return Ok(self.json_arguments("to_json", vec![typed])?.remove(0));
+        }
         let lines = match lines {
             Some(lines) => self.condition(lines, name)?,
             None => Expr::Constant(Value::Bool(false)),

@@ -445,6 +445,10 @@ pub(crate) fn comparison_type(a: Type, b: Type) -> Option<Type> {
     if (a == Type::Byte && b.is_text()) || (b == Type::Byte && a.is_text()) {
         return Some(Type::Text);
     }
+    // Rows of several types are rows.
+    if a != b && a.is_row() && b.is_row() {
+        return Some(Type::Record);
+    }
     let of = common_type(a, b)?;
     // Networks are compared as what both kinds become.
     if of == Type::Cidr {

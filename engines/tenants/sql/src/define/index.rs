@@ -126,6 +126,7 @@ fn check_type(of: Type) -> Result<()> {
             Err(SqlError::new(state::UNDEFINED_OBJECT, message))
         }
         Type::Jsonb => Err(SqlError::unsupported("an index on jsonb")),
+        Type::Composite(_) | Type::Record => Err(SqlError::unsupported("an index on rows as values")),
         Type::Array(_) => Err(SqlError::unsupported("an index on an array")),
         _ => Ok(()),
     }

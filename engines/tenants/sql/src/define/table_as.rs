@@ -1,5 +1,7 @@
 //! Tables with the columns of a query or of another table: `CREATE TABLE .. AS`, `SELECT .. INTO`, `CREATE TABLE .. (LIKE ..)`.
 
+use std::collections::BTreeMap;
+
 use savanna_tenants_catalog::{Column, Generated};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
@@ -35,8 +37,8 @@ impl Planner<'_> {
         Ok((query, columns))
     }
 
-    /// The columns of another table, without what it wants of their values but that they are not NULL, and perhaps with their defaults.
-    pub(crate) fn columns_like(&self, like: &ast::CreateTableLikeKind) -> Result<Vec<Column>> {
+    /// The columns of another table, without what it wants of their values but that they are not NULL, and perhaps with their defaults, and the domains that they are of.
+    pub(crate) fn columns_like(&self, like: &ast::CreateTableLikeKind) -> Result<(Vec<Column>, BTreeMap<usize, u32>)> {
         let ast::CreateTableLikeKind::Parenthesized(like) = like else {
             return Err(SqlError::unsupported("LIKE without parentheses"));
         };
@@ -47,7 +49,9 @@ impl Planner<'_> {
             default: column.default.clone().filter(|_| with_defaults && column.generated == Generated::No),
             ..plain_column(column.name.clone(), column.of)
         };
-        Ok(table.live_columns().map(column).collect())
+        let domains = table.live_columns().map(|(at, _)| table.domains.get(&at).copied()).enumerate();
+        let domains = domains.filter_map(|(place, domain)| Some((place, domain?))).collect();
+        Ok((table.live_columns().map(column).collect(), domains))
     }
 }
 

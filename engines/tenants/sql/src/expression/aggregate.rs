@@ -178,7 +178,9 @@ pub(crate) fn resolve(name: &str, argument: Type) -> Option<(Kind, Type, Type)> 
 
 /// Whether there are `min` and `max` of a type.
 fn has_extremes(of: Type) -> bool {
-    !matches!(of, Type::Bool | Type::Record | Type::Macaddr | Type::Macaddr8) && !of.is_bits() && !of.is_range()
+    !matches!(of, Type::Bool | Type::Record | Type::Composite(_) | Type::Macaddr | Type::Macaddr8)
+        && !of.is_bits()
+        && !of.is_range()
 }
 
 /// Whether a name is that of an aggregate.

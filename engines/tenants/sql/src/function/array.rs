@@ -231,7 +231,7 @@ impl ArrayFunction {
         facts: &Facts,
         chosen: impl FnOnce(Vec<Value>) -> Option<Value>,
     ) -> Result<Value> {
-        let enumeration = facts.context().enumerations.known(id)?;
+        let enumeration = facts.context().own.known_enumeration(id)?;
         let place = |at: usize| match bounds.get(at) {
             Some(Value::Enum(place, _)) if bounds.len() == 2 => Some(*place),
             _ => None,

@@ -211,7 +211,7 @@ fn out_of_range() -> SqlError {
 #[cfg(test)]
 mod tests {
     use savanna_tenants_values::{
-        enumeration::Enumerations,
+        own::OwnTypes,
         value::{
             Context,
             Value::Int,
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     fn inet(text: &str) -> Value {
-        parse(text, Type::Inet, Context { enumerations: &Enumerations::default(), zone: Zone::UTC }).unwrap()
+        parse(text, Type::Inet, Context { own: &OwnTypes::new(), zone: Zone::UTC }).unwrap()
     }
 
     fn call(function: NetworkFunction, arguments: &[&str]) -> Result<String> {

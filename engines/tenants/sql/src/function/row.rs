@@ -17,6 +17,10 @@ pub enum RowFunction {
     IsNotNull,
     /// Whether all of its values are NULL
     IsNull,
+    /// The value of one of its columns
+    Field(usize),
+    /// A row with another value in a column; of the form of its second argument if there is none yet
+    Put(usize),
     /// A row: of the form of its first argument, with the values of the others
     Make,
 }
@@ -24,7 +28,7 @@ pub enum RowFunction {
 impl RowFunction {
     /// Whether it is NULL as soon as one of its arguments is.
     pub(super) fn is_strict(self) -> bool {
-        matches!(self, Self::Compare(_))
+        matches!(self, Self::Compare(_) | Self::Field(_))
     }
 
     /// Its value.
@@ -34,6 +38,14 @@ impl RowFunction {
                 let mut row = form.clone();
                 let filled = form.fields.iter().zip(values);
                 row.fields = filled.map(|(field, value)| Field { value: (*value).clone(), ..field.clone() }).collect();
+                Value::Record(row)
+            }
+            (Self::Field(at), [Value::Record(row)]) => {
+                row.fields.get(at).ok_or_else(|| wrong_arguments(self))?.value.clone()
+            }
+            (Self::Put(at), [old, Value::Record(form), value]) => {
+                let mut row = if let Value::Record(row) = old { row.clone() } else { form.clone() };
+                row.fields.get_mut(at).ok_or_else(|| wrong_arguments(self))?.value = (*value).clone();
                 Value::Record(row)
             }
             (Self::Compare(comparison), [Value::Record(a), Value::Record(b)]) => {

@@ -58,10 +58,13 @@ pub(crate) fn type_of(ast: &DataType, catalog: &Catalog) -> Result<Type> {
         DataType::Custom(name, modifiers) if modifiers.is_empty() => {
             let name = relation_name(name)?;
             let builtin = matches!(name.schema.as_deref(), None | Some("pg_catalog"));
-            match (named(&name.name).filter(|_| builtin), catalog.enumeration(&name)) {
+            match (named(&name.name).filter(|_| builtin), catalog.own_type(&name)) {
                 (Some(of), _) => of,
-                (None, Some(of)) => Type::Enum(of.id),
+                (None, Some(of)) => of,
                 _ if builtin && NOT_HERE.contains(&name.name.as_str()) => return Err(unknown(ast)),
+                (None, None) if catalog.domain(&name).is_some() => {
+                    return Err(SqlError::unsupported(format_args!("the domain {name} here")));
+                }
                 (None, None) => return Err(no_type(catalog, &name)),
             }
         }

@@ -10,7 +10,7 @@ use sqlparser::{
 };
 
 use crate::{
-    define::sequence::SequenceOptions,
+    define::{composite, domain, sequence::SequenceOptions},
     parse::{
         data_type::{no_type, type_of},
         name::{name_of, object_name, relation_name},
@@ -43,7 +43,13 @@ pub(crate) fn plan(words: &Words<'_>, catalog: &Catalog) -> Result<Option<Plan>>
             Plan::Define(create_sequence(&mut parser, catalog, true)?)
         }
         ["COMMENT", "ON"] => Plan::Define(comment(&mut parser)?),
-        ["ALTER", "TYPE"] => return Ok(None),
+        ["CREATE", "DOMAIN"] => Plan::Define(domain::create(&mut parser, catalog)?),
+        ["ALTER", "DOMAIN"] => Plan::Define(domain::alter(&mut parser)?),
+        ["DROP", "DOMAIN"] => Plan::Define(domain::drop(&mut parser)?),
+        ["ALTER", "TYPE"] => match composite::alter_type(&mut parser, catalog)? {
+            Some(define) => Plan::Define(define),
+            None => return Ok(None),
+        },
         ["ALTER", "SEQUENCE"] => Plan::Define(alter_sequence(&mut parser)?),
         ["ALTER", "VIEW"] => Plan::Define(alter_view(&mut parser)?),
         ["ALTER", "INDEX"] => Plan::Define(alter_index(&mut parser)?),
@@ -62,7 +68,10 @@ pub(crate) fn plan(words: &Words<'_>, catalog: &Catalog) -> Result<Option<Plan>>
 }
 
 /// The two words that a statement of these begins with.
-const BEGINNINGS: [[&str; 2]; 11] = [
+const BEGINNINGS: [[&str; 2]; 14] = [
+    ["CREATE", "DOMAIN"],
+    ["ALTER", "DOMAIN"],
+    ["DROP", "DOMAIN"],
     ["COMMENT", "ON"],
     ["SET", "CONSTRAINTS"],
     ["CREATE", "SEQUENCE"],
@@ -177,9 +186,16 @@ fn owner_change(parser: &mut Parser<'_>, kind: &'static str, catalog: &Catalog) 
     }
     let missing = |state, message: String| Err(SqlError::new(state, message));
     let (tag, there) = match kind {
+        "DOMAIN" => {
+            let name = relation_name(&of)?;
+            if catalog.domain(&name).is_none() {
+                return Err(no_type(catalog, &name));
+            }
+            ("ALTER DOMAIN", true)
+        }
         "TYPE" => {
             let name = relation_name(&of)?;
-            if catalog.enumeration(&name).is_none() {
+            if catalog.own_number(&name).is_none() {
                 return Err(no_type(catalog, &name));
             }
             ("ALTER TYPE", true)
@@ -225,6 +241,7 @@ fn comment(parser: &mut Parser<'_>) -> Result<Define> {
             Commented::Constraint { table: name(parser)?, name: constraint }
         }
         "type" => Commented::Type(name(parser)?),
+        "domain" => Commented::Domain(name(parser)?),
         "schema" => Commented::Schema(identifier(parser)?),
         other => return Err(SqlError::unsupported(format_args!("COMMENT ON {}", other.to_uppercase()))),
     };

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::{
-    ast::{AccessExpr, ObjectName, ObjectNamePart},
+    ast::{AccessExpr, Expr, ObjectName, ObjectNamePart},
     tokenizer::{Token, TokenWithSpan, Whitespace},
 };
 
@@ -42,6 +42,32 @@ pub(super) fn write_elements(text: &str, tokens: &mut [TokenWithSpan]) {
         tokens[range].iter_mut().for_each(|token| token.token = Token::Whitespace(Whitespace::Space));
         tokens[start].token = Token::Period;
         tokens[start + 1].token = Token::make_word(&name, Some('"'));
+    }
+}
+
+/// The name that the parser is given for all columns of a row: it knows no `(row).*`.
+pub(crate) const ALL_COLUMNS: &str = "\0*";
+
+/// Writes `(row).*`, `(row).column.*` and `rows[1].*` with a name instead of the star.
+pub(super) fn write_all_columns(tokens: &mut [TokenWithSpan]) {
+    if !tokens.iter().any(|token| token.token == Token::Mul) {
+        return;
+    }
+    let places = places(tokens);
+    let token = |at: usize| &tokens[places[at]].token;
+    let is_star = |at: usize| {
+        if *token(at) != Token::Mul || at < 2 || *token(at - 1) != Token::Period {
+            return false;
+        }
+        let mut before = at - 2;
+        while before >= 2 && matches!(token(before), Token::Word(_)) && *token(before - 1) == Token::Period {
+            before -= 2;
+        }
+        matches!(token(before), Token::RParen | Token::RBracket)
+    };
+    let stars: Vec<usize> = (0..places.len()).filter(|at| is_star(*at)).map(|at| places[at]).collect();
+    for at in stars {
+        tokens[at].token = Token::make_word(ALL_COLUMNS, Some('"'));
     }
 }
 
@@ -168,7 +194,7 @@ pub(crate) fn element(name: &ObjectName) -> Result<(String, Vec<AccessExpr>)> {
         [column, ObjectNamePart::Identifier(last)] => last.value.strip_prefix(MARK).map(|written| (column, written)),
         _ => None,
     };
-    let Some((column, written)) = marked else { return Ok((object_name(name)?, Vec::new())) };
+    let Some((column, written)) = marked else { return field(name) };
     let grammar = Grammar::default();
     let mut chain = Vec::new();
     let read = words::parser(&grammar, written).and_then(|mut parser| {
@@ -183,12 +209,32 @@ pub(crate) fn element(name: &ObjectName) -> Result<(String, Vec<AccessExpr>)> {
     Ok((object_name(&ObjectName(vec![column.clone()]))?, chain))
 }
 
+/// A column, or columns of its rows: `c`, `c.f`.
+fn field(name: &ObjectName) -> Result<(String, Vec<AccessExpr>)> {
+    let [column, fields @ ..] = name.0.as_slice() else { return Ok((object_name(name)?, Vec::new())) };
+    let dot = |part: &ObjectNamePart| part.as_ident().map(|ident| AccessExpr::Dot(Expr::Identifier(ident.clone())));
+    match fields.iter().map(dot).collect::<Option<Vec<_>>>() {
+        Some(chain) if chain.len() <= SUBSCRIPTS_MAX => Ok((object_name(&ObjectName(vec![column.clone()]))?, chain)),
+        _ => Ok((object_name(name)?, Vec::new())),
+    }
+}
+
 /// Subscripts of one assignment.
 const SUBSCRIPTS_MAX: usize = 100;
 
 #[cfg(test)]
 mod tests {
     use crate::parse::parse;
+
+    #[test]
+    fn all_columns_of_a_row_are_a_name() {
+        let shown = |text: &str| parse(text).unwrap().unwrap().to_string().replace('\0', "^");
+        assert_eq!(
+            shown("SELECT (c).*, (c).a.*, b[1].*, t.*, 2 * 3 FROM t"),
+            "SELECT (c).\"^*\", (c).a.\"^*\", b[1].\"^*\", t.*, 2 * 3 FROM t"
+        );
+        assert_eq!(shown("SELECT count(*), (a) * 2 FROM s.t"), "SELECT count(*), (a) * 2 FROM s.t");
+    }
 
     #[test]
     fn subscripts_of_what_is_written_are_a_part_of_its_name() {

@@ -12,6 +12,7 @@ use crate::{
     expression::Expr,
     parse::{
         data_type::type_of,
+        element::ALL_COLUMNS,
         name::{name_of, object_name, relation_name},
     },
     plan::OutputColumn,
@@ -45,6 +46,15 @@ impl Items {
         let typed = |binder: &mut Binder<'_, '_>, ast| if open { binder.expr(ast) } else { binder.settled(ast) };
         for item in items {
             match item {
+                SelectItem::UnnamedExpr(ast) if let Some(row) = whole_row(ast) => {
+                    if binder.planner.makes_view() {
+                        return Err(SqlError::unsupported("all columns of a row in a view"));
+                    }
+                    let row = binder.expr(&row)?;
+                    for (name, typed) in binder.all_fields(&row)? {
+                        self.add(binder.scope, typed, name);
+                    }
+                }
                 SelectItem::UnnamedExpr(ast) => {
                     let typed = typed(binder, ast)?;
                     self.add(binder.scope, typed, default_name(ast));
@@ -94,6 +104,20 @@ impl Items {
         self.columns.push(OutputColumn { name, of: typed.of, origin: origin.map_or((0, 0), |column| column.origin) });
         self.outputs.push(typed.expr);
     }
+}
+
+/// The row of `(row).*`.
+fn whole_row(ast: &ast::Expr) -> Option<ast::Expr> {
+    let ast::Expr::CompoundFieldAccess { root, access_chain } = ast else { return None };
+    let (last, before) = access_chain.split_last()?;
+    match last {
+        ast::AccessExpr::Dot(ast::Expr::Identifier(name)) if name.value == ALL_COLUMNS => {}
+        _ => return None,
+    }
+    Some(match before {
+        [] => (**root).clone(),
+        before => ast::Expr::CompoundFieldAccess { root: root.clone(), access_chain: before.to_vec() },
+    })
 }
 
 /// The name that PostgreSQL gives to what has none.

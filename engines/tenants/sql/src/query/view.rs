@@ -123,6 +123,11 @@ impl Planner<'_> {
         Ok((relation, None))
     }
 
+    /// Whether a view is being made, whose query is kept.
+    pub(crate) const fn makes_view(&self) -> bool {
+        self.views.made.is_some()
+    }
+
     /// Notes that a column was named, by its relation and its number from 1.
     pub(crate) fn names_column(&mut self, (relation, number): (u32, i16)) {
         if self.views.inside.is_empty()

@@ -1,6 +1,6 @@
 //! Indexes and constraints as the SQL that makes them, and the numbers of those that have none of their own.
 
-use savanna_tenants_catalog::{Action, Catalog, ForeignKey, Part, Table, name::quoted};
+use savanna_tenants_catalog::{Action, Catalog, Domain, ForeignKey, Part, Table, name::quoted};
 
 use crate::define::index::shown_part;
 
@@ -17,6 +17,11 @@ pub(super) fn primary_oid(table: &Table) -> u32 {
 /// The number of a table's condition.
 pub(super) fn check_oid(table: &Table, at: usize) -> u32 {
     (2 * DERIVED).wrapping_add(table.id.wrapping_mul(CHECKS_MAX)).wrapping_add(at as u32)
+}
+
+/// The number of a domain's condition. No table has its number.
+pub(super) fn domain_check_oid(domain: &Domain, at: usize) -> u32 {
+    (2 * DERIVED).wrapping_add(domain.id.wrapping_mul(CHECKS_MAX)).wrapping_add(at as u32)
 }
 
 /// Columns' names with commas between them.

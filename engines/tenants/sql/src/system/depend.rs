@@ -5,7 +5,7 @@ use savanna_tenants_values::{types::Type, value::Value};
 
 use super::{
     B, C, I, N, SystemTable, T, class_of,
-    definition::{check_oid, primary_oid},
+    definition::{check_oid, domain_check_oid, primary_oid},
     relations::default_number,
     row,
 };
@@ -58,11 +58,14 @@ fn depends(catalog: &Catalog) -> Vec<Vec<Value>> {
     let mut add = |of: Of, on: Of, kind: &str| {
         rows.push(row![class_of(of.0), of.1, of.2, class_of(on.0), on.1, on.2, kind]);
     };
-    let enumeration = |of: Type| of.enumeration().map(|id| Of("pg_type", id, 0));
+    let own = |of: Type| of.own().map(|id| Of("pg_type", id, 0));
     for table in catalog.tables() {
         for (at, column) in table.live_columns() {
             let this = Of("pg_class", table.id, at + 1);
-            enumeration(column.of).into_iter().for_each(|on| add(this, on, "n"));
+            match table.domains.get(&at) {
+                Some(domain) => add(this, Of("pg_type", *domain, 0), "n"),
+                None => own(column.of).into_iter().for_each(|on| add(this, on, "n")),
+            }
             if let Some(default) = column.default.as_deref().filter(|_| column.generated == Generated::No) {
                 let this = Of("pg_attrdef", default_number(table.id, at), 0);
                 add(this, Of("pg_class", table.id, at + 1), "a");
@@ -72,6 +75,19 @@ fn depends(catalog: &Catalog) -> Vec<Vec<Value>> {
             }
         }
         of_constraints(catalog, table, &mut add);
+    }
+    for domain in catalog.domains() {
+        let this = Of("pg_type", domain.id, 0);
+        own(domain.of).into_iter().for_each(|on| add(this, on, "n"));
+        for at in 0..domain.checks.len() {
+            add(Of("pg_constraint", domain_check_oid(domain, at), 0), this, "a");
+        }
+    }
+    for composite in catalog.composites() {
+        add(Of("pg_class", composite.id, 0), Of("pg_type", composite.id, 0), "i");
+        for (at, attribute) in composite.attributes.iter().enumerate().filter(|(_, attribute)| !attribute.dropped) {
+            own(attribute.of).into_iter().for_each(|on| add(Of("pg_class", composite.id, at + 1), on, "n"));
+        }
     }
     for sequence in catalog.sequences() {
         let Some((table, at)) = sequence.owner else { continue };
@@ -88,7 +104,7 @@ fn depends(catalog: &Catalog) -> Vec<Vec<Value>> {
             read.used.iter().for_each(|at| add(rule, Of("pg_class", read.id, at + 1), "n"));
         }
         let columns = view.columns.iter().enumerate();
-        let typed = columns.filter_map(|(at, (_, of))| Some((at, enumeration(*of)?)));
+        let typed = columns.filter_map(|(at, (_, of))| Some((at, own(*of)?)));
         typed.for_each(|(at, on)| add(Of("pg_class", view.id, at + 1), on, "n"));
     }
     rows

@@ -39,6 +39,15 @@ fn descriptions(catalog: &Catalog) -> Vec<Vec<Value>> {
     for enumeration in catalog.enumerations() {
         enumeration.comment.iter().for_each(|text| add(enumeration.id, "pg_type", 0, text));
     }
+    for domain in catalog.domains() {
+        domain.comment.iter().for_each(|text| add(domain.id, "pg_type", 0, text));
+    }
+    for composite in catalog.composites() {
+        composite.comment.iter().for_each(|text| add(composite.id, "pg_type", 0, text));
+        for (at, attribute) in composite.attributes.iter().enumerate().filter(|(_, attribute)| !attribute.dropped) {
+            attribute.comment.iter().for_each(|text| add(composite.id, "pg_class", at + 1, text));
+        }
+    }
     add(NAMESPACE_PUBLIC, "pg_namespace", 0, "standard public schema");
     for schema in catalog.schemas() {
         schema.comment.iter().for_each(|text| add(schema.id, "pg_namespace", 0, text));

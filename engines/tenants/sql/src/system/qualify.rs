@@ -3,7 +3,7 @@
 use std::{collections::HashSet, ops::ControlFlow};
 
 use savanna_tenants_catalog::{
-    Catalog, PUBLIC, Table,
+    Catalog, Name, PUBLIC, Table,
     name::quoted,
     view::{Read, View},
 };
@@ -50,7 +50,9 @@ pub(crate) fn types(catalog: &Catalog, ast: &mut Statement) {
         ast,
         Statement::CreateTable(_) | Statement::AlterTable(_) | Statement::CreateIndex(_) | Statement::CreateView(_)
     );
-    if is_kept && catalog.enumerations().any(|of| of.schema != PUBLIC) {
+    let elsewhere = catalog.own_types().enumerations().any(|of| of.schema != PUBLIC)
+        || catalog.own_types().composites().any(|of| of.schema != PUBLIC);
+    if is_kept && elsewhere {
         let _ = VisitMut::visit(ast, &mut Types(catalog));
     }
 }
@@ -63,13 +65,18 @@ impl VisitorMut for Types<'_> {
     fn pre_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<()> {
         if let Some(name) = own_type(expr)
             && let Ok(found) = relation_name(name)
-            && let Some(enumeration) = self.0.enumeration(&found).filter(|_| found.schema.is_none())
-            && enumeration.schema != PUBLIC
+            && let Some((schema, _)) = named_alone(self.0, &found)
+            && schema != PUBLIC
         {
-            put_schema(name, self.0.schema_name(enumeration.schema));
+            put_schema(name, self.0.schema_name(schema));
         }
         ControlFlow::Continue(())
     }
+}
+
+/// The schema and the name of the type that a name without a schema means.
+fn named_alone<'a>(catalog: &'a Catalog, name: &Name) -> Option<(u32, &'a str)> {
+    if name.schema.is_some() { None } else { catalog.own_name(catalog.own_number(name)?) }
 }
 
 /// Writes a schema before a name, with quotes where it needs them.
@@ -168,10 +175,10 @@ impl VisitorMut for Writer<'_> {
     fn pre_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<()> {
         if let Some(name) = own_type(expr)
             && let Ok(found) = relation_name(name)
-            && let Some(enumeration) = self.catalog.enumeration(&found).filter(|_| found.schema.is_none())
-            && !self.catalog.is_visible(enumeration.schema, &enumeration.name)
+            && let Some((schema, own)) = named_alone(self.catalog, &found)
+            && !self.catalog.is_visible(schema, own)
         {
-            self.put_schema(name, enumeration.schema);
+            self.put_schema(name, schema);
         }
         ControlFlow::Continue(())
     }

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use savanna_tenants_catalog::{
-    Action, Catalog, Column, ForeignKey, Generated, Index, PUBLIC, PrimaryKey, Sequence, TEMPORARY, Table, view::View,
+    Action, Catalog, Check, Column, Domain, ForeignKey, Generated, Index, PUBLIC, PrimaryKey, Sequence, TEMPORARY,
+    view::View,
 };
 use savanna_tenants_values::{types::Type, value::Value};
 
 use super::{
     B, C, CLASSES, I, N, NAMESPACE_CATALOG, NAMESPACE_INFORMATION, NUMBERS, OIDS, OWNER, PLACES, R, Rows, S,
     SystemTable, T, TEXTS, VECTOR, collation_of,
-    definition::{check_oid, column_names, foreign_key_definition, primary_oid},
+    definition::{check_oid, column_names, domain_check_oid, foreign_key_definition, primary_oid},
     indexes::{index_columns, indexes},
     namespace_oid, numbers, qualify, row,
 };
@@ -222,7 +223,7 @@ fn namespaces(catalog: &Catalog) -> Vec<Vec<Value>> {
     rows
 }
 
-/// Visits tables, indexes, views and sequences with their numbers, schemas and names.
+/// Visits tables, indexes, views, sequences and composite types with their numbers, schemas and names.
 fn named(catalog: &Catalog, visit: &mut dyn FnMut(u32, u32, &str)) {
     for table in catalog.tables() {
         visit(table.id, table.schema, &table.name);
@@ -230,6 +231,7 @@ fn named(catalog: &Catalog, visit: &mut dyn FnMut(u32, u32, &str)) {
         table.indexes.iter().for_each(|index| visit(index.relation, table.schema, &index.name));
     }
     catalog.views().for_each(|view| visit(view.id, view.schema, &view.name));
+    catalog.composites().for_each(|of| visit(of.id, of.schema, &of.name));
     catalog.sequences().for_each(|sequence| visit(sequence.id, sequence.schema, &sequence.name));
 }
 
@@ -285,11 +287,11 @@ impl Class<'_> {
             oid,
             name,
             namespace_oid(schema),
-            0_u32,
+            if matches!(kind, "r" | "v" | "c") { oid } else { 0 },
             0_u32,
             OWNER,
             am,
-            oid,
+            if kind == "c" { 0 } else { oid },
             0_u32,
             0_u32,
             Value::Float(-1.0),
@@ -343,6 +345,10 @@ fn classes(catalog: &Catalog) -> Vec<Vec<Value>> {
         let options = view.check.word().map(|word| format!("check_option={word}")).into_iter().collect();
         rows.push(Class { oid, name, schema, kind: "v", columns, options, ..Class::default() }.row());
     }
+    for of in catalog.composites() {
+        let (oid, name, schema, columns) = (of.id, of.name.as_str(), of.schema, of.attributes.len());
+        rows.push(Class { oid, name, schema, kind: "c", columns, ..Class::default() }.row());
+    }
     for sequence in catalog.sequences() {
         let (oid, name, schema) = (sequence.id, sequence.name.as_str(), sequence.schema);
         rows.push(Class { oid, name, schema, kind: "S", columns: 3, ..Class::default() }.row());
@@ -356,8 +362,7 @@ fn attributes(catalog: &Catalog) -> Vec<Vec<Value>> {
     for table in catalog.tables() {
         for (at, column) in table.columns.iter().enumerate() {
             let (oid, size, modifier) = if column.dropped { (0, -1, -1) } else { type_of(column.of) };
-            let name =
-                if column.dropped { format!("........pg.dropped.{}........", at + 1) } else { column.name.clone() };
+            let name = if column.dropped { dropped_name(at) } else { column.name.clone() };
             let (identity, generated) = match column.generated {
                 Generated::No => ("", ""),
                 Generated::Identity { always: true } => ("a", ""),
@@ -365,7 +370,11 @@ fn attributes(catalog: &Catalog) -> Vec<Vec<Value>> {
                 Generated::Stored(_) => ("", "s"),
             };
             let flags = [column.not_null, shown(catalog, column).is_some(), column.dropped];
-            rows.push(attribute((table.id, at + 1), &name, (oid, size, modifier), flags, (identity, generated)));
+            let mut row = attribute((table.id, at + 1), &name, (oid, size, modifier), flags, (identity, generated));
+            if let Some(domain) = table.domains.get(&at).filter(|_| !column.dropped) {
+                [row[2], row[6], row[8]] = [Value::Int((*domain).into()), Value::Int(0), Value::Int(-1)];
+            }
+            rows.push(row);
         }
         for (relation, columns) in index_columns(catalog, table) {
             let columns = columns.into_iter().enumerate().map(|(at, (name, of, definition))| {
@@ -383,7 +392,18 @@ fn attributes(catalog: &Catalog) -> Vec<Vec<Value>> {
         };
         rows.extend(view.columns.iter().enumerate().map(column));
     }
+    for composite in catalog.composites() {
+        rows.extend(composite.attributes.iter().enumerate().map(|(at, of)| {
+            let name = if of.dropped { dropped_name(at) } else { of.name.clone() };
+            let kept = if of.dropped { (0, -1, -1) } else { type_of(of.of) };
+            attribute((composite.id, at + 1), &name, kept, [false, false, of.dropped], ("", ""))
+        }));
+    }
     rows
+}
+
+fn dropped_name(at: usize) -> String {
+    format!("........pg.dropped.{}........", at + 1)
 }
 
 fn type_of(of: Type) -> (u32, i16, i32) {
@@ -484,7 +504,8 @@ struct Constraint<'a> {
 }
 
 impl Constraint<'_> {
-    fn row(self, table: &Table) -> Vec<Value> {
+    /// Its row, as one of a table or of a domain in a schema.
+    fn row(self, schema: u32, table: u32, domain: u32) -> Vec<Value> {
         let Self { oid, name, kind, index, columns, foreign, definition } = self;
         let key = |columns: &[usize]| numbers(columns.iter().map(|column| *column as i64 + 1));
         let action = |action: Action| match action {
@@ -498,13 +519,13 @@ impl Constraint<'_> {
         row![
             oid,
             name,
-            namespace_oid(table.schema),
+            namespace_oid(schema),
             kind,
             deferrable,
             deferred,
             true,
-            table.id,
-            0_u32,
+            table,
+            domain,
             index,
             0_u32,
             foreign.map_or(0, |key| key.parent),
@@ -531,7 +552,7 @@ fn constraints(catalog: &Catalog) -> Vec<Vec<Value>> {
     let mut rows = Vec::new();
     for table in catalog.tables() {
         let names = |columns: &[usize]| column_names(table, columns.iter().copied());
-        let mut add = |constraint: Constraint<'_>| rows.push(constraint.row(table));
+        let mut add = |constraint: Constraint<'_>| rows.push(constraint.row(table.schema, table.id, 0));
         if let Some(PrimaryKey { name, columns }) = &table.primary {
             let definition = format!("PRIMARY KEY ({})", names(columns));
             let oid = primary_oid(table);
@@ -555,7 +576,19 @@ fn constraints(catalog: &Catalog) -> Vec<Vec<Value>> {
             add(Constraint { oid, name, kind: "f", index: 0, columns, foreign: Some(key), definition });
         }
     }
+    rows.extend(catalog.domains().flat_map(|domain| domain_constraints(catalog, domain)));
     rows
+}
+
+/// The conditions of a domain.
+fn domain_constraints(catalog: &Catalog, domain: &Domain) -> Vec<Vec<Value>> {
+    let row = |(at, check): (usize, &Check)| {
+        let (oid, name) = (domain_check_oid(domain, at), check.name.as_str());
+        let definition = format!("CHECK ({})", qualify::expression(catalog, &check.condition));
+        let constraint = Constraint { oid, name, kind: "c", index: 0, columns: &[], foreign: None, definition };
+        constraint.row(domain.schema, 0, domain.id)
+    };
+    domain.checks.iter().enumerate().map(row).collect()
 }
 
 /// The columns of keys, one by one, for `information_schema`.

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use savanna_tenants_catalog::Catalog;
+use savanna_tenants_catalog::{Catalog, Domain};
 use savanna_tenants_values::{
+    composite::Composite,
     enumeration::Enumeration,
     types::{Ranged, Type, array_oid},
     value::Value,
@@ -211,6 +212,7 @@ fn labels(catalog: &Catalog) -> Vec<Vec<Value>> {
 }
 
 /// A row of `pg_type`.
+#[derive(Clone, Copy)]
 struct Row<'a> {
     oid: u32,
     name: &'a str,
@@ -223,11 +225,13 @@ struct Row<'a> {
     array: u32,
     /// What the names of its functions begin with.
     functions: &'a str,
+    /// The relation whose rows it is of; 0 if it is of none.
+    relation: u32,
 }
 
 impl Row<'_> {
     fn row(&self) -> Vec<Value> {
-        let Self { oid, name, namespace, size, kind, category, element, array, functions } = *self;
+        let Self { oid, name, namespace, size, kind, category, element, array, functions, relation } = *self;
         let of_texts = matches!(name, "_text" | "_varchar" | "_bpchar");
         let collation = match name {
             "name" | "_name" => 950_u32,
@@ -259,7 +263,7 @@ impl Row<'_> {
             false,
             true,
             ",",
-            0_u32,
+            relation,
             if element == 0 { "-" } else { "array_subscript_handler" },
             element,
             array,
@@ -286,26 +290,17 @@ impl Row<'_> {
 
 fn types(catalog: &Catalog) -> Vec<Vec<Value>> {
     let mut rows = Vec::new();
-    let mut add = |(oid, name, array): (u32, &str, u32), namespace, size, (kind, category), functions| {
-        let element = 0;
-        rows.push(Row { oid, name, namespace, size, kind, category, element, array, functions }.row());
-        if array != 0 {
-            let (element, array_name) = (oid, format!("_{name}"));
-            let (kind, category, functions) = ("b", "A", "array_");
-            let array = Row {
-                oid: array,
-                name: &array_name,
-                namespace,
-                size: -1,
-                kind,
-                category,
-                element,
-                array: 0,
-                functions,
-            };
+    let mut add = |row: Row<'_>| {
+        rows.push(row.row());
+        if row.array != 0 {
+            let (name, kind, category, functions) = (format!("_{}", row.name), "b", "A", "array_");
+            let (oid, element) = (row.array, row.oid);
+            let array =
+                Row { oid, name: &name, size: -1, kind, category, element, array: 0, functions, relation: 0, ..row };
             rows.push(array.row());
         }
     };
+    let element = 0;
     for (oid, name, size, category) in TYPES {
         let array = array_oid(*oid).unwrap_or_default();
         let (kind, category, functions) = match *category {
@@ -314,12 +309,55 @@ fn types(catalog: &Catalog) -> Vec<Vec<Value>> {
             "P" => ("p", "P", "record_"),
             category => ("b", category, *name),
         };
-        add((*oid, name, array), NAMESPACE_CATALOG, *size, (kind, category), functions);
+        let (oid, size, namespace, relation) = (*oid, *size, NAMESPACE_CATALOG, 0);
+        add(Row { oid, name, namespace, size, kind, category, element, array, functions, relation });
     }
-    for of in catalog.enumerations() {
-        add((of.id, &of.name, of.id + 1), namespace_oid(of.schema), 4, ("e", "E"), "enum_");
+    for Enumeration { id: oid, name, schema, .. } in catalog.enumerations().map(|of| &**of) {
+        let (oid, namespace, array) = (*oid, namespace_oid(*schema), oid + 1);
+        let (size, kind, category, functions, relation) = (4, "e", "E", "enum_", 0);
+        add(Row { oid, name, namespace, size, kind, category, element, array, functions, relation });
     }
+    for Composite { id: oid, name, schema, .. } in catalog.own_types().composites().map(|of| &**of) {
+        let (oid, namespace, relation) = (*oid, namespace_oid(*schema), *oid);
+        let array = Type::Composite(oid).array().map_or(0, Type::oid);
+        let (size, kind, category, functions) = (-1, "c", "C", "record_");
+        add(Row { oid, name, namespace, size, kind, category, element, array, functions, relation });
+    }
+    rows.extend(catalog.domains().map(|domain| of_domain(domain)));
     rows
+}
+
+fn of_domain(domain: &Domain) -> Vec<Value> {
+    let of = domain.of;
+    let category = match of.own() {
+        _ if of.element().is_some() => "A",
+        Some(_) => {
+            if matches!(of, Type::Enum(_)) {
+                "E"
+            } else {
+                "C"
+            }
+        }
+        None => TYPES.iter().find(|(oid, ..)| *oid == of.oid()).map_or("U", |(.., category)| *category),
+    };
+    let (namespace, size) = (namespace_oid(domain.schema), i64::from(of.wire_size()));
+    let (name, element, array, relation) = (domain.name.as_str(), 0, 0, 0);
+    let functions = if of.element().is_some() { "array_" } else { "domain_" };
+    let mut row =
+        Row { oid: domain.id, name, namespace, size, kind: "d", category, element, array, functions, relation }.row();
+    let mut set = |column: &str, value: Value| {
+        if let Some(at) = TABLES[0].columns.iter().position(|(name, _)| *name == column) {
+            row[at] = value;
+        }
+    };
+    set("typinput", Value::Text("domain_in".to_owned()));
+    set("typnotnull", Value::Bool(domain.not_null));
+    set("typbasetype", Value::Int(of.oid().into()));
+    set("typtypmod", Value::Int(of.modifier().into()));
+    let default = domain.default.clone().map_or(Value::Null, Value::Text);
+    set("typdefaultbin", default.clone());
+    set("typdefault", default);
+    row
 }
 
 /// The name of a type with its modifier, as `format_type` shows it.
@@ -329,15 +367,18 @@ pub(crate) fn format_type(catalog: &Catalog, oid: i64, modifier: Option<i64>) ->
     let modifier = modifier.and_then(|modifier| i32::try_from(modifier).ok()).unwrap_or(-1);
     let of = match (oid, modifier) {
         (0, _) => return "-".to_owned(),
+        (oid, _) if let Some(domain) = catalog.domain_by_id(oid) => {
+            return catalog.written(domain.schema, &domain.name);
+        }
         (18, _) => return "\"char\"".to_owned(),
         (19, _) => return "name".to_owned(),
         (1042, -1) => return "character".to_owned(),
         _ => catalog.type_of_oid(oid),
     };
     match (of, name) {
-        (Some(of), _) if let Some(id) = of.enumeration() => {
-            let named = catalog.enumerations().find(|enumeration| enumeration.id == id);
-            let name = named.map_or_else(|| "???".to_owned(), |of| catalog.written(of.schema, &of.name));
+        (Some(of), _) if let Some(id) = of.own() => {
+            let named = catalog.own_name(id);
+            let name = named.map_or_else(|| "???".to_owned(), |(schema, name)| catalog.written(schema, name));
             if of.element().is_some() { format!("{name}[]") } else { name }
         }
         (Some(of), _) => {

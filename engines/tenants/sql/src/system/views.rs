@@ -88,7 +88,7 @@ pub(super) fn of_information_schema(name: &str) -> Option<&'static str> {
             "SELECT current_database() AS table_catalog, s.nspname AS table_schema, c.relname AS table_name, a.attname AS column_name,
                 a.attnum::integer AS ordinal_position, CASE WHEN a.attgenerated = '' THEN d.adbin END AS column_default,
                 CASE WHEN a.attnotnull THEN 'NO' ELSE 'YES' END AS is_nullable,
-                CASE WHEN t.typtype = 'e' THEN 'USER-DEFINED' WHEN t.typelem <> 0 THEN 'ARRAY' ELSE pg_catalog.format_type(a.atttypid, -1) END AS data_type,
+                CASE WHEN t.typtype IN ('c', 'e') THEN 'USER-DEFINED' WHEN t.typelem <> 0 THEN 'ARRAY' ELSE pg_catalog.format_type(a.atttypid, -1) END AS data_type,
                 CASE WHEN a.atttypid IN (1042, 1043) AND a.atttypmod > 4 THEN a.atttypmod - 4 END AS character_maximum_length,
                 CASE WHEN a.atttypid IN (1042, 1043) AND a.atttypmod > 4 THEN 4 * (a.atttypmod - 4)
                     WHEN a.atttypid IN (25, 1042, 1043) THEN 1073741824 END AS character_octet_length,

@@ -117,7 +117,8 @@ pub fn parse(bytes: &[u8], of: Type, context: Context<'_>) -> Result<Value> {
         Type::Multirange(kind) => {
             Multirange::from_wire(bytes, kind, context)?.map(|multirange| Value::Multirange(Box::new(multirange)))
         }
-        Type::Record => return Err(SqlError::unsupported("a row in the binary format")),
+        Type::Record => return Err(super::record::anonymous()),
+        Type::Composite(id) => return context.own.known_composite(id)?.from_wire(bytes, context),
         Type::Inet | Type::Cidr => Network::from_wire(bytes, of).map(Value::Network),
         Type::Bit(_) | Type::Varbit(_) => {
             let bits = bits::from_wire(bytes).ok_or_else(wrong)?;

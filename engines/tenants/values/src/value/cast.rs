@@ -5,9 +5,10 @@ use std::sync::Arc;
 use bigdecimal::{BigDecimal, FromPrimitive, ToPrimitive};
 
 use crate::{
+    composite::Composite,
     error::{Result, SqlError, state},
     types::{Clock, Type},
-    value::{Context, NonFinite, Value, bits, byte, datetime, json::Json, mac, numeric, text},
+    value::{Context, NonFinite, Value, bits, byte, datetime, json::Json, mac, numeric, record::Record, text},
 };
 
 /// How readily one type becomes another.
@@ -54,6 +55,7 @@ pub fn ease(from: Type, to: Type) -> Option<Ease> {
         (Type::Cidr, Type::Inet) => Implicit,
         (Type::Macaddr, Type::Macaddr8) | (Type::Macaddr8, Type::Macaddr) => Implicit,
         (Type::Bit(_), Type::Varbit(_)) | (Type::Varbit(_), Type::Bit(_)) => Implicit,
+        (Type::Record, Type::Composite(_)) | (Type::Composite(_), Type::Record) => Implicit,
         (Type::Int4 | Type::Int8, Type::Bit(_)) | (Type::Bit(_), Type::Int4 | Type::Int8) => Explicit,
         (Type::Range(range), Type::Multirange(of)) if range == of => Explicit,
         (Type::Jsonb, to) if to.is_number() || to == Type::Bool => Explicit,
@@ -83,6 +85,8 @@ pub fn cast(value: Value, from: Type, to: Type, explicit: bool, context: Context
         }
         (Value::Json(value), Type::Json) => Value::Text(value.text()),
         (Value::Json(value), to) if !to.is_text() => return scalar(&value, to, context),
+        (Value::Record(row), Type::Composite(id)) => return row_as(*row, id, explicit, context),
+        (Value::Record(row), Type::Record) => Value::Record(row),
         (Value::Text(value), to) => return text::parse(&value, to, context),
         (Value::Array(array), to) if let Some((from, to)) = from.element().zip(to.element()) => {
             let element = |element: &Value| cast(element.clone(), from, to, explicit, context);
@@ -192,6 +196,40 @@ fn scalar(value: &Json, to: Type, context: Context<'_>) -> Result<Value> {
             let message = format!("cannot cast jsonb {} to type {}", other.kind(), to.base_name());
             Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message))
         }
+    }
+}
+
+/// A row as one of a composite type, whose attributes its values become.
+fn row_as(row: Record, id: u32, explicit: bool, context: Context<'_>) -> Result<Value> {
+    let composite = context.own.known_composite(id)?;
+    let least = if explicit { Ease::Explicit } else { Ease::Assignment };
+    fits(&row, composite, |from, to| ease(from, to).is_some_and(|ease| ease <= least))?;
+    let fields = row.fields.into_iter().zip(composite.live());
+    let values = fields.map(|(field, to)| cast(field.value, field.of, to.of, explicit, context));
+    Ok(composite.row(values.collect::<Result<_>>()?))
+}
+
+/// Refuses a row that is none of a composite type.
+///
+/// # Errors
+/// 42846.
+pub fn fits(row: &Record, composite: &Composite, becomes: impl Fn(Type, Type) -> bool) -> Result<()> {
+    let refused = |detail: String| {
+        let message = format!("cannot cast type record to {}", composite.name);
+        Err(SqlError::new(state::CANNOT_COERCE, message).detail(detail))
+    };
+    let expected = composite.live().count();
+    if row.fields.len() != expected {
+        let many = if row.fields.len() < expected { "few" } else { "many" };
+        return refused(format!("Input has too {many} columns."));
+    }
+    let mut pairs = row.fields.iter().zip(composite.live()).enumerate();
+    match pairs.find(|(_, (field, to))| !becomes(field.of, to.of)) {
+        Some((at, (field, to))) => {
+            let (from, to) = (field.of.base_name(), to.of.base_name());
+            refused(format!("Cannot cast type {from} to {to} in column {}.", at + 1))
+        }
+        None => Ok(()),
     }
 }
 

@@ -1,10 +1,12 @@
 //! Rows as values.
 
+mod read;
+
 use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Value, binary, text, zone::Zone};
+use super::{Value, binary, size, text, zone::Zone};
 use crate::{
     error::{Result, SqlError, state},
     types::Type,
@@ -32,7 +34,7 @@ impl Record {
     /// About how many bytes it takes.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>()
-            + self.fields.iter().map(|field| size_of::<Type>() + field.name.len() + field.value.bytes()).sum::<usize>()
+            + self.fields.iter().map(|field| size_of::<Field>() + field.name.len() + field.value.bytes()).sum::<usize>()
     }
 
     /// How rows are sorted: by their first values that differ, NULL as the largest. Rows of other types are in an order, too.
@@ -68,8 +70,9 @@ impl Record {
         Ok(Ordering::Equal)
     }
 
-    /// Appends its text.
+    /// Appends its text; of one that would be too long, only that it is too long.
     pub(crate) fn write(&self, zone: Zone, out: &mut String) {
+        let begin = out.len();
         out.push('(');
         for (at, Field { of, value, .. }) in self.fields.iter().enumerate() {
             if at > 0 {
@@ -80,6 +83,13 @@ impl Record {
             }
             let shown = text::shown(value, *of, zone);
             let quoted = |c: char| matches!(c, '"' | '\\' | '(' | ')' | ',') || c.is_ascii_whitespace() || c == '\x0b';
+            // Each level doubles the quotes of those within it.
+            let doubled = || shown.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count();
+            let length = out.len() - begin + shown.len();
+            if size::check_written(length).and_then(|()| size::check_written(length + doubled())).is_err() {
+                out.truncate(begin);
+                return out.push_str(&size::overlong(shown));
+            }
             if shown.is_empty() || shown.contains(quoted) {
                 out.push('"');
                 out.push_str(&shown.replace('\\', "\\\\").replace('"', "\"\""));
@@ -107,10 +117,15 @@ impl Record {
     }
 }
 
+/// What no row can be made of: nothing says of which columns it is.
+pub(crate) fn anonymous() -> SqlError {
+    SqlError::new(state::FEATURE_NOT_SUPPORTED, "input of anonymous composite types is not implemented")
+}
+
 /// The order of two types of values; those that are compared with one another are equal.
 fn kinds(a: Type, b: Type) -> Ordering {
     let kind = |of: Type| match of.unbounded() {
-        of if of.is_text() => Type::Text.oid(),
+        of if of.is_text() || of == Type::Unknown => Type::Text.oid(),
         of => of.oid(),
     };
     kind(a).cmp(&kind(b))

@@ -32,6 +32,19 @@ pub fn check_structure(bytes: usize) -> Result<()> {
         .detail(format!("An array or a JSON value takes at most {} MiB of memory.", STRUCTURE_BYTES_MAX >> 20)))
 }
 
+/// Refuses the text of an array or of a row that is longer than one that is written.
+///
+/// # Errors
+/// 54000.
+pub fn check_written(bytes: usize) -> Result<()> {
+    check_structure(bytes)
+}
+
+/// What stands for a text that would be too long: [`check_written`] refuses it, and so it reaches nobody.
+pub(crate) fn overlong(part: String) -> String {
+    if check_written(part.len()).is_err() { part } else { " ".repeat(STRUCTURE_BYTES_MAX + 1) }
+}
+
 /// Refuses a value that is larger than one may be, or nested more deeply.
 ///
 /// # Errors

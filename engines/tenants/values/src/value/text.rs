@@ -197,7 +197,8 @@ pub fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Value> {
         }),
         Type::Range(kind) => Value::Range(Box::new(Range::parse(text, kind, context)?)),
         Type::Multirange(kind) => Value::Multirange(Box::new(Multirange::parse(text, kind, context)?)),
-        Type::Record => return Err(SqlError::unsupported("a text of a row")),
+        Type::Record => return Err(super::record::anonymous()),
+        Type::Composite(id) => context.own.known_composite(id)?.parse(text, context)?,
         Type::Inet | Type::Cidr => Value::Network(Network::parse(text, of)?),
         Type::Macaddr | Type::Macaddr8 => mac::parse(text, of)?,
         Type::Bit(_) | Type::Varbit(_) => super::cast::fit(Value::Text(bits::parse(text)?), of, false)?,
@@ -207,7 +208,7 @@ pub fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Value> {
         }
         Type::Jsonb => Value::Json(Arc::new(Json::parse(text)?)),
         Type::Jsonpath => Value::Text(json::path::Path::parse(text)?.to_string()),
-        Type::Enum(id) => context.enumerations.known(id)?.value(text)?,
+        Type::Enum(id) => context.own.known_enumeration(id)?.value(text)?,
         Type::Array(_) if of.is_vector() => {
             let element = of.element().unwrap_or(Type::Text);
             let elements = text.split_whitespace().map(|word| parse(word, element, context)).collect::<Result<_>>()?;

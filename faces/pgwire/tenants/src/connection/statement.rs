@@ -34,8 +34,10 @@ impl<S: Socket> Connection<S> {
             Ok(told) => {
                 let columns = [OutputColumn { name: name.to_owned(), of: Type::Bool, origin: (0, 0) }];
                 output.columns(Some(rows::columns(&columns, &[])));
-                rows.row(output, &[Value::Bool(told)], &columns, &[]);
-                output.complete("SELECT 1");
+                match rows.row(output, &[Value::Bool(told)], &columns, &[]) {
+                    Ok(()) => output.complete("SELECT 1"),
+                    Err(error) => output.error(&report(error)),
+                }
             }
             Err(error) => output.error(&report(error)),
         }
@@ -83,6 +85,11 @@ impl<S: Socket> Connection<S> {
         Ok(Ok(()))
     }
 
+    /// A row cannot be told: as if its statement had failed.
+    async fn failed(&mut self, error: SqlError) -> Served<Result<()>> {
+        Ok(self.session.fail(&mut self.wire).await?.and(Err(error)))
+    }
+
     /// Tells what came of a statement.
     async fn tell(&mut self, outcome: Outcome, columns: &[OutputColumn], formats: &[i16]) -> Served<Result<()>> {
         let outcome = match self.session.carry_out(&mut self.wire, outcome).await {
@@ -97,11 +104,13 @@ impl<S: Socket> Connection<S> {
                     let some = match self.session.some_rows(&mut rows).await {
                         Ok(some) if some.is_empty() => break,
                         Ok(some) => some,
-                        Err(error) => return Ok(Err(error)),
+                        Err(error) => return self.failed(error).await,
                     };
                     for row in some {
                         let ClientWire { wire, rows } = &mut self.wire;
-                        rows.row(&mut wire.output, &row, columns, formats);
+                        if let Err(error) = rows.row(&mut wire.output, &row, columns, formats) {
+                            return self.failed(error).await;
+                        }
                         if wire.output.bytes.len() >= OUTPUT_BYTES {
                             self.send().await?;
                         }
@@ -125,11 +134,14 @@ impl<S: Socket> Connection<S> {
                     let some = match self.session.some_rows(&mut rows).await {
                         Ok(some) if some.is_empty() => break,
                         Ok(some) => some,
-                        Err(error) => return Ok(Err(error)),
+                        Err(error) => return self.failed(error).await,
                     };
                     for row in some {
                         let ClientWire { wire, rows } = &mut self.wire;
-                        rows.copy_row(&mut wire.output, std::mem::take(&mut ahead), &row, &columns, &format);
+                        let ahead = std::mem::take(&mut ahead);
+                        if let Err(error) = rows.copy_row(&mut wire.output, ahead, &row, &columns, &format) {
+                            return self.failed(error).await;
+                        }
                         if wire.output.bytes.len() >= OUTPUT_BYTES {
                             self.send().await?;
                         }

@@ -4,7 +4,7 @@ use super::{Array, DIMENSIONS_MAX, Dimension, check_bounds, too_many_dimensions}
 use crate::{
     error::{Result, SqlError, state},
     types::Type,
-    value::{Context, Value, binary},
+    value::{Context, Value, binary, size::check_structure},
 };
 
 impl Array {
@@ -54,7 +54,7 @@ impl Array {
             let message = format!("binary data has array element type {came} instead of expected {}", of.oid());
             return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
         }
-        let mut array = Self::default();
+        let (mut array, mut taken) = (Self::default(), 0);
         let mut total = 1_usize;
         for _ in 0..count {
             let length = usize::try_from(number(&mut rest)?).map_err(|_| wrong())?;
@@ -71,7 +71,13 @@ impl Array {
             }
             let length = usize::try_from(length).ok().filter(|length| *length <= rest.len()).ok_or_else(wrong)?;
             let (element, after) = rest.split_at(length);
-            array.elements.push(binary::parse(element, of, context)?);
+            let element = binary::parse(element, of, context)?;
+            // Rows take much more memory than their bytes do.
+            if let Value::Record(_) = element {
+                taken += element.bytes();
+                check_structure(taken)?;
+            }
+            array.elements.push(element);
             rest = after;
         }
         if !rest.is_empty() {

@@ -4,7 +4,12 @@ use super::{Array, DIMENSIONS_MAX, Dimension, check_bounds, malformed, too_many_
 use crate::{
     error::{Result, SqlError, state},
     types::Type,
-    value::{Context, Value, size::Elements, text, zone::Zone},
+    value::{
+        Context, Value,
+        size::{self, Elements},
+        text,
+        zone::Zone,
+    },
 };
 
 impl Array {
@@ -62,6 +67,10 @@ impl Array {
                 self.write_dimension(depth + 1, elements, of, out);
             } else {
                 write_element(elements.next().unwrap_or(&Value::Null), of, out);
+                // Whoever writes it refuses it.
+                if size::check_written(out.len()).is_err() {
+                    return;
+                }
             }
         }
         out.push('}');
