@@ -40,7 +40,8 @@ COMMENT ON FUNCTION bullfrog.parse(text, oid[], oid[], oid[]) IS
     'of groups, their member rows, and when two rows are of the same; which columns are plain columns of the driving table (0: more), and '
     'which have no NULL, as the old tables prove; which are keys of groups; what must be evaluated before the switch; by which columns moves look up '
         'rows. '
-    'Of action release (foreign keys of other tables end): their names as columns. Tables that stay in use (live) are read by views '
+    'Of action release (foreign keys of other tables end): their names as columns. Actions refer and attach add foreign keys: to a new table, and to '
+        'others. Tables that stay in use (live) are read by views '
         '(frozen), as they were at the switch. Tables that are named as driving drive joins, if they can.';
 
 CREATE FUNCTION bullfrog.asker() RETURNS oid

@@ -450,8 +450,9 @@ DECLARE
     choice record;
     -- Of tables that stay in use rows are read as of the switch: there is nothing to be seen before it.
     ahead boolean := pg_catalog.cardinality(live) = 0;
-    -- Statements about other tables, which lock these, too.
-    referring CONSTANT text := '\mREFERENCES\M';
+    -- Statements that wait for the lock.
+    late text[] := '{}';
+    statement text;
     burdens jsonb := '{}';
     burden jsonb;
     since jsonb;
@@ -509,7 +510,10 @@ BEGIN
             source_id := bullfrog.source_of(migration_id, item.old_tables[1]::regclass, way.granule, way.inside, checks = 'warn');
             SELECT * INTO source FROM bullfrog.source s WHERE s.id = source_id;
             PERFORM bullfrog.prepare(pg_catalog.nextval('bullfrog.target_id_seq')::int, source, item, checks, compatible);
-        ELSIF NOT ahead OR item.statement !~* referring THEN
+        ELSIF ahead AND (item.action IN ('refer', 'attach') OR item.action = 'comment' AND late <> '{}') THEN
+            -- A foreign key locks the other table, too. A comment may be about it.
+            late := pg_catalog.array_append(late, item.statement);
+        ELSE
             PERFORM bullfrog.obey(item.statement);
         END IF;
     END LOOP;
@@ -535,10 +539,8 @@ BEGIN
         since := bullfrog.look_ahead(burdens, checks);
         PERFORM bullfrog.close(migration_id, olds, lives);
         PERFORM bullfrog.release(olds, ARRAY(SELECT p.statement FROM bullfrog.parse(perform_migrate.definition) p WHERE p.action = 'release'));
-        FOR item IN SELECT * FROM bullfrog.parse(perform_migrate.definition, lives, frozen, drivers) p
-            WHERE p.action NOT IN ('release', 'create') AND p.statement ~* referring
-        LOOP
-            PERFORM bullfrog.obey(item.statement);
+        FOREACH statement IN ARRAY late LOOP
+            PERFORM bullfrog.obey(statement);
         END LOOP;
         UPDATE bullfrog.source s SET pages = pg_catalog.pg_relation_size(s.old_table) / pg_catalog.current_setting('block_size')::int
             WHERE s.migration = migration_id;

@@ -288,7 +288,16 @@ unsafe fn alter(alter: *mut pg_sys::AlterTableStmt, new_tables: &HashSet<String>
                  SET NOT NULL, SET DEFAULT, ADD GENERATED .. AS IDENTITY.",
             );
         }
-        Statement { action: "alter", new_table: Some(table), ..Statement::default() }
+        let refers = commands.iter().any(|command| adds_foreign_key(*command));
+        Statement { action: if refers { "refer" } else { "alter" }, new_table: Some(table), ..Statement::default() }
+    }
+}
+
+unsafe fn adds_foreign_key(command: *mut pg_sys::AlterTableCmd) -> bool {
+    // SAFETY: a node of the parser.
+    unsafe {
+        (*command).subtype == AlterTableType::AT_AddConstraint
+            && (*(*command).def.cast::<pg_sys::Constraint>()).contype == pg_sys::ConstrType::CONSTR_FOREIGN
     }
 }
 

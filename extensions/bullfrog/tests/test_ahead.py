@@ -249,3 +249,35 @@ def test_a_switch_under_random_writes_takes_no_row_that_violates_anything(databa
             writer.join()
     assert customers.execute("SELECT count(*) - count(DISTINCT nick) FROM t WHERE nick IS NOT NULL").fetchone() == (0,)
     customers.execute("SELECT bullfrog.finish('m')")
+
+
+RIGHTS = "SELECT has_table_privilege('clerk', 't', 'SELECT'), has_table_privilege('clerk', 't', 'REFERENCES')"
+
+
+@pytest.fixture
+def clerk(customers):
+    customers.execute("CREATE ROLE clerk")
+    yield customers
+    customers.execute("DROP OWNED BY clerk; DROP ROLE clerk")
+
+
+def test_statements_are_run_in_their_order_whatever_they_name(clerk):
+    migrate(clerk, T + "GRANT SELECT, REFERENCES ON t TO clerk; REVOKE ALL ON t FROM clerk")
+    assert clerk.execute(RIGHTS).fetchone() == (False, False)
+
+
+def test_a_foreign_key_may_be_commented_on(customers):
+    customers.execute("CREATE TABLE town (id int PRIMARY KEY)")
+    migrate(customers, "CREATE TABLE t AS SELECT id, NULL::int AS town FROM customer; COMMENT ON TABLE t IS 'first'; ALTER TABLE t ADD CONSTRAINT there "
+        "FOREIGN KEY (town) REFERENCES town; COMMENT ON CONSTRAINT there ON t IS 'where'; COMMENT ON TABLE t IS 'last'; ALTER TABLE t ADD PRIMARY KEY (id)")
+    said = "SELECT obj_description(oid, 'pg_constraint'), obj_description('t'::regclass, 'pg_class') FROM pg_constraint WHERE conname = 'there'"
+    assert customers.execute(said).fetchone() == ("where", "last")
+
+
+def test_a_check_that_has_the_word_of_a_foreign_key_is_looked_at_before_the_lock(database, customers):
+    customers.execute("UPDATE customer SET name = 'REFERENCES' WHERE id = 8")
+    reader = database.connect()
+    reader.execute("BEGIN; SELECT FROM customer LIMIT 1")
+    customers.execute("SET lock_timeout = '200ms'")
+    with pytest.raises(psycopg.errors.IntegrityConstraintViolation, match="rows would violate the check"):
+        migrate(customers, T + "ALTER TABLE t ADD CHECK (name <> 'REFERENCES')")
