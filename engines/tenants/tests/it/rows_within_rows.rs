@@ -116,6 +116,28 @@ fn the_columns_of_a_table_do_not_change_while_its_rows_are_stored_in_others() {
 }
 
 #[test]
+fn rows_that_definitions_have_written_out_keep_their_columns() {
+    for column in ["c c DEFAULT ROW(1, 2)", "c c DEFAULT '(1,2)'", "c c CHECK (c <> ROW(1, 2))", "c c[] DEFAULT '{}'"] {
+        let mut desk = Desk::new();
+        let client = desk.client();
+        desk.setup(client, &["CREATE TYPE c AS (a int, b int)", &format!("CREATE TABLE t (k int, {column})")]);
+        refused(&mut desk, client, "ALTER TYPE c DROP ATTRIBUTE a", "0A000");
+        refused(&mut desk, client, "ALTER TYPE c ADD ATTRIBUTE z int", "0A000");
+    }
+    let mut desk = Desk::new();
+    let client = desk.client();
+    desk.setup(client, &["CREATE TABLE w (a int, b int)", "CREATE TABLE t (k int, w w DEFAULT ROW(1, 2))"]);
+    refused(&mut desk, client, "ALTER TABLE w DROP COLUMN a", "0A000");
+    refused(&mut desk, client, "ALTER TABLE w ADD COLUMN z int", "0A000");
+    desk.setup(
+        client,
+        &["CREATE TYPE c AS (a int, b int)", "CREATE TABLE u (c c)", "CREATE VIEW v AS SELECT (C).A FROM u"],
+    );
+    refused(&mut desk, client, "ALTER TYPE c DROP ATTRIBUTE a", "0A000");
+    refused(&mut desk, client, "ALTER TYPE c RENAME ATTRIBUTE a TO z", "0A000");
+}
+
+#[test]
 fn texts_of_rows_within_rows_do_not_grow_without_end() {
     let mut desk = Desk::new();
     let client = desk.client();

@@ -81,6 +81,7 @@ impl Definer<'_, '_> {
                     }
                     return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
                 }
+                self.check_not_written_out(table.id, &table.name, "adding a column to")?;
                 return self.add_column(table, new);
             }
             Alteration::DropColumn { name, if_exists, cascade } => {
@@ -90,6 +91,7 @@ impl Definer<'_, '_> {
                     return Ok(Step::Done(definition));
                 }
                 let at = column(name)?;
+                self.check_not_written_out(table.id, &table.name, "dropping a column of")?;
                 return self.drop_column(table, at, *cascade);
             }
             Alteration::SetType { column: name, of, domain, using } => {

@@ -134,6 +134,7 @@ impl Definer<'_, '_> {
                 if composite.attributes.len() >= ATTRIBUTES_MAX {
                     return Err(SqlError::new("54011", "the type's attributes were changed too often"));
                 }
+                self.check_not_written_out(composite.id, &type_name, "adding an attribute to")?;
                 ready!(self.hold_type(*of, composite.schema));
                 composite.attributes.push(Attribute::new(name.clone(), *of));
             }
@@ -143,6 +144,11 @@ impl Definer<'_, '_> {
             AttributeChange::Drop { name, .. } => {
                 let at = place(composite, name)?;
                 self.check_unnamed(composite, name, "dropping")?;
+                if let Some(what) = self.mention(&|text| mentions(text, &type_name)) {
+                    let doing = format_args!("dropping an attribute of type {type_name}, which {what} may name");
+                    return Err(SqlError::unsupported(doing));
+                }
+                self.check_not_written_out(composite.id, &type_name, "dropping an attribute of")?;
                 composite.attributes[at].dropped = true;
             }
             AttributeChange::SetType { name, of } => {
@@ -174,20 +180,41 @@ impl Definer<'_, '_> {
 
     /// The table and the column that have values of a type, perhaps within others.
     fn user_of(&self, id: u32) -> Option<(String, String)> {
+        let around = self.around(id);
+        self.catalog.tables().find_map(|table| {
+            let (_, column) = table.live_columns().find(|(_, column)| is_of(column, &around))?;
+            Some((table.name.clone(), column.name.clone()))
+        })
+    }
+
+    /// A type, and those whose values have values of it in them.
+    fn around(&self, id: u32) -> Vec<u32> {
         let (mut met, mut at) = (vec![id], 0);
         while let Some(id) = met.get(at).copied() {
-            let of_table = self.catalog.tables().find_map(|table| {
-                let (_, column) = table.live_columns().find(|(_, column)| column.of.own() == Some(id))?;
-                Some((table.name.clone(), column.name.clone()))
-            });
-            if of_table.is_some() {
-                return of_table;
-            }
             let around = self.catalog.own_types().composites().filter(|of| of.uses(id)).map(|of| of.id);
             met.extend(around.filter(|id| !met.contains(id)).collect::<Vec<_>>());
             at += 1;
         }
-        None
+        met
+    }
+
+    /// Refuses to change of which columns rows are if something that is kept as SQL may have written one out for a column or domain.
+    ///
+    /// # Errors
+    /// 0A000
+    pub(crate) fn check_not_written_out(&self, id: u32, name: &str, doing: &str) -> Result<()> {
+        let around = self.around(id);
+        let of_table = self.catalog.tables().find(|table| {
+            let mut columns = table.live_columns().map(|(_, column)| column).filter(|column| is_of(column, &around));
+            columns.any(|column| !of_column(column).is_empty() || texts(table).any(|text| mentions(text, &column.name)))
+        });
+        let has_texts = |of: &&Arc<Domain>| {
+            of.of.own().is_some_and(|id| around.contains(&id)) && texts_of_domain(of).next().is_some()
+        };
+        let of_domain = || self.catalog.domains().find(has_texts).map(|of| format!("domain {}", of.name));
+        let found = of_table.map(|table| format!("table {}", table.name)).or_else(of_domain);
+        let Some(what) = found else { return Ok(()) };
+        Err(SqlError::unsupported(format_args!("{doing} type {name}, of which {what} may have written out a row")))
     }
 
     /// Refuses to change the name of an attribute that something that is kept as SQL may name.
@@ -340,6 +367,10 @@ impl Definer<'_, '_> {
     }
 }
 
+fn is_of(column: &Column, types: &[u32]) -> bool {
+    column.of.own().is_some_and(|id| types.contains(&id))
+}
+
 /// What the catalog keeps as SQL of a table.
 fn texts(table: &Definition) -> impl Iterator<Item = &str> {
     let parts = table.indexes.iter().flat_map(|index| &index.parts).filter_map(|(part, _)| match part {
@@ -363,8 +394,9 @@ fn of_column(column: &Column) -> Vec<&str> {
     [column.default.as_deref(), computed].into_iter().flatten().collect()
 }
 
-/// Whether a text has a name as one of its words.
+/// Whether a text has a name as one of its words, in letters of whatever case.
 fn mentions(text: &str, name: &str) -> bool {
+    let (text, name) = (&text.to_lowercase(), &name.to_lowercase().replace('"', "\"\""));
     let in_word = |character: Option<char>| character.is_some_and(|other| other.is_alphanumeric() || other == '_');
     text.match_indices(name)
         .any(|(at, _)| !in_word(text[..at].chars().next_back()) && !in_word(text[at + name.len()..].chars().next()))
@@ -394,6 +426,7 @@ mod tests {
 
     #[test]
     fn names_are_found_as_words() {
+        assert!(mentions("(C).A > 1", "a") && mentions("x.\"q\"\"q\"", "q\"q"));
         assert!(mentions("(c).a > 1", "a") && mentions("a", "a") && mentions("x.\"a\"", "a"));
         assert!(!mentions("ab + ba + a_ + _a", "a") && !mentions("", "a"));
     }
