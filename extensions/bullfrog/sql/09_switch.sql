@@ -551,7 +551,6 @@ BEGIN
         burden := burdens -> target.id::text;
         IF ahead AND burden ->> 'form' <> bullfrog.form_of_checks(target) THEN
             -- Something else is asked of the rows, or by other functions.
-            PERFORM bullfrog.require_checkable(target.new_table);
             PERFORM bullfrog.forget_keys(burden);
             DELETE FROM bullfrog.quarantined q WHERE q.target = target.id;
             burden := bullfrog.burden(target, perform_migrate.definition, item);
@@ -559,6 +558,7 @@ BEGIN
         IF ahead THEN
             PERFORM bullfrog.require_secrecy(target);
             PERFORM bullfrog.refuse_suspects(target.new_table);
+            PERFORM bullfrog.require_checkable(target.new_table);
         END IF;
         PERFORM bullfrog.guard_keys(target);
         PERFORM bullfrog.settle_rows(target, checks, burden, written);

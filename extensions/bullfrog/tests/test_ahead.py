@@ -291,3 +291,10 @@ def test_rights_that_are_taken_over_are_those_of_the_end(database, clerk):
     may = "SELECT has_table_privilege('clerk', 't', %s), has_column_privilege('clerk', 't', 'nick', 'UPDATE'), has_column_privilege('clerk', 't', 'id', 'UPDATE')"
     assert clerk.execute(may, ("SELECT",)).fetchone() == (False, False, True)
     assert clerk.execute(may, ("INSERT",)).fetchone() == (True, False, True)
+
+
+def test_a_publication_of_the_new_tables_schema_that_is_created_meanwhile_stands_in_the_way(database, customers):
+    customers.execute("CREATE SCHEMA place")
+    switching = Switching(database, "CREATE TABLE place.t AS SELECT id, 100 / nullif(id, -1) AS part FROM customer")
+    customers.execute("CREATE PUBLICATION everything FOR TABLES IN SCHEMA place")
+    assert "publication everything has it" in switching.answer()
