@@ -99,7 +99,7 @@ BEGIN
             -- The server does so for who waits longer than it takes to look for circles.
             IF patience > interval '100 ms' THEN
                 PERFORM pg_catalog.pg_cancel_backend(l.pid) FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
-                    WHERE a.backend_type = 'autovacuum worker' AND a.query NOT LIKE '%(to prevent wraparound)%' AND l.locktype = 'relation'
+                    WHERE a.backend_type = 'autovacuum worker' AND a.query LIKE 'autovacuum: %' AND a.query NOT LIKE '%(to prevent wraparound)%' AND l.locktype = 'relation'
                     AND l.relation = ANY (tables) AND l.granted
                     AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database());
             END IF;

@@ -519,9 +519,7 @@ BEGIN
     END LOOP;
     IF perform_migrate.like THEN
         PERFORM bullfrog.carry_over(p, ARRAY(SELECT pg_catalog.concat_ws(' ', d.kind, NULLIF(pg_catalog.array_to_string(d.columns, ', '), ''))
-                FROM bullfrog.demands(perform_migrate.definition) d WHERE d.new_table = p.new_table),
-            ARRAY(SELECT g.grantee FROM bullfrog.granted(perform_migrate.definition) g WHERE g.new_table = p.new_table),
-            ARRAY(SELECT g.privilege FROM bullfrog.granted(perform_migrate.definition) g WHERE g.new_table = p.new_table))
+                FROM bullfrog.demands(perform_migrate.definition) d WHERE d.new_table = p.new_table))
             FROM bullfrog.parse(perform_migrate.definition, lives, frozen, drivers) p WHERE p.action = 'create' AND NOT p.grouped;
     END IF;
     PERFORM bullfrog.reach('switch: tables created');
@@ -553,7 +551,6 @@ BEGIN
         burden := burdens -> target.id::text;
         IF ahead AND burden ->> 'form' <> bullfrog.form_of_checks(target) THEN
             -- Something else is asked of the rows, or by other functions.
-            PERFORM bullfrog.require_checkable(target.new_table);
             PERFORM bullfrog.forget_keys(burden);
             DELETE FROM bullfrog.quarantined q WHERE q.target = target.id;
             burden := bullfrog.burden(target, perform_migrate.definition, item);
@@ -561,6 +558,7 @@ BEGIN
         IF ahead THEN
             PERFORM bullfrog.require_secrecy(target);
             PERFORM bullfrog.refuse_suspects(target.new_table);
+            PERFORM bullfrog.require_checkable(target.new_table);
         END IF;
         PERFORM bullfrog.guard_keys(target);
         PERFORM bullfrog.settle_rows(target, checks, burden, written);
@@ -571,6 +569,11 @@ BEGIN
 
     PERFORM bullfrog.set_access_method(r, 'bullfrog_heap') FROM pg_catalog.unnest(bullfrog.tables_of(migration_id)) r
         WHERE r <> ALL (lives);
+    IF perform_migrate.like THEN
+        -- The old tables' entries in the catalog were written just now: rights on these, which others change, are told before that, or refused to them.
+        PERFORM bullfrog.carry_rights(p, perform_migrate.definition)
+            FROM bullfrog.parse(perform_migrate.definition, lives, frozen, drivers) p WHERE p.action = 'create' AND NOT p.grouped;
+    END IF;
     UPDATE bullfrog.old o SET fingerprint = bullfrog.fingerprint(o.old_table) WHERE o.migration = migration_id;
     UPDATE bullfrog.target t SET fingerprint = bullfrog.fingerprint(t.new_table)
         FROM bullfrog.source s WHERE s.id = t.source AND s.migration = migration_id;

@@ -15,13 +15,12 @@ $$;
 COMMENT ON FUNCTION bullfrog.hindrance(int, oid) IS 'What of an old table no new one can have while rows move, with its name; NULL: nothing is in '
     'the way. Kinds are those of bullfrog.losses.';
 
-CREATE FUNCTION bullfrog.carry_over(item record, declared text[], grantees oid[], privileges text[]) RETURNS void
+CREATE FUNCTION bullfrog.carry_over(item record, declared text[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     new_table CONSTANT regclass := item.new_table::regclass;
     loss record;
     hindrance text;
-    lost_right text;
 BEGIN
     FOR loss IN SELECT * FROM bullfrog.losses(item.new_table, item.old_tables[1], item.columns, item.origins, item.required, declared) LOOP
         hindrance := bullfrog.hindrance(loss.kind, loss.object);
@@ -38,12 +37,24 @@ BEGIN
             PERFORM bullfrog.obey('SET LOCAL search_path = pg_catalog, pg_temp; ' || loss.lost);
         END IF;
     END LOOP;
-    FOR lost_right IN SELECT * FROM bullfrog.missing_rights(item.new_table, item.old_tables, item.columns, item.origins, grantees, privileges)
+END
+$$;
+COMMENT ON FUNCTION bullfrog.carry_over(record, text[]) IS
+    'Lets a new table have what its old one (of a join, the driving one) declares of the columns that both have, and the migration does not: NOT '
+        'NULL, defaults, identities, keys, indexes, checks. What it cannot have while rows move is a warning.';
+
+CREATE FUNCTION bullfrog.carry_rights(item record, definition text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    lost_right text;
+BEGIN
+    FOR lost_right IN SELECT r.* FROM (SELECT array_agg(g.grantee) AS grantees, array_agg(g.privilege) AS privileges FROM bullfrog.granted(definition) g
+            WHERE g.new_table = item.new_table) g
+        CROSS JOIN LATERAL bullfrog.missing_rights(item.new_table, item.old_tables, item.columns, item.origins, g.grantees, g.privileges) r
     LOOP
         PERFORM bullfrog.obey(lost_right);
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.carry_over(record, text[], oid[], text[]) IS
-    'Lets a new table have what its old one (of a join, the driving one) declares of the columns that both have, and the migration does not: NOT '
-        'NULL, defaults, identities, keys, indexes, checks; and rights. What it cannot have while rows move is a warning.';
+COMMENT ON FUNCTION bullfrog.carry_rights(record, text) IS 'Grants on a new table what its old ones grant, as far as the migration does not. No lock keeps '
+    'these from being granted and revoked: it comes last.';

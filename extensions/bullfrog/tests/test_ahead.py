@@ -281,3 +281,20 @@ def test_a_check_that_has_the_word_of_a_foreign_key_is_looked_at_before_the_lock
     customers.execute("SET lock_timeout = '200ms'")
     with pytest.raises(psycopg.errors.IntegrityConstraintViolation, match="rows would violate the check"):
         migrate(customers, T + "ALTER TABLE t ADD CHECK (name <> 'REFERENCES')")
+
+
+def test_rights_that_are_taken_over_are_those_of_the_end(database, clerk):
+    clerk.execute("GRANT SELECT, UPDATE (nick) ON customer TO clerk")
+    switching = Switching(database, T, options=", like => true")
+    clerk.execute("REVOKE SELECT, UPDATE (nick) ON customer FROM clerk; GRANT INSERT, UPDATE (id) ON customer TO clerk")
+    assert switching.answer() == ""
+    may = "SELECT has_table_privilege('clerk', 't', %s), has_column_privilege('clerk', 't', 'nick', 'UPDATE'), has_column_privilege('clerk', 't', 'id', 'UPDATE')"
+    assert clerk.execute(may, ("SELECT",)).fetchone() == (False, False, True)
+    assert clerk.execute(may, ("INSERT",)).fetchone() == (True, False, True)
+
+
+def test_a_publication_of_the_new_tables_schema_that_is_created_meanwhile_stands_in_the_way(database, customers):
+    customers.execute("CREATE SCHEMA place")
+    switching = Switching(database, "CREATE TABLE place.t AS SELECT id, 100 / nullif(id, -1) AS part FROM customer")
+    customers.execute("CREATE PUBLICATION everything FOR TABLES IN SCHEMA place")
+    assert "publication everything has it" in switching.answer()

@@ -16,3 +16,4 @@ DROP FUNCTION bullfrog.check_rows(bullfrog.target, text, boolean[], oid[], text[
 DROP FUNCTION bullfrog.advance_identities(bullfrog.target);
 DROP FUNCTION bullfrog.obstacles(oid, boolean);
 DROP FUNCTION bullfrog.reads_of(text[], oid[]);
+DROP FUNCTION bullfrog.carry_over(record, text[], oid[], text[]);
