@@ -15,7 +15,7 @@ use super::{
     indexes::{index_columns, indexes},
     namespace_oid, numbers, qualify, row,
 };
-use crate::{bind::Parameters, define::default_sequence::with_names, query::select::Planner};
+use crate::{bind::Parameters, define::default_sequence::with_names, extension::BUILT_IN, query::select::Planner};
 
 const fn table(name: &'static str, columns: &'static [(&'static str, Type)], rows: Rows) -> SystemTable {
     SystemTable { name, columns, rows: Some(rows) }
@@ -26,6 +26,8 @@ const DATABASE_OWNER: u32 = 6_171;
 /// The number of the kind of index and of table that there is.
 pub(super) const BTREE: u32 = 403;
 const HEAP: u32 = 2;
+/// The number of the first extension: one that programs which dump databases take for built in.
+const EXTENSION: u32 = 6_301;
 
 pub(super) const TABLES: &[SystemTable] = &[
     table("pg_namespace", &[("oid", N), ("nspname", T), ("nspowner", N), ("nspacl", TEXTS)], namespaces),
@@ -199,6 +201,20 @@ pub(super) const TABLES: &[SystemTable] = &[
         ],
         sequences,
     ),
+    table(
+        "pg_extension",
+        &[
+            ("oid", N),
+            ("extname", T),
+            ("extowner", N),
+            ("extnamespace", N),
+            ("extrelocatable", B),
+            ("extversion", T),
+            ("extconfig", OIDS),
+            ("extcondition", TEXTS),
+        ],
+        extensions,
+    ),
     table("pg_am", &[("oid", N), ("amname", T), ("amhandler", T), ("amtype", C)], |_| {
         vec![row![HEAP, "heap", "heap_tableam_handler", "t"], row![BTREE, "btree", "bthandler", "i"]]
     }),
@@ -208,6 +224,13 @@ pub(super) const TABLES: &[SystemTable] = &[
         |_| vec![row![1_663_u32, "pg_default", OWNER, Value::Null, Value::Null]],
     ),
 ];
+
+fn extensions(_: &Catalog) -> Vec<Vec<Value>> {
+    let extension = |(number, (name, version)): (u32, (&str, &str))| {
+        row![number, name, OWNER, NAMESPACE_CATALOG, false, version, Value::Null, Value::Null]
+    };
+    (EXTENSION..).zip(BUILT_IN).map(extension).collect()
+}
 
 fn namespaces(catalog: &Catalog) -> Vec<Vec<Value>> {
     let namespace = |oid: u32, name: &str| row![oid, name, OWNER, Value::Null];

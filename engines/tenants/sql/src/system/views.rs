@@ -23,10 +23,6 @@ pub(super) fn of_catalog(name: &str) -> Option<&'static str> {
                 NULL::bigint AS backend_xmin, NULL::bigint AS query_id, NULL::text AS query, 'client backend' AS backend_type
                 FROM pg_catalog.pg_stat_get_activity()"
         }
-        "pg_extension" => {
-            "SELECT oid::oid, extname, 10 AS extowner, 11 AS extnamespace, false AS extrelocatable, extversion, NULL::oid[] AS extconfig,
-                NULL::text[] AS extcondition FROM (VALUES (6301, 'pgcrypto', '1.3'), (6302, 'uuid-ossp', '1.1')) v (oid, extname, extversion)"
-        }
         "pg_available_extensions" => {
             "SELECT extname AS name, extversion AS default_version, extversion AS installed_version, NULL::text AS comment FROM pg_catalog.pg_extension"
         }
