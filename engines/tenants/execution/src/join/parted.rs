@@ -97,7 +97,7 @@ impl Run<'_> {
             let flow = match &*kept {
                 Kept::Parted(right) => {
                     let mut waiting = Waiting::new(self, level)?;
-                    self.again(left, row, &mut |key, row| {
+                    let _all = self.again(left, row, &mut |key, row| {
                         waiting.add(key, row)?;
                         ON
                     })?;
@@ -148,7 +148,7 @@ impl Run<'_> {
             let flow = match &*kept {
                 Kept::Parted(right) => {
                     let mut waiting = Waiting::new(self, level)?;
-                    self.again(left, row, &mut |key, row| {
+                    let _all = self.again(left, row, &mut |key, row| {
                         waiting.add(key, row)?;
                         ON
                     })?;
