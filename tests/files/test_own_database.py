@@ -25,10 +25,10 @@ def alone(tmp_path):
     server.kill()
 
 
-def connect(server):
+def connect(server, database="savanna_files"):
     ports = re.compile(r"tenants +running +127.0.0.1:(\d+)")
     until(lambda: ports.search(server.text()))
-    return psycopg.connect(f"host=127.0.0.1 port={ports.findall(server.text())[-1]} user=ann dbname=savanna_files", autocommit=True)
+    return psycopg.connect(f"host=127.0.0.1 port={ports.findall(server.text())[-1]} user=ann dbname={database}", autocommit=True)
 
 
 def until(what):
@@ -93,6 +93,8 @@ def test_psql_reads_the_names_and_does_not_write_them(server):
         with connection.cursor() as cursor, pytest.raises(psycopg.Error):
             with cursor.copy("COPY block FROM STDIN") as copy:
                 copy.write(b"1\t1\n")
+    with connect(server, "postgres") as connection, pytest.raises(psycopg.errors.ObjectInUse, match="belongs to another service"):
+        connection.execute("DROP DATABASE savanna_files")
     write(client, "/d/later", b"more")
     with connect(server) as connection:
         until(lambda: connection.execute("SELECT count(*) FROM inode WHERE NOT is_directory").fetchall() == [(3,)])
