@@ -1,9 +1,10 @@
 //! Sessions ask the movers of their database for rows, and wait. The wait is for the transaction in which these move, by its
 //! lock: a mover that waits for the session, directly or through others, is found by the server's deadlock detector.
 
-use std::time::Instant;
+use std::ffi::c_int;
+use std::time::{Duration, Instant};
 
-use bullfrog_model::board::{Answer, GRANULES, MOMENT_MILLIS, Step, Wanted, Work};
+use bullfrog_model::board::{Answer, Failure, GRANULES, MOMENT_MILLIS, Step, Wanted, Work};
 use bullfrog_model::granule::Granule;
 use pgrx::prelude::*;
 
@@ -13,6 +14,12 @@ use crate::flaws::{self, Flaw};
 use crate::shared::{database, is_own, milliseconds, own_place, rest, wait_for_transaction, wake, with_board};
 use crate::versions::Wait;
 use crate::{mover, registry, settings, snapshots};
+
+/// How long a session asks again whose mover loses against serializable transactions. One of these may need what the session holds, which
+/// the server would not see.
+const CONTEST: Duration = Duration::from_secs(30);
+/// The first and the longest rest of a session before it asks again, in milliseconds.
+const RESTS: (u64, u64) = (10, 1000);
 
 /// Has granules of a source moved, and waits until they are, in transactions of their own.
 #[pg_extern(sql = false, strict)]
@@ -47,12 +54,17 @@ pub(crate) fn have_moved(source: i32, wanted: Wanted, numbers: &[i64]) {
         let Some(work) = Work::new(source, wanted, part) else {
             continue;
         };
+        let (since, mut next_rest) = (Instant::now(), RESTS.0);
         loop {
             match ask(work) {
                 Answer::Done => break,
                 // What we have in progress ourselves nobody has to do for us; the rest is done.
                 Answer::Busy(owner) if is_own(owner) || flaws::is_set(Flaw::NobodyWaits) => break,
                 Answer::Busy(owner) => wait_for_transaction(owner),
+                Answer::Failed(failure) if may_win_later(&failure) && since.elapsed() < CONTEST => {
+                    rest(Wait::Rows, next_rest);
+                    next_rest = (2 * next_rest).min(RESTS.1);
+                }
                 Answer::Failed(failure) => raise(
                     PgSqlErrorCode::from(failure.code),
                     format!("rows could not be moved to their new table: {}", for_client(&failure)),
@@ -62,6 +74,15 @@ pub(crate) fn have_moved(source: i32, wanted: Wanted, numbers: &[i64]) {
         }
     }
     snapshots::has_moved();
+}
+
+/// Whether a mover has lost against serializable transactions that end some time. That of the session may be one of them; and it is used to
+/// be tried again, which others are not.
+fn may_win_later(failure: &Failure) -> bool {
+    // SAFETY: the level of the transaction under way.
+    let level = unsafe { pg_sys::XactIsoLevel };
+    failure.code == PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE as i32
+        && level != pg_sys::XACT_SERIALIZABLE as c_int
 }
 
 /// Posts a request; gives the answer. The session rests until a mover wakes it; where that lasts, it waits for a mover's transaction: the server

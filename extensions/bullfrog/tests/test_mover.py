@@ -6,7 +6,7 @@ import signal
 import psycopg
 import pytest
 
-from conftest import CUSTOMERS, SPLIT, migrate, moved, reconnect, setting, wait_for_crash, wait_until
+from conftest import CUSTOMERS, SPLIT, answered, migrate, moved, reconnect, setting, wait_for_crash, wait_until
 
 
 def pages_left(connection):
@@ -231,6 +231,28 @@ def test_a_session_that_gives_up_leaves_the_move_to_the_mover(database, split):
     blocker.execute("COMMIT")
     split.execute("RESET statement_timeout")
     assert split.execute("UPDATE customer_private SET name = 'x' WHERE id = 1").rowcount == 1
+    check_all(split)
+
+
+def test_a_session_asks_again_while_a_mover_loses_against_serializable_transactions(database, split):
+    """A reader of rows that move has written what another one has read, and is prepared: as long as both are there, no move can commit."""
+    split.execute("CREATE TABLE ledger (amount int)")
+    first, second, waiting = (database.connect() for _ in range(3))
+    for session in (first, second):
+        session.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
+        session.execute("SELECT FROM ledger")
+    second.execute("SELECT FROM customer_private WHERE id = 1000")
+    second.execute("INSERT INTO ledger VALUES (1)")
+    second.execute("PREPARE TRANSACTION 'reader'")
+    newest = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int"
+    before = split.execute(newest).fetchone()[0]
+    waiting.pgconn.send_query(b"UPDATE customer_private SET name = 'x' WHERE id = 1")
+    # Each try of a mover has a number, and a mover tries 20 times.
+    wait_until(lambda: split.execute(newest).fetchone()[0] > before + 40, "the session has asked again")
+    split.execute("COMMIT PREPARED 'reader'")
+    first.execute("COMMIT")
+    answered(waiting)
+    assert split.execute("SELECT name FROM customer_private WHERE id = 1").fetchone() == ("x",)
     check_all(split)
 
 
