@@ -1,12 +1,15 @@
 """The server and the databases of the tests."""
 
+import collections
 import contextlib
 import itertools
+import random
 
 import psycopg
 import pytest
 from psycopg import sql
 
+import seeds
 from server import TARGET, Server, wait_until
 
 LIBRARY = TARGET / "debug" / "libbullfrog.so"
@@ -27,6 +30,26 @@ SETTINGS = {
     "bullfrog.yield_at": "0",
     "bullfrog.movers": "3",
 }
+
+
+# How many of its cases a test has where there is a selection of everything: `make suites` has all.
+CASES = 4
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: left to the long tests (`make suites`)")
+
+
+def pytest_collection_modifyitems(items):
+    """Leaves all but some cases of each test to the long tests: some that are always the same, and no pattern of their parameters."""
+    if seeds.COUNT:
+        return
+    of_tests = collections.defaultdict(list)
+    for item in items:
+        of_tests[item.path, item.originalname].append(item)
+    for (_, name), cases in of_tests.items():
+        for case in random.Random(name).sample(cases, max(len(cases) - CASES, 0)):
+            case.add_marker(pytest.mark.long)
 
 
 def wait_for_crash(connection):
