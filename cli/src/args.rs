@@ -93,7 +93,8 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  \
         savanna sql -c \"CREATE TABLE t (id BIGINT) WITH ('connector' = 'stdin', 'format' = 'csv'); SELECT * FROM t\" < ids.csv\n  \
         savanna sql -f job.sql --output json > rows.ndjson 2> log\n  \
-        savanna sql -f job.sql --url https://node.example:8080 --ca-file ca.pem --token-file token\n\n\
+        savanna sql -f job.sql --url https://node.example:8080 --ca-file ca.pem --token-file token\n  \
+        savanna sql -f job.sql --on functions\n\n\
         With --output json each row is one object on stdout, {\"op\":\"+I\", ..}, and the last line of stderr is a summary\n\
         object. Queries of INSERT INTO run beside the statements that follow; in this process the command waits for them\n\
         at its end, on a running node they live on. Ctrl-C cancels what runs, prints the summary and exits with code 130;\n\
@@ -449,6 +450,37 @@ pub(crate) struct Sql {
     /// How much each query may hold before it fails, such as 512MiB [default: no limit]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_limit: Option<String>,
+    #[command(flatten)]
+    pub(crate) on: OnFunctions,
+}
+
+/// Where the stages of queries run as functions.
+#[derive(Debug, Arguments)]
+pub(crate) struct OnFunctions {
+    /// Runs the stages of queries as functions, and this process reads, writes, and calls them
+    #[arg(long, value_enum, value_name = "HOST", conflicts_with = "url")]
+    pub(crate) on: Option<FunctionHost>,
+    /// The host of functions [default: that of the configured node]
+    #[arg(long, value_name = "URL", requires = "on")]
+    pub(crate) functions_url: Option<String>,
+    /// The program of stages [default: savanna-stage beside this program]
+    #[arg(long, value_name = "FILE", requires = "on")]
+    pub(crate) stage: Option<PathBuf>,
+    /// The region of AWS
+    #[arg(long, value_name = "NAME", requires = "on")]
+    pub(crate) region: Option<String>,
+    /// The role of the functions, which AWS wants to be one that there is
+    #[arg(long, value_name = "ARN", requires = "on")]
+    pub(crate) role: Option<String>,
+}
+
+/// A host of functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FunctionHost {
+    /// A node that serves functions
+    Functions,
+    /// AWS Lambda
+    Aws,
 }
 
 #[derive(Debug, Subcommand)]
