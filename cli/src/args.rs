@@ -348,9 +348,11 @@ pub(crate) enum FunctionsCommand {
     /// Shows what functions have used since the node began, each second
     #[command(after_help = "Example:\n  savanna functions top --count 1 --output json")]
     Top(TopFunctions),
-    /// Deletes a function with all its versions and aliases
-    #[command(after_help = "Example:\n  savanna functions delete hello")]
-    Delete(OneFunction),
+    /// Deletes a function with all its versions and aliases, or all functions of a query
+    #[command(
+        after_help = "Examples:\n  savanna functions delete hello\n  savanna functions delete --query e8a2025be89d"
+    )]
+    Delete(DeleteFunctions),
 }
 
 #[derive(Debug, Arguments)]
@@ -377,6 +379,18 @@ pub(crate) struct InvokeFunction {
 pub(crate) struct OneFunction {
     /// The function's name or ARN
     pub(crate) function: String,
+    #[command(flatten)]
+    pub(crate) of: OfFunctions,
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct DeleteFunctions {
+    /// The function's name or ARN
+    #[arg(required_unless_present = "query")]
+    pub(crate) function: Option<String>,
+    /// Deletes those that `savanna sql --on functions` has made for this query, by its id or what is before the job in it
+    #[arg(long, value_name = "QUERY", conflicts_with = "function")]
+    pub(crate) query: Option<String>,
     #[command(flatten)]
     pub(crate) of: OfFunctions,
 }
@@ -466,12 +480,9 @@ pub(crate) struct OnFunctions {
     /// The program of stages [default: savanna-stage beside this program]
     #[arg(long, value_name = "FILE", requires = "on")]
     pub(crate) stage: Option<PathBuf>,
-    /// The region of AWS
-    #[arg(long, value_name = "NAME", requires = "on")]
-    pub(crate) region: Option<String>,
-    /// The role of the functions, which AWS wants to be one that there is
-    #[arg(long, value_name = "ARN", requires = "on")]
-    pub(crate) role: Option<String>,
+    /// Memory of each function, in MB
+    #[arg(long, value_name = "MB", default_value_t = 512, value_parser = clap::value_parser!(u32).range(128..=10_240))]
+    pub(crate) function_memory: u32,
 }
 
 /// A host of functions.
@@ -479,8 +490,6 @@ pub(crate) struct OnFunctions {
 pub(crate) enum FunctionHost {
     /// A node that serves functions
     Functions,
-    /// AWS Lambda
-    Aws,
 }
 
 #[derive(Debug, Subcommand)]

@@ -14,6 +14,11 @@ use tokio::runtime::{Builder, Runtime};
 const HOST_TIME: Duration = Duration::from_secs(60);
 /// So often it is looked whether a call is still wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// So often a host is asked that is busy, with longer and longer pauses.
+const TRIES_MAX: u32 = 8;
+const PAUSE: Duration = Duration::from_millis(200);
+/// Errors of functions that come again whenever they are called.
+const FOR_EVER: [&str; 3] = ["Function.ResponseSizeTooLarge", "Runtime.InvalidEntrypoint", "Savanna.Context"];
 /// Characters of what a host says that are told.
 const TOLD_MAX: usize = 500;
 
@@ -75,7 +80,16 @@ impl Client {
         let what = || format!("ask {} ({method} {path})", self.host());
         let Some(runtime) = &self.runtime else { return Err(StreamError::Cancelled) };
         runtime.block_on(async {
-            let sent = self.send(method.clone(), path, &[], body).await.map_err(|e| StreamError::io(what(), &e))?;
+            let mut tries = 1;
+            let sent = loop {
+                let sent = self.send(method.clone(), path, &[], body.clone()).await;
+                let sent = sent.map_err(|e| StreamError::io(what(), &e))?;
+                if tries == TRIES_MAX || sent.status().as_u16() != 429 && !sent.status().is_server_error() {
+                    break sent;
+                }
+                tokio::time::sleep(PAUSE * tries).await;
+                tries += 1;
+            };
             let (status, kind) = (sent.status().as_u16(), header(&sent, "x-amzn-errortype").unwrap_or_default());
             let body = sent.bytes().await.map_err(|e| StreamError::io(what(), &told(&e)))?;
             let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
@@ -109,7 +123,17 @@ impl Client {
         if status.is_success() {
             return match failed {
                 None => Ok(body.to_vec()),
-                Some(_) => Err(CallError::Lost(format!("function {function} has failed: {}", text(&body)))),
+                Some(_) => {
+                    let why = text(&body);
+                    let kind = serde_json::from_slice::<Value>(&body).unwrap_or_default();
+                    Err(match kind["errorType"].as_str().is_some_and(|kind| FOR_EVER.contains(&kind)) {
+                        true => CallError::Refused(StreamError::Io {
+                            what: format!("call function {function}"),
+                            cause: why,
+                        }),
+                        false => CallError::Lost(format!("function {function} has failed: {why}")),
+                    })
+                }
             };
         }
         let why = format!("{} {}", kind.unwrap_or_else(|| status.to_string()), text(&body));

@@ -12,77 +12,68 @@ use crate::Lambda;
 use crate::client::Answer;
 
 const RUNTIME: &str = "provided.al2023";
-/// A function that is being made or changed is waited for.
+/// A function that is being made is waited for.
 const SETTLING_MAX: Duration = Duration::from_secs(300);
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
 impl Lambda {
-    /// Sees to it that a function is there, with this program and this context.
+    /// Sees to it that a function is there. What it is, is in its name, so that one which is there needs no change.
     ///
     /// # Errors
     /// The host does not answer, or refuses it.
     pub(crate) fn deploy_one(&self, function: &CloudFunction) -> Result<()> {
         let name = &function.name;
-        match self.configuration(name)? {
-            None => self.create(function)?,
-            Some(there) => self.update(function, &there)?,
+        if self.configuration(name)?.is_none() {
+            self.create(function)?;
         }
-        self.settled(name)?;
-        let path = format!("/2017-10-31/functions/{name}/concurrency");
-        match function.concurrency {
-            Some(count) => self.put(name, &path, &json!({ "ReservedConcurrentExecutions": count })),
-            None => Ok(()),
+        let there = self.settled(name)?;
+        if there["Runtime"] != RUNTIME {
+            return Err(StreamError::invalid(format!(
+                "function {name} of {} is none of a query: its runtime is {}; remove it",
+                self.client.host(),
+                there["Runtime"]
+            )));
+        }
+        let Some(count) = function.concurrency else { return Ok(()) };
+        let reserve = json!({ "ReservedConcurrentExecutions": count });
+        let answer = self.client.ask(Method::PUT, &concurrency(name), Some(&reserve))?;
+        if answer.status == 400 {
+            let why = "its calls cannot be kept apart from those of other functions; delete functions of queries that are over \
+                       (savanna functions delete --query), use fewer members (group-size), or raise functions.concurrency";
+            return Err(self.refused(name, &format!("{}: {why}", said(&answer))));
+        }
+        self.check(name, answer).map(drop)
+    }
+
+    /// Has the host hold nothing back for a function any more. Nothing rests on it, so that it may fail.
+    pub(crate) fn release_one(&self, function: &CloudFunction) {
+        if function.concurrency.is_none() {
+            return;
+        }
+        if let Err(error) = self.client.ask(Method::DELETE, &concurrency(&function.name), None) {
+            tracing::warn!(function = function.name, %error, "calls are still held back for a function of a query that is over");
         }
     }
 
     fn create(&self, function: &CloudFunction) -> Result<()> {
-        let mut create = self.settings(function);
-        create["FunctionName"] = json!(function.name);
-        create["Code"] = json!({ "ZipFile": self.code.packed()? });
+        let mut create = json!({
+            "FunctionName": function.name,
+            "Code": { "ZipFile": self.code.packed()? },
+            "Runtime": RUNTIME,
+            "Handler": "stage",
+            "Role": self.role,
+            "Description": "A stage of a Savanna query",
+            "MemorySize": self.memory_mb,
+            "Timeout": self.timeout.as_secs(),
+            "Environment": { "Variables": { ENVIRONMENT: function.context } },
+        });
         if cfg!(target_arch = "aarch64") {
             create["Architectures"] = json!(["arm64"]);
         }
         tracing::info!(function = function.name, "a function is made");
         let answer = self.client.ask(Method::POST, "/2015-03-31/functions", Some(&create))?;
-        // Somebody else may have made it meanwhile.
-        if answer.status == 409 { self.settled(&function.name) } else { self.check(&function.name, answer).map(drop) }
-    }
-
-    fn update(&self, function: &CloudFunction, there: &Value) -> Result<()> {
-        let name = &function.name;
-        let wanted = self.settings(function);
-        if there["Runtime"] != wanted["Runtime"] {
-            return Err(StreamError::invalid(format!(
-                "function {name} of {} is there, and is none of a query: its runtime is {}; remove it, or rename it",
-                self.client.host(),
-                there["Runtime"]
-            )));
-        }
-        // The description is changed last, and says which code is there.
-        if there["Description"] != wanted["Description"] {
-            self.settled(name)?;
-            tracing::info!(function = name, "a function gets the code of this release");
-            let path = format!("/2015-03-31/functions/{name}/code");
-            self.put(name, &path, &json!({ "ZipFile": self.code.packed()? }))?;
-        }
-        let is_same = |key: &str| there[key] == wanted[key];
-        if ["Description", "MemorySize", "Timeout", "Environment", "Role"].into_iter().all(is_same) {
-            return Ok(());
-        }
-        self.settled(name)?;
-        self.put(name, &format!("/2015-03-31/functions/{name}/configuration"), &wanted)
-    }
-
-    fn settings(&self, function: &CloudFunction) -> Value {
-        json!({
-            "Runtime": RUNTIME,
-            "Handler": "stage",
-            "Role": self.role,
-            "Description": format!("A stage of a Savanna query, program {}", self.code.hash()),
-            "MemorySize": self.memory_mb,
-            "Timeout": self.timeout.as_secs(),
-            "Environment": { "Variables": { ENVIRONMENT: function.context } },
-        })
+        // Somebody else may have made it meanwhile: the same one, by its name.
+        if answer.status == 409 { Ok(()) } else { self.check(&function.name, answer).map(drop) }
     }
 
     /// What there is of a function; nothing if it is not there.
@@ -91,24 +82,19 @@ impl Lambda {
         if answer.status == 404 { Ok(None) } else { self.check(name, answer).map(Some) }
     }
 
-    fn put(&self, name: &str, path: &str, body: &Value) -> Result<()> {
-        let answer = self.client.ask(Method::PUT, path, Some(body))?;
-        self.check(name, answer).map(drop)
-    }
-
-    /// Waits until a function can be called and changed.
-    fn settled(&self, name: &str) -> Result<()> {
+    /// Waits until a function can be called.
+    fn settled(&self, name: &str) -> Result<Value> {
         let began = Instant::now();
         loop {
-            let there = self.configuration(name)?.unwrap_or_default();
-            let is = |key: &str, value: &str| there[key] == value;
-            if is("State", "Failed") || is("LastUpdateStatus", "Failed") {
-                return Err(
-                    self.refused(name, &format!("{} {}", there["StateReason"], there["LastUpdateStatusReason"]))
-                );
-            }
-            if !is("State", "Pending") && !is("LastUpdateStatus", "InProgress") && !there.is_null() {
-                return Ok(());
+            if let Some(there) = self.configuration(name)? {
+                let is = |key: &str, value: &str| there[key] == value;
+                if is("State", "Failed") || is("LastUpdateStatus", "Failed") {
+                    let reasons = format!("{} {}", there["StateReason"], there["LastUpdateStatusReason"]);
+                    return Err(self.refused(name, &reasons));
+                }
+                if !is("State", "Pending") && !is("LastUpdateStatus", "InProgress") {
+                    return Ok(there);
+                }
             }
             if began.elapsed() > SETTLING_MAX {
                 return Err(self.refused(name, "it is not ready"));
@@ -118,14 +104,20 @@ impl Lambda {
     }
 
     fn check(&self, name: &str, answer: Answer) -> Result<Value> {
-        if (200..300).contains(&answer.status) {
-            return Ok(answer.body);
-        }
-        let message = answer.body["Message"].as_str().or_else(|| answer.body["message"].as_str()).unwrap_or_default();
-        Err(self.refused(name, &format!("{} {} {message}", answer.status, answer.kind)))
+        if (200..300).contains(&answer.status) { Ok(answer.body) } else { Err(self.refused(name, &said(&answer))) }
     }
 
     fn refused(&self, name: &str, why: &str) -> StreamError {
         StreamError::Io { what: format!("make function {name} of {}", self.client.host()), cause: why.to_owned() }
     }
+}
+
+fn concurrency(name: &str) -> String {
+    format!("/2017-10-31/functions/{name}/concurrency")
+}
+
+/// What a host says that refuses.
+fn said(answer: &Answer) -> String {
+    let message = answer.body["Message"].as_str().or_else(|| answer.body["message"].as_str()).unwrap_or_default();
+    format!("{} {} {message}", answer.status, answer.kind)
 }

@@ -44,6 +44,8 @@ pub struct Lambda {
     role: String,
     memory_mb: u32,
     timeout: Duration,
+    /// What functions run, and with what.
+    program: String,
 }
 
 impl Lambda {
@@ -53,17 +55,22 @@ impl Lambda {
     /// The endpoint is none, the program cannot be read, or the operating system refuses what a client needs.
     pub fn new(options: LambdaOptions) -> Result<Self> {
         let LambdaOptions { endpoint, region, key, role, memory_mb, timeout, stage } = options;
-        Ok(Self {
-            client: Client::new(&endpoint, region, key, timeout)?,
-            code: Code::new(stage)?,
-            role,
-            memory_mb,
-            timeout,
-        })
+        let code = Code::new(stage)?;
+        let program = format!("{} {memory_mb} {}", code.hash(), timeout.as_secs());
+        let client = Client::new(&endpoint, region, key, timeout)?;
+        Ok(Self { client, code, role, memory_mb, timeout, program })
     }
 }
 
 impl Cloud for Lambda {
+    fn program(&self) -> &str {
+        &self.program
+    }
+
+    fn release(&self, functions: &[CloudFunction]) {
+        functions.iter().for_each(|function| self.release_one(function));
+    }
+
     fn deploy(&self, functions: &[CloudFunction]) -> Result<()> {
         functions.iter().try_for_each(|function| self.deploy_one(function))
     }

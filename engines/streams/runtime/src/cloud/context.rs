@@ -13,6 +13,9 @@ use crate::error::broken;
 use crate::options::RuntimeOptions;
 use crate::topology::{Place, Topology};
 
+/// Before the hash of a context that is too long for an environment; base64 never begins so.
+pub(crate) const HASH: char = '#';
+
 /// One stage of a query. Of tables it has nothing: neither places nor passwords.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StageContext {
@@ -122,9 +125,9 @@ impl StageContext {
 }
 
 impl Specialised {
-    /// What the environment of a function gets: nothing if it is too long for that.
+    /// What the environment of a function gets: the hash alone if it is too long for that.
     pub(crate) fn environment(&self) -> String {
-        if self.text.len() <= ENVIRONMENT_MAX { self.text.clone() } else { String::new() }
+        if self.text.len() <= ENVIRONMENT_MAX { self.text.clone() } else { format!("{HASH}{}", self.hash) }
     }
 }
 

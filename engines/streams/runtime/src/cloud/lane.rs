@@ -25,6 +25,11 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 /// So often one epoch is brought to instances of which each lacks something.
 const RESTARTS_MAX: u32 = 64;
 
+/// Instances that may take turns.
+const TIMES_MAX: u32 = 4;
+/// A function that has died so often, one time behind the other, dies of what it is given.
+const LOSSES_MAX: u32 = 8;
+
 /// What came of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
@@ -49,6 +54,8 @@ pub(crate) enum Step {
         context: bool,
         /// With the state that is kept, which is the one behind the epoch before `from`.
         state: bool,
+        /// Each call so often, so that instances which take turns all get it.
+        times: u32,
     },
     /// Wait, then ask for the next step again.
     Wait(Duration),
@@ -68,8 +75,9 @@ pub(crate) struct Lane {
     context: bool,
     state: bool,
     restarts: u32,
-    /// Since when nobody has answered.
+    /// Since when nobody has answered, and how often a function has died since.
     silent_since: Option<Duration>,
+    losses: u32,
     backoff: Backoff,
     /// A pause before the next call.
     pause: Option<Duration>,
@@ -87,6 +95,7 @@ impl Lane {
             state: false,
             restarts: 0,
             silent_since: None,
+            losses: 0,
             backoff: Backoff::new(WAIT_MAX, seed),
             pause: None,
             ended: None,
@@ -99,15 +108,19 @@ impl Lane {
             (Some(Ok(())), _) => Step::Done,
             (Some(Err(error)), _) => Step::Fail(error.clone()),
             (None, Some(pause)) => Step::Wait(pause),
-            (None, None) => Step::Bring { from: self.from, context: self.context, state: self.state },
+            (None, None) => {
+                let times = (1 + self.restarts / 2).min(TIMES_MAX);
+                Step::Bring { from: self.from, context: self.context, state: self.state, times }
+            }
         }
     }
 
     /// Hears what came of the step. The time is that since the lane began.
     pub(crate) fn hear(&mut self, heard: Heard, now: Duration) {
         if !matches!(heard, Heard::Busy(_) | Heard::Lost(_)) {
-            self.silent_since = None;
+            (self.silent_since, self.losses) = (None, 0);
         }
+        self.losses += u32::from(matches!(heard, Heard::Lost(_)));
         match heard {
             Heard::Answer(Status::Applied) => self.ended = Some(Ok(())),
             Heard::Answer(Status::Failed(error)) | Heard::Refused(error) => self.ended = Some(Err(error)),
@@ -124,7 +137,7 @@ impl Lane {
             }
             Heard::Busy(why) | Heard::Lost(why) => {
                 let since = *self.silent_since.get_or_insert(now);
-                if now.saturating_sub(since) >= PATIENCE {
+                if now.saturating_sub(since) >= PATIENCE || self.losses >= LOSSES_MAX {
                     self.fail(StreamError::Io { what: "call a function".into(), cause: why });
                 } else {
                     self.pause = Some(self.backoff.next_wait());
@@ -139,8 +152,8 @@ impl Lane {
             let (wanted, restarts) = (self.wanted, self.restarts);
             self.fail(StreamError::Limit {
                 message: format!(
-                    "a function was called {restarts} times for epoch {wanted}, and each time another instance {why} it; \
-                     use more members (group-size), so that what one holds fits into a call"
+                    "a function was called {restarts} times for epoch {wanted}, and each time another instance {why} it: does \
+                     somebody else run the same query? Otherwise use more members (group-size), so that what one holds is less"
                 ),
             });
         }
@@ -156,7 +169,14 @@ mod tests {
     use super::*;
 
     fn bring(from: u64, context: bool, state: bool) -> Step {
-        Step::Bring { from: Epoch(from), context, state }
+        Step::Bring { from: Epoch(from), context, state, times: 1 }
+    }
+
+    fn from_of(step: &Step) -> (u64, bool, bool) {
+        match step {
+            Step::Bring { from, context, state, .. } => (from.0, *context, *state),
+            other => panic!("{other:?}"),
+        }
     }
 
     fn missing(have: u64) -> Heard {
@@ -174,19 +194,39 @@ mod tests {
         assert_eq!(lane.next(), bring(9, false, false));
         assert_eq!(after(&mut lane, missing(4)), bring(5, false, false));
         // Another one, which lacks more.
-        assert_eq!(after(&mut lane, missing(0)), bring(1, false, false));
-        assert_eq!(after(&mut lane, Heard::Answer(Status::ContextMissing)), bring(1, true, false));
-        assert_eq!(after(&mut lane, Heard::Answer(Status::Incomplete)), bring(1, true, false));
+        assert_eq!(from_of(&after(&mut lane, missing(0))), (1, false, false));
+        assert_eq!(from_of(&after(&mut lane, Heard::Answer(Status::ContextMissing))), (1, true, false));
+        assert_eq!(from_of(&after(&mut lane, Heard::Answer(Status::Incomplete))), (1, true, false));
         assert_eq!(after(&mut lane, Heard::Answer(Status::Applied)), Step::Done);
     }
 
     #[test]
     fn an_instance_that_is_behind_what_is_kept_gets_the_state() {
         let mut lane = Lane::new(Epoch(9), Epoch(6), 1);
-        assert_eq!(after(&mut lane, missing(7)), bring(8, false, false));
-        assert_eq!(after(&mut lane, missing(6)), bring(7, false, false));
-        assert_eq!(after(&mut lane, missing(5)), bring(7, false, true));
-        assert_eq!(after(&mut lane, missing(0)), bring(7, false, true));
+        assert_eq!(from_of(&after(&mut lane, missing(7))), (8, false, false));
+        assert_eq!(from_of(&after(&mut lane, missing(6))), (7, false, false));
+        assert_eq!(from_of(&after(&mut lane, missing(5))), (7, false, true));
+        assert_eq!(from_of(&after(&mut lane, missing(0))), (7, false, true));
+    }
+
+    #[test]
+    fn instances_that_take_turns_get_each_call_as_often_as_they_are() {
+        let mut lane = Lane::new(Epoch(9), Epoch::ZERO, 1);
+        let times = |step: Step| match step {
+            Step::Bring { times, .. } => times,
+            other => panic!("{other:?}"),
+        };
+        let seen: Vec<u32> = (0..9).map(|_| times(after(&mut lane, missing(0)))).collect();
+        assert_eq!(seen, [1, 2, 2, 3, 3, 4, 4, 4, 4]);
+    }
+
+    #[test]
+    fn a_function_that_dies_each_time_is_given_up_soon() {
+        let mut lane = Lane::new(Epoch(1), Epoch::ZERO, 1);
+        for _ in 1..LOSSES_MAX {
+            assert!(matches!(after(&mut lane, Heard::Lost("signal: killed".into())), Step::Wait(_)));
+        }
+        assert!(matches!(after(&mut lane, Heard::Lost("signal: killed".into())), Step::Fail(StreamError::Io { .. })));
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub const ENVIRONMENT_MAX: usize = 3 << 10;
 pub struct CloudFunction {
     /// Its name.
     pub name: String,
-    /// What it is: the value of [`ENVIRONMENT`]. Empty if it is too long for that.
+    /// What it is: the value of [`ENVIRONMENT`], or its hash behind `#` if it is too long for that.
     pub context: String,
     /// How many may run at once, if that is bounded.
     pub concurrency: Option<u32>,
@@ -54,7 +54,10 @@ pub enum CallError {
 
 /// Where functions run.
 pub trait Cloud: fmt::Debug + Send + Sync {
-    /// Sees to it that functions are there, with this release's code.
+    /// Tells the program that functions run from all others. It is a part of their names: a function never changes.
+    fn program(&self) -> &str;
+
+    /// Sees to it that functions are there, with this release's program.
     ///
     /// # Errors
     /// They cannot be made.
@@ -65,6 +68,9 @@ pub trait Cloud: fmt::Debug + Send + Sync {
     /// # Errors
     /// There is none, and whether it makes sense to call again.
     fn call(&self, function: &str, call: Vec<u8>, stops: &dyn Fn() -> bool) -> Result<Vec<u8>, CallError>;
+
+    /// The query is over: nothing is held back for its functions any more. They stay.
+    fn release(&self, functions: &[CloudFunction]);
 
     /// Bytes of a call at most, and of an answer.
     fn limit(&self) -> usize {

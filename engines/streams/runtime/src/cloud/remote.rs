@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+use rand::Rng;
+use savanna_ownership::stable_hash;
 use savanna_streams_api::ids::{Epoch, QueryId, StageId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::graph::{Operator, StageGraph};
@@ -15,7 +18,8 @@ use savanna_streams_model::payload::{Body, Payload};
 use super::context::{Specialised, StageContext};
 use super::lane::{Heard, Lane, Step};
 use super::wire::{
-    Answer, Call, Status, VERSION, WireOutput, WirePayload, WireState, body_max, decode_outputs, encode, joined,
+    Answer, Call, KeptState, Piece, StatePart, Status, VERSION, WirePayload, body_max, decode_outputs, encode, joined,
+    text_parts, unpack_instants,
 };
 use super::{CallError, Cloud, CloudFunction};
 use crate::arena::InputKey;
@@ -30,11 +34,25 @@ const ROWS_AT_ONCE: usize = 8;
 /// Pauses are cut into so long ones, to hear of the end of the query.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// The functions of a run of a query. Whoever lets go of the last of them, at its end, has the cloud hold nothing back for them any more.
+struct Run {
+    cloud: Arc<dyn Cloud>,
+    query: QueryId,
+    /// A number that no other run has.
+    number: String,
+    functions: Mutex<Vec<CloudFunction>>,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.cloud.release(&self.functions.lock());
+    }
+}
+
 /// A function of a query, as its driver sees it.
 struct Function {
-    cloud: Arc<dyn Cloud>,
+    run: Arc<Run>,
     name: String,
-    query: QueryId,
     stage: StageId,
     shuffle: u16,
     context: Arc<Specialised>,
@@ -55,8 +73,9 @@ pub(crate) enum Remote {
 /// Rows of a source partition: any instance computes what becomes of them.
 pub(crate) struct Rows {
     function: Function,
-    /// Rows without event time, which count as late.
+    /// Rows without event time, which count as late; and up to which epoch they are counted.
     without_time: Arc<AtomicU64>,
+    counted: Epoch,
 }
 
 /// A member whose operator is elsewhere.
@@ -69,7 +88,7 @@ pub(crate) struct RemoteMember {
     sent: BTreeMap<Epoch, Sets>,
     sent_bytes: usize,
     /// The state behind an epoch.
-    state: Option<WireState>,
+    state: Option<KeptState>,
     /// With more bytes of what was sent, the state is asked for.
     state_after: usize,
     /// What the instance said that it holds.
@@ -92,7 +111,7 @@ struct Whole {
     windows: Vec<i64>,
     without_time: u64,
     bytes: usize,
-    state: Option<WireState>,
+    state: Option<KeptState>,
 }
 
 impl fmt::Debug for Remote {
@@ -116,6 +135,8 @@ pub(crate) fn deploy(
     without_time: &BTreeMap<StageId, Vec<Arc<AtomicU64>>>,
 ) -> Result<Vec<Vec<Remote>>> {
     let Some(cloud) = &options.cloud else { return Ok(Vec::new()) };
+    let number = format!("{:032x}", rand::rng().random::<u128>());
+    let run = Arc::new(Run { cloud: Arc::clone(cloud), query: query.clone(), number, functions: Mutex::default() });
     let (mut wanted, mut remotes) = (Vec::new(), Vec::new());
     for stage in &graph.stages {
         if matches!(stage.operator, Operator::Sink(_)) {
@@ -123,15 +144,17 @@ pub(crate) fn deploy(
             continue;
         }
         let context = Arc::new(StageContext::of(query, graph, topology, stage.id, options)?.specialise()?);
+        // A function never changes: another program or context is another function.
+        let kind = stable_hash(format!("{} {}", cloud.program(), context.hash).as_bytes()) as u32;
         let mut function = |name: String, shuffle: u16, concurrency: Option<u32>| {
+            let name = format!("{name}-{kind:08x}");
             let is_new = wanted.last().is_none_or(|function: &CloudFunction| function.name != name);
             if is_new {
                 wanted.push(CloudFunction { name: name.clone(), context: context.environment(), concurrency });
             }
             Function {
-                cloud: Arc::clone(cloud),
+                run: Arc::clone(&run),
                 name,
-                query: query.clone(),
                 stage: stage.id,
                 shuffle,
                 context: Arc::clone(&context),
@@ -144,7 +167,11 @@ pub(crate) fn deploy(
         if matches!(stage.operator, Operator::Scan(_)) {
             let name = format!("{}-{:02}", query.code, stage.id.0);
             for (number, without_time) in without_time.get(&stage.id).into_iter().flatten().enumerate() {
-                let rows = Rows { function: function(name.clone(), 0, None), without_time: Arc::clone(without_time) };
+                let rows = Rows {
+                    function: function(name.clone(), 0, None),
+                    without_time: Arc::clone(without_time),
+                    counted: Epoch::ZERO,
+                };
                 members.insert(number as u16, Remote::Rows(Box::new(rows)));
             }
         }
@@ -156,6 +183,7 @@ pub(crate) fn deploy(
         }
         remotes.push(members.into_values().collect());
     }
+    run.functions.lock().clone_from(&wanted);
     cloud.deploy(&wanted)?;
     Ok(remotes)
 }
@@ -184,7 +212,7 @@ impl Remote {
         match self {
             Self::Rows(_) => None,
             Self::Member(member) => {
-                let state = member.state.as_ref().map_or(0, |state| state.data.len());
+                let state = member.state.as_ref().map_or(0, |state| state.text.len());
                 Some(member.sent_bytes + state + member.retained.bytes() + member.bytes)
             }
         }
@@ -201,7 +229,7 @@ impl Rows {
         for parts in parts.chunks(ROWS_AT_ONCE) {
             let of = |part: &WirePayload| {
                 let part = part.as_a_whole();
-                let bring = |_: Epoch, _: bool| (vec![vec![&part]], None);
+                let bring = |_: Epoch, _: bool| vec![Brought::Payloads(vec![&part])];
                 self.function.bring(payload.set.epoch, Epoch::ZERO, committed, false, bring)
             };
             answers.extend(at_once(parts, of)?);
@@ -218,7 +246,10 @@ impl Rows {
                 }
             }
         }
-        self.without_time.fetch_add(without_time, Ordering::Relaxed);
+        if payload.set.epoch > self.counted {
+            self.counted = payload.set.epoch;
+            self.without_time.fetch_add(without_time, Ordering::Relaxed);
+        }
         for (mut outgoing, bodies) in sent {
             outgoing.payload.body = joined(bodies.into_iter())?;
             send.push(outgoing);
@@ -233,9 +264,14 @@ fn at_once<T: Sync, R: Send>(of: &[T], work: impl Fn(&T) -> Result<R> + Sync) ->
         return Ok(vec![work(one)?]);
     }
     thread::scope(|scope| {
-        let threads: Vec<_> = of.iter().map(|one| scope.spawn(|| work(one))).collect();
-        let join = |thread: thread::ScopedJoinHandle<'_, Result<R>>| {
-            thread.join().unwrap_or_else(|_| Err(broken("a thread that calls functions panicked")))
+        let work = &work;
+        let start = |one| {
+            let thread = thread::Builder::new().name("query-calls".into()).spawn_scoped(scope, move || work(one));
+            thread.map_err(|e| StreamError::io("starting a thread that calls functions", &e))
+        };
+        let threads: Vec<_> = of.iter().map(start).collect();
+        let join = |thread: Result<ScopedJoinHandle<'_, Result<R>>>| {
+            thread?.join().unwrap_or_else(|_| Err(broken("a thread that calls functions panicked")))
         };
         threads.into_iter().map(join).collect()
     })
@@ -243,7 +279,7 @@ fn at_once<T: Sync, R: Send>(of: &[T], work: impl Fn(&T) -> Result<R> + Sync) ->
 
 impl RemoteMember {
     fn new(function: Function, inputs: Vec<InputKey>) -> Self {
-        let state_after = function.cloud.kept();
+        let state_after = function.run.cloud.kept();
         Self {
             function,
             inputs,
@@ -309,23 +345,19 @@ impl RemoteMember {
         let kept_behind = self.state.as_ref().map_or(Epoch::ZERO, |state| state.epoch);
         let limit = self.function.limit();
         let bring = |from: Epoch, with_state: bool| {
-            let state = self.state.as_ref().filter(|_| with_state);
+            let state = self.state.as_ref().filter(|_| with_state).into_iter().flat_map(|state| cut(state, limit));
             let parts = self.sent.range(from..=epoch).flat_map(|(_, sets)| sets.parts());
-            (packed(parts, limit, state.map_or(0, |state| state.data.len())), state)
+            state.chain(packed(parts, limit).into_iter().map(Brought::Payloads)).collect()
         };
         let whole = self.function.bring(epoch, kept_behind, committed, hand_over, bring)?;
         self.bytes = whole.bytes;
         self.function.progress.windows_closed(epoch, whole.windows.into_iter());
-        match whole.state {
-            Some(state) => {
-                self.sent = self.sent.split_off(&epoch.next());
-                self.sent_bytes = self.sent.values().flat_map(Sets::parts).map(WirePayload::bytes).sum();
-                // As much is kept beside a state as it has itself.
-                self.state_after = self.function.cloud.kept().max(state.data.len());
-                self.state = Some(state);
-            }
-            None if hand_over => self.state_after = self.state_after.saturating_mul(2),
-            None => {}
+        if let Some(state) = whole.state {
+            self.sent = self.sent.split_off(&epoch.next());
+            self.sent_bytes = self.sent.values().flat_map(Sets::parts).map(WirePayload::bytes).sum();
+            // As much is kept beside a state as it has itself.
+            self.state_after = self.function.run.cloud.kept().max(state.text.len());
+            self.state = Some(state);
         }
         Ok(whole.outputs)
     }
@@ -337,50 +369,73 @@ impl Sets {
     }
 }
 
-/// Parts of payloads by the calls that they go with, of so many bytes each at most. `before` is taken by the first of them.
-fn packed<'p>(parts: impl Iterator<Item = &'p WirePayload>, limit: usize, before: usize) -> Vec<Vec<&'p WirePayload>> {
+/// What one call brings.
+enum Brought<'p> {
+    /// A part of the state.
+    State(StatePart),
+    /// Parts of payloads.
+    Payloads(Vec<&'p WirePayload>),
+}
+
+/// A state by the calls that it goes with.
+fn cut<'p>(state: &KeptState, limit: usize) -> Vec<Brought<'p>> {
+    let parts: Vec<&str> = text_parts(&state.text, body_max(limit)).collect();
+    let count = parts.len() as u32;
+    let part = |(part, text): (u32, &str)| {
+        Brought::State(StatePart { epoch: state.epoch, part, parts: count, text: text.to_owned() })
+    };
+    (0..).zip(parts).map(part).collect()
+}
+
+/// Parts of payloads by the calls that they go with, of so many bytes each at most.
+fn packed<'p>(parts: impl Iterator<Item = &'p WirePayload>, limit: usize) -> Vec<Vec<&'p WirePayload>> {
     let max = body_max(limit);
-    let (mut calls, mut room) = (vec![Vec::new()], max.saturating_sub(before));
+    let (mut calls, mut room): (Vec<Vec<_>>, usize) = (Vec::new(), 0);
     for part in parts {
         let bytes = part.bytes();
-        if bytes > room && !(calls.len() == 1 && calls[0].is_empty() && before == 0) {
-            calls.push(Vec::new());
-            room = max;
+        match calls.last_mut().filter(|_| bytes <= room) {
+            Some(call) => call.push(part),
+            None => {
+                calls.push(vec![part]);
+                room = max;
+            }
         }
         room = room.saturating_sub(bytes);
-        calls.last_mut().into_iter().for_each(|call| call.push(part));
     }
     calls
 }
 
+/// The pieces that have come of the answers that there are, by their digests.
+type Come = BTreeMap<String, Vec<Piece>>;
+
 impl Function {
-    /// Bytes of a call beside the context.
+    /// Bytes of a call beside the context, and of an answer.
     fn limit(&self) -> usize {
-        self.cloud.limit().saturating_sub(self.context.text.len())
+        self.run.cloud.limit().saturating_sub(self.context.text.len())
     }
 
-    /// Calls until the epoch that is wanted is applied and all its outputs have come. `what` gives the payloads from an epoch on, by
-    /// calls, and the state that goes before them if one is asked for.
+    /// Calls until the epoch that is wanted is applied and all that there is to tell of it has come. `what` gives what is to be brought
+    /// from an epoch on, with the state before that if one is asked for.
     fn bring<'p>(
         &self,
         wanted: Epoch,
         kept_behind: Epoch,
         committed: Epoch,
         hand_over: bool,
-        what: impl Fn(Epoch, bool) -> (Vec<Vec<&'p WirePayload>>, Option<&'p WireState>),
+        what: impl Fn(Epoch, bool) -> Vec<Brought<'p>>,
     ) -> Result<Whole> {
         let began = Instant::now();
-        let mut lane =
-            Lane::new(wanted, kept_behind, u64::from(self.stage.0) << 48 ^ u64::from(self.shuffle) << 32 ^ wanted.0);
-        let mut whole = None;
+        let seed = u64::from(self.stage.0) << 48 ^ u64::from(self.shuffle) << 32 ^ wanted.0;
+        let mut lane = Lane::new(wanted, kept_behind, seed);
+        let (mut whole, mut come) = (None, Come::new());
         loop {
             match lane.next() {
-                Step::Bring { from, context, state } => {
-                    let (calls, state) = what(from, state);
-                    let asked = Asked { wanted, committed, hand_over, context };
-                    let heard = match self.series(&asked, &calls, state) {
-                        Ok((status, came)) => {
-                            whole = came;
+                Step::Bring { from, context, state, times } => {
+                    let brought = what(from, state);
+                    let asked = Asked { wanted, committed, hand_over, context, times };
+                    let heard = match self.series(&asked, &brought, &mut come) {
+                        Ok((status, told)) => {
+                            whole = told;
                             Heard::Answer(status)
                         }
                         Err(CallError::Busy(why)) => Heard::Busy(why),
@@ -396,70 +451,93 @@ impl Function {
         }
     }
 
-    /// One call behind the other, until one of them says that the rest makes no sense. With the last one, all outputs.
+    /// One call behind the other, until one of them says that the rest makes no sense. With the last one, all that there is to tell.
     fn series(
         &self,
         asked: &Asked,
-        calls: &[Vec<&WirePayload>],
-        state: Option<&WireState>,
+        calls: &[Brought<'_>],
+        come: &mut Come,
     ) -> Result<(Status, Option<Whole>), CallError> {
-        let mut outputs: Vec<WireOutput> = Vec::new();
-        for (number, payloads) in calls.iter().enumerate() {
-            let is_last = number + 1 == calls.len();
-            loop {
-                let state = state.filter(|_| number == 0);
-                let answer = self.call(asked, payloads, state, outputs.len(), is_last)?;
-                match answer.status {
-                    Status::Applied if is_last => {
-                        let none_came = answer.outputs.is_empty();
-                        outputs.extend(answer.outputs);
-                        if outputs.len() < answer.pieces {
-                            if none_came {
-                                return Err(CallError::Refused(broken("a function's answer lacks its outputs")));
-                            }
-                            continue;
-                        }
-                        let Answer { windows, without_time, bytes, state, .. } = answer;
-                        let outputs = decode_outputs(&outputs, &self.query).map_err(CallError::Refused)?;
-                        let whole = Whole { outputs, windows, without_time, bytes, state };
-                        return Ok((Status::Applied, Some(whole)));
-                    }
-                    // Another instance may have applied it when it was called before.
-                    Status::Applied | Status::Incomplete if !is_last => break,
+        let Some((last, before)) = calls.split_last() else {
+            return Err(CallError::Refused(broken("nothing to call a function with")));
+        };
+        for brought in before {
+            for _ in 0..asked.times {
+                // An instance that was called before may have applied all of it.
+                match self.call(asked, brought, come)?.status {
+                    Status::Applied | Status::Incomplete => {}
                     status => return Ok((status, None)),
                 }
             }
         }
-        Err(CallError::Refused(broken("nothing to call a function with")))
+        let mut times = 0;
+        loop {
+            let answer = self.call(asked, last, come)?;
+            match answer.status {
+                Status::Applied => {
+                    let known = come.entry(answer.digest.clone()).or_default();
+                    let is_new = !answer.pieces.is_empty() && answer.first == known.len();
+                    if is_new {
+                        known.extend(answer.pieces.iter().cloned());
+                    }
+                    if known.len() == answer.count {
+                        let whole = self.whole(asked.wanted, &answer, known).map_err(CallError::Refused)?;
+                        return Ok((Status::Applied, Some(whole)));
+                    }
+                    if !is_new {
+                        return Err(CallError::Refused(broken("a function's answer lacks what was asked for")));
+                    }
+                }
+                Status::Incomplete if times + 1 < asked.times => times += 1,
+                status => return Ok((status, None)),
+            }
+        }
     }
 
-    fn call(
-        &self,
-        asked: &Asked,
-        payloads: &[&WirePayload],
-        state: Option<&WireState>,
-        skip: usize,
-        is_last: bool,
-    ) -> Result<Answer, CallError> {
+    /// What all pieces of one digest say.
+    fn whole(&self, wanted: Epoch, answer: &Answer, pieces: &[Piece]) -> Result<Whole> {
+        let outputs = pieces.iter().filter_map(|piece| match piece {
+            Piece::Output(output) => Some(output),
+            Piece::State(_) => None,
+        });
+        let outputs = decode_outputs(outputs, &self.run.query)?;
+        let text: String = pieces
+            .iter()
+            .filter_map(|piece| match piece {
+                Piece::State(text) => Some(text.as_str()),
+                Piece::Output(_) => None,
+            })
+            .collect();
+        let state = (!text.is_empty()).then_some(KeptState { epoch: wanted, text });
+        let windows = unpack_instants(&answer.windows)?;
+        Ok(Whole { outputs, windows, without_time: answer.without_time, bytes: answer.bytes, state })
+    }
+
+    fn call(&self, asked: &Asked, brought: &Brought<'_>, come: &Come) -> Result<Answer, CallError> {
+        let (state, payloads) = match brought {
+            Brought::State(part) => (Some(part.clone()), Vec::new()),
+            Brought::Payloads(payloads) => (None, payloads.iter().map(|payload| (*payload).clone()).collect()),
+        };
         let call = Call {
             version: VERSION,
-            query: self.query.clone(),
+            query: self.run.query.clone(),
+            run: self.run.number.clone(),
             plan: self.context.hash.clone(),
             stage: self.stage,
             shuffle: self.shuffle,
             wanted: asked.wanted,
             committed: asked.committed,
-            skip,
-            answer_max: self.cloud.limit(),
-            hand_over: asked.hand_over && is_last,
+            come: come.iter().map(|(digest, pieces)| (digest.clone(), pieces.len())).collect(),
+            answer_max: self.limit(),
+            hand_over: asked.hand_over,
             context: asked.context.then(|| self.context.text.clone()),
-            state: state.cloned(),
-            payloads: payloads.iter().map(|payload| (*payload).clone()).collect(),
+            state,
+            payloads,
         };
         let refused = |what: String| CallError::Refused(broken(format!("function {}: {what}", self.name)));
         let call = serde_json::to_vec(&call).map_err(|e| refused(format!("a call has no text: {e}")))?;
         let began = Instant::now();
-        let answer = self.cloud.call(&self.name, call, &|| self.stopped.load(Ordering::Relaxed))?;
+        let answer = self.run.cloud.call(&self.name, call, &|| self.stopped.load(Ordering::Relaxed))?;
         let answer: Answer = serde_json::from_slice(&answer).map_err(|e| {
             refused(format!("expected the answer of a stage: {e}; is it a function of another program?"))
         })?;
@@ -490,4 +568,9 @@ struct Asked {
     committed: Epoch,
     hand_over: bool,
     context: bool,
+    /// Each call so often.
+    times: u32,
 }
+
+#[cfg(test)]
+mod tests;

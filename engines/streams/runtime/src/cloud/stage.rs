@@ -7,15 +7,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use datafusion::execution::TaskContext;
+use savanna_ownership::stable_hash;
 use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_functions::budget;
 use savanna_streams_model::payload::{Body, ReadRows};
+use serde::Deserialize;
 
-use super::context::{StageContext, Work};
+use super::context::{HASH, StageContext, Work};
 use super::wire::{
-    Answer, Call, Parts, Status, VERSION, WireOutput, WirePayload, WireState, body_max, encode_outputs, pack_state,
-    unpack_state,
+    Answer, Arriving, Call, Parts, Piece, Status, VERSION, body_max, digest, encode_outputs, pack_instants, pack_state,
+    text_parts, unpack_state,
 };
 use crate::error::broken;
 use crate::join_stage::JoinOperator;
@@ -42,24 +44,36 @@ impl Default for StageRules {
     }
 }
 
-/// An instance of a function: a stage once it has a context, with the state of one member.
+/// Runs whose state an instance keeps: two of one query that take turns do not take each other's away.
+const RUNS_KEPT: usize = 2;
+/// Bytes of the packed ends of windows that are told.
+const WINDOWS_MAX: usize = 32 << 10;
+
+/// An instance of a function: a stage once it has a context, with the state of members.
 pub struct StageFunction {
     functions: Arc<TaskContext>,
     rules: StageRules,
+    /// The hash of the only context that it may have, if its environment says so.
+    hash: Option<String>,
     stage: Option<Stage>,
 }
 
 struct Stage {
     context: StageContext,
     hash: String,
-    /// The member whose state is here.
-    held: Option<Held>,
+    /// The members whose state is here, the last one that was called behind the others.
+    held: Vec<Held>,
+    /// A state that is on its way to here.
+    arriving: Arriving,
     /// The output of a scan's rows.
     rows: Option<OutputOperator>,
+    /// What was answered last, for whoever asks for the rest of it.
+    given: Option<Arc<Given>>,
 }
 
 /// A member, and whose it is.
 struct Held {
+    run: String,
     query: QueryId,
     shuffle: u16,
     member: Member,
@@ -69,14 +83,21 @@ struct Held {
     closed: BTreeMap<Epoch, Vec<i64>>,
 }
 
+/// What there is to tell of an epoch.
+struct Given {
+    /// What it is the answer to.
+    to: u64,
+    digest: String,
+    pieces: Vec<Piece>,
+    windows: String,
+    without_time: u64,
+}
+
 /// What comes out of a call that is understood.
 struct Done {
     status: Status,
     bytes: usize,
-    outputs: Vec<WireOutput>,
-    windows: Vec<i64>,
-    without_time: u64,
-    state: Option<WireState>,
+    given: Option<Arc<Given>>,
 }
 
 impl fmt::Debug for StageFunction {
@@ -93,9 +114,14 @@ impl StageFunction {
     /// # Errors
     /// It is no context of this release.
     pub fn new(context: Option<&str>, functions: Arc<TaskContext>) -> Result<Self> {
-        let mut instance = Self { functions, rules: StageRules::default(), stage: None };
-        if let Some(context) = context.filter(|context| !context.is_empty()) {
-            instance.specialise(context)?;
+        let mut instance = Self { functions, rules: StageRules::default(), hash: None, stage: None };
+        match context.map(|context| (context.strip_prefix(HASH), context)) {
+            None | Some((_, "")) => {}
+            Some((Some(hash), _)) => instance.hash = Some(hash.to_owned()),
+            Some((None, context)) => {
+                instance.specialise(context)?;
+                instance.hash = instance.stage.as_ref().map(|stage| stage.hash.clone());
+            }
         }
         Ok(instance)
     }
@@ -110,36 +136,33 @@ impl StageFunction {
     /// Answers a call. What cannot be answered is an answer as well.
     pub fn answer(&mut self, call: &[u8]) -> Vec<u8> {
         let began = Instant::now();
-        let (answer_max, skip, done) = match serde_json::from_slice::<Call>(call) {
-            Ok(call) if call.version != VERSION => {
-                let what = format!(
-                    "expected a call of version {VERSION}, got version {}; driver and functions must be of one release",
-                    call.version
-                );
-                (call.answer_max, 0, Err(StreamError::invalid(what)))
-            }
-            Ok(call) => {
-                let done = catch_unwind(AssertUnwindSafe(|| self.run(&call)))
-                    .unwrap_or_else(|_| Err(broken("a stage panicked; the function's log has more")));
-                (call.answer_max, call.skip, done)
-            }
-            Err(error) => (0, 0, Err(StreamError::invalid(format!("expected a call of a stage: {error}")))),
+        let read = read(call);
+        let done = match &read {
+            Ok(call) => catch_unwind(AssertUnwindSafe(|| self.run(call)))
+                .unwrap_or_else(|_| Err(broken("a stage panicked; the function's log has more"))),
+            Err(error) => Err(error.clone()),
         };
         let done = done.unwrap_or_else(|error| {
             // What an operator has done by halves is nothing for the next query.
             if let Some(stage) = &mut self.stage {
-                (stage.held, stage.rows) = (None, None);
+                (stage.held, stage.rows, stage.given) = (Vec::new(), None, None);
             }
             Done::of(Status::Failed(error))
         });
-        let answer = done.into_answer(answer_max, skip, began);
+        let answer = done.into_answer(read.as_ref().ok(), began);
         serde_json::to_vec(&answer).unwrap_or_else(|error| error.to_string().into_bytes())
     }
 
     fn specialise(&mut self, text: &str) -> Result<()> {
         let (context, hash) = StageContext::decode(text)?;
+        if let Some(expected) = self.hash.as_ref().filter(|expected| **expected != hash) {
+            return Err(StreamError::invalid(format!(
+                "the context that came with a call is not that of the function (expected {expected}, got {hash})"
+            )));
+        }
         if self.stage.as_ref().is_none_or(|stage| stage.hash != hash) {
-            self.stage = Some(Stage { context, hash, held: None, rows: None });
+            let (held, arriving) = (Vec::new(), Arriving::default());
+            self.stage = Some(Stage { context, hash, held, arriving, rows: None, given: None });
         }
         Ok(())
     }
@@ -158,111 +181,190 @@ impl StageFunction {
     }
 }
 
+/// A call as it came.
+fn read(call: &[u8]) -> Result<Call> {
+    #[derive(Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    let failed = |error: serde_json::Error| StreamError::invalid(format!("expected a call of a stage: {error}"));
+    let Version { version } = serde_json::from_slice(call).map_err(failed)?;
+    if version != VERSION {
+        return Err(StreamError::invalid(format!(
+            "expected a call of version {VERSION}, got version {version}; driver and functions must be of one release"
+        )));
+    }
+    serde_json::from_slice(call).map_err(failed)
+}
+
 impl Done {
     fn of(status: Status) -> Self {
-        Self { status, bytes: 0, outputs: Vec::new(), windows: Vec::new(), without_time: 0, state: None }
+        Self { status, bytes: 0, given: None }
     }
 
-    /// The outputs behind those that have come already, as many as fit.
-    fn into_answer(self, answer_max: usize, skip: usize, began: Instant) -> Answer {
-        let Self { status, bytes, outputs, windows, without_time, state } = self;
-        let (pieces, mut room) = (outputs.len(), body_max(answer_max));
-        let mut fit = Vec::new();
-        for output in outputs.into_iter().skip(skip) {
-            let bytes = output.payload.bytes();
-            if !fit.is_empty() && bytes > room {
+    /// The pieces behind those that have come already, as many as fit.
+    fn into_answer(self, call: Option<&Call>, began: Instant) -> Answer {
+        let Self { status, bytes, given } = self;
+        let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let mut answer = Answer {
+            version: VERSION,
+            status,
+            micros,
+            bytes,
+            digest: String::new(),
+            count: 0,
+            first: 0,
+            pieces: Vec::new(),
+            windows: String::new(),
+            without_time: 0,
+        };
+        let (Some(given), Some(call)) = (given, call) else { return answer };
+        let come = call.come.iter().find(|(digest, _)| *digest == given.digest).map_or(0, |(_, come)| *come);
+        let mut room = body_max(call.answer_max);
+        for piece in given.pieces.iter().skip(come) {
+            if !answer.pieces.is_empty() && piece.bytes() > room {
                 break;
             }
-            room = room.saturating_sub(bytes);
-            fit.push(output);
+            room = room.saturating_sub(piece.bytes());
+            answer.pieces.push(piece.clone());
         }
-        let state = state.filter(|state| skip + fit.len() == pieces && state.data.len() <= room);
-        let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        Answer { version: VERSION, status, micros, bytes, pieces, outputs: fit, windows, without_time, state }
+        if come + answer.pieces.len() >= given.pieces.len() {
+            answer.windows.clone_from(&given.windows);
+        }
+        (answer.count, answer.first) = (given.pieces.len(), come);
+        (answer.digest, answer.without_time) = (given.digest.clone(), given.without_time);
+        answer
     }
 }
 
 impl Stage {
+    /// What was answered to the same before, or what `make` makes of it. An instance that computes twice may give rows in another order.
+    fn given(
+        &mut self,
+        to: u64,
+        make: impl FnOnce(&mut Self) -> Result<(Vec<Piece>, String, u64)>,
+    ) -> Result<Arc<Given>> {
+        if let Some(given) = self.given.take_if(|given| given.to == to) {
+            return Ok(Arc::clone(self.given.insert(given)));
+        }
+        let (pieces, windows, without_time) = make(self)?;
+        let given = Arc::new(Given { to, digest: digest(&pieces)?, pieces, windows, without_time });
+        Ok(Arc::clone(self.given.insert(given)))
+    }
+
     /// What becomes of rows that a scan has read: any instance computes that.
     fn compute(&mut self, call: &Call, functions: &Arc<TaskContext>) -> Result<Done> {
-        let [payload] = call.payloads.as_slice() else {
+        let [part] = call.payloads.as_slice() else {
             return Err(broken(format!("a call for rows has one payload, but {} came", call.payloads.len())));
         };
-        let payload = payload.decode(&call.query)?;
-        let Body::Read(read) = payload.body else {
-            return Err(broken("a call for rows came without rows"));
-        };
-        // One that has failed keeps nothing for the next.
-        let mut output = match self.rows.take() {
-            Some(output) => output,
-            None => self.context.output(&call.query, payload.sequence, functions)?,
-        };
-        output.turn_to(&call.query, payload.sequence);
-        output.begin(payload.set.epoch);
-        let before = output.without_time();
-        for ReadRows { rows, first_window_end } in read {
-            match first_window_end {
-                None => output.take(rows)?,
-                Some(end) => output.take_from(rows, end)?,
+        let to = serde_json::to_vec(&(&call.run, part)).map_err(|e| broken(e.to_string()))?;
+        let given = self.given(stable_hash(&to), |stage| {
+            let payload = part.decode(&call.query)?;
+            let Body::Read(read) = payload.body else {
+                return Err(broken("a call for rows came without rows"));
+            };
+            // One that has failed keeps nothing for the next.
+            let mut output = match stage.rows.take() {
+                Some(output) => output,
+                None => stage.context.output(&call.query, payload.sequence, functions)?,
+            };
+            output.turn_to(&call.query, payload.sequence);
+            output.begin(payload.set.epoch);
+            let before = output.without_time();
+            for ReadRows { rows, first_window_end } in read {
+                match first_window_end {
+                    None => output.take(rows)?,
+                    Some(end) => output.take_from(rows, end)?,
+                }
             }
-        }
-        let sent = output.seal(payload.set.epoch, payload.watermark)?;
-        let without_time = output.without_time() - before;
-        let outputs = encode_outputs(&sent, body_max(call.answer_max))?;
-        self.rows = Some(output);
-        Ok(Done { outputs, without_time, ..Done::of(Status::Applied) })
+            let sent = output.seal(payload.set.epoch, payload.watermark)?;
+            let without_time = output.without_time() - before;
+            stage.rows = Some(output);
+            let outputs = encode_outputs(&sent, body_max(call.answer_max))?;
+            Ok((outputs.into_iter().map(Piece::Output).collect(), String::new(), without_time))
+        })?;
+        Ok(Done { given: Some(given), ..Done::of(Status::Applied) })
     }
 
     /// Brings a member on, if this instance has what it needs.
     fn apply(&mut self, call: &Call, functions: &Arc<TaskContext>, rules: StageRules) -> Result<Done> {
-        let is_held = |held: &Held| (!rules.knows_the_job || held.query == call.query) && held.shuffle == call.shuffle;
-        let applied = self.held.as_ref().filter(|held| is_held(held)).map(|held| held.member.applied());
-        let from_state = call.state.as_ref().filter(|state| applied.unwrap_or_default() < state.epoch);
-        let mut have = from_state.map_or(applied.unwrap_or_default(), |state| state.epoch);
-        // A call with a state alone comes before those with payloads.
+        let is_held = |held: &Held| (!rules.knows_the_job || held.run == call.run) && held.shuffle == call.shuffle;
+        let place = self.held.iter().rposition(|held| is_held(held));
+        let applied = place.map(|place| self.held[place].member.applied());
+        let mut state = None;
+        if let Some(part) = call.state.as_ref().filter(|part| applied.unwrap_or_default() < part.epoch) {
+            match self.arriving.take(&call.run, call.shuffle, part)? {
+                Some(text) => state = Some((part.epoch, text)),
+                None => return Ok(Done::of(Status::Incomplete)),
+            }
+        }
+        let mut have = state.as_ref().map_or(applied.unwrap_or_default(), |(epoch, _)| *epoch);
+        // A call with a part of a state comes before those with payloads.
         let need = call.payloads.iter().map(|payload| payload.epoch).min().unwrap_or(have.next());
         if need > have.next() {
             if rules.knows_what_it_applied {
-                // State of another run that goes on elsewhere is not given up for what cannot be done.
+                // State of other runs is not given up for what cannot be done.
                 return Ok(Done::of(Status::StateMissing { have, need }));
             }
             have = Epoch(need.0 - 1);
         }
-        if applied.is_none() || have != applied.unwrap_or_default() {
-            let mut held = match self.held.take_if(|held| !rules.knows_what_it_applied && is_held(held)) {
-                Some(held) => held,
-                None => self.context.member(call, functions)?,
-            };
-            if let Some(state) = from_state {
-                held.member.restore(&unpack_state(&state.data)?)?;
-            }
+        let kept = place.map(|place| self.held.remove(place));
+        let mut held = match kept.filter(|_| state.is_none()) {
+            Some(held) => held,
+            None => self.context.member(call, functions)?,
+        };
+        if let Some((_, text)) = &state {
+            held.member.restore(&unpack_state(text)?)?;
+        }
+        if held.member.applied() < have {
             held.member = held.member.behind(have);
-            self.held = Some(held);
         }
-        let held = self.held.as_mut().ok_or_else(|| broken("a member that was made is not there"))?;
-        held.take(call, &call.payloads)?;
-        if held.member.applied() < call.wanted {
-            return Ok(Done { bytes: held.member.bytes(), ..Done::of(Status::Incomplete) });
+        held.take(call)?;
+        let (bytes, applied) = (held.member.bytes(), held.member.applied());
+        self.held.push(held);
+        let old = self.held.len().saturating_sub(RUNS_KEPT);
+        self.held.drain(..old);
+        if applied < call.wanted {
+            return Ok(Done { bytes, ..Done::of(Status::Incomplete) });
         }
-        let Some(sent) = held.member.sent(call.wanted) else {
-            return Ok(Done::of(Status::Failed(held.forgotten(call))));
-        };
-        let outputs = encode_outputs(sent, body_max(call.answer_max))?;
-        let windows = held.closed.get(&call.wanted).cloned().unwrap_or_default();
-        let state = match call.hand_over && held.member.applied() == call.wanted {
-            true => Some(WireState { epoch: call.wanted, data: pack_state(&held.member.state()?)? }),
-            false => None,
-        };
-        Ok(Done { bytes: held.member.bytes(), outputs, windows, state, ..Done::of(Status::Applied) })
+        let to = (&call.run, call.shuffle, call.wanted, call.hand_over);
+        let to = serde_json::to_vec(&to).map_err(|e| broken(e.to_string()))?;
+        match self.given(stable_hash(&to), |stage| stage.told(call)) {
+            Ok(given) => Ok(Done { bytes, given: Some(given), ..Done::of(Status::Applied) }),
+            // Nobody waits for the answer of a call that comes so late; the state stays.
+            Err(error) if applied > call.wanted => Ok(Done::of(Status::Failed(error))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What the member that was called last has to tell of the epoch that is wanted.
+    fn told(&mut self, call: &Call) -> Result<(Vec<Piece>, String, u64)> {
+        let held = self.held.last_mut().ok_or_else(|| broken("a member that was called is not there"))?;
+        let max = body_max(call.answer_max);
+        let sent = held.member.sent(call.wanted).ok_or_else(|| {
+            broken(format!(
+                "the outputs of epoch {} were asked for, when epoch {} was committed and {} applied",
+                call.wanted,
+                call.committed,
+                held.member.applied()
+            ))
+        })?;
+        let mut pieces: Vec<Piece> = encode_outputs(sent, max)?.into_iter().map(Piece::Output).collect();
+        if call.hand_over && held.member.applied() == call.wanted {
+            let text = pack_state(&held.member.state()?)?;
+            pieces.extend(text_parts(&text, max).map(|part| Piece::State(part.to_owned())));
+        }
+        let windows = held.closed.get(&call.wanted).map_or(Ok(String::new()), |ends| pack_instants(ends))?;
+        Ok((pieces, if windows.len() > WINDOWS_MAX { String::new() } else { windows }, 0))
     }
 }
 
 impl Held {
-    fn take(&mut self, call: &Call, payloads: &[WirePayload]) -> Result<()> {
+    fn take(&mut self, call: &Call) -> Result<()> {
         // Known as sent in another run, where the job does not count.
         let query = self.query.clone();
         let mut sent = Vec::new();
-        for part in payloads {
+        for part in &call.payloads {
             let applied = self.member.applied();
             if part.epoch <= applied {
                 continue;
@@ -270,6 +372,8 @@ impl Held {
             if let Some(payload) = self.parts.take(part, &query)? {
                 // What counts is in the sink, but not in this member if it is behind.
                 self.member.receive(payload, call.committed.min(applied), &mut sent)?;
+                // What is asked for is kept.
+                sent.clear();
             }
         }
         self.parts.forget(self.member.applied());
@@ -278,15 +382,6 @@ impl Held {
         }
         self.closed.retain(|epoch, _| *epoch > call.committed);
         Ok(())
-    }
-
-    /// A call that comes so late that nobody waits for its answer. The state stays.
-    fn forgotten(&self, call: &Call) -> StreamError {
-        let applied = self.member.applied();
-        broken(format!(
-            "the outputs of epoch {} were asked for, when epoch {} was committed and {applied} applied",
-            call.wanted, call.committed
-        ))
     }
 }
 
@@ -312,6 +407,7 @@ impl StageContext {
         };
         let member = Member::new(self.place.inputs(call.shuffle), operator, MemberRules::default());
         Ok(Held {
+            run: call.run.clone(),
             query: call.query.clone(),
             shuffle: call.shuffle,
             member,

@@ -6,6 +6,7 @@ use std::io::Read as _;
 use arrow::array::RecordBatch;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use savanna_ownership::stable_hash;
 use savanna_streams_api::ids::{Epoch, MemberId, QueryId, StageId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::payload::{Body, Payload, ReadRows, SetKey};
@@ -35,6 +36,8 @@ pub(crate) const AROUND_ONE: usize = 256;
 pub(crate) struct Call {
     pub(crate) version: u32,
     pub(crate) query: QueryId,
+    /// The run of the query, by a number that no other one has: jobs are numbered by the clock of each process.
+    pub(crate) run: String,
     /// The hash of the context that the caller means, in hexadecimal digits.
     pub(crate) plan: String,
     pub(crate) stage: StageId,
@@ -44,17 +47,17 @@ pub(crate) struct Call {
     pub(crate) wanted: Epoch,
     /// The newest epoch that the sink is known to hold.
     pub(crate) committed: Epoch,
-    /// Pieces of outputs that have come already.
-    pub(crate) skip: usize,
+    /// How many pieces have come already, of each of the answers that there are, by their digests.
+    pub(crate) come: Vec<(String, usize)>,
     /// Bytes of the answer at most.
     pub(crate) answer_max: usize,
     /// Whether the state behind `wanted` is to be in the answer.
     pub(crate) hand_over: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) context: Option<String>,
-    /// The state of a member behind an epoch, for one that lacks it.
+    /// A part of the state of a member, for an instance that lacks it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) state: Option<WireState>,
+    pub(crate) state: Option<StatePart>,
     pub(crate) payloads: Vec<WirePayload>,
 }
 
@@ -67,15 +70,54 @@ pub(crate) struct Answer {
     pub(crate) micros: u64,
     /// Memory of its state.
     pub(crate) bytes: usize,
-    /// How many pieces the outputs of the epoch have in all.
-    pub(crate) pieces: usize,
-    pub(crate) outputs: Vec<WireOutput>,
-    /// The ends of windows that were closed in the epoch.
-    pub(crate) windows: Vec<i64>,
+    /// The digest of all pieces. Two instances may have computed the same in another order: pieces of one digest belong together.
+    pub(crate) digest: String,
+    /// How many pieces there are in all, and which of them is the first one here.
+    pub(crate) count: usize,
+    pub(crate) first: usize,
+    pub(crate) pieces: Vec<Piece>,
+    /// The ends of windows that were closed in the epoch, packed; with the last piece. Too many are not told: they are a figure.
+    pub(crate) windows: String,
     /// Rows without event time that were left out.
     pub(crate) without_time: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) state: Option<WireState>,
+}
+
+/// A piece of what a function has to tell of an epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Piece {
+    /// Something that is sent on.
+    Output(WireOutput),
+    /// Text of the member's state behind the epoch.
+    State(String),
+}
+
+impl Piece {
+    /// Bytes on the wire, about.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Output(output) => output.payload.bytes(),
+            Self::State(text) => text.len() + AROUND_ONE,
+        }
+    }
+}
+
+/// The digest of pieces.
+///
+/// # Errors
+/// They have no text.
+pub(crate) fn digest(pieces: &[Piece]) -> Result<String> {
+    let mut hashes = Vec::with_capacity(pieces.len() * 8);
+    for piece in pieces {
+        let text = serde_json::to_vec(piece).map_err(|e| broken(format!("a piece of an answer has no text: {e}")))?;
+        hashes.extend_from_slice(&stable_hash(&text).to_le_bytes());
+    }
+    Ok(format!("{:016x}", stable_hash(&hashes)))
+}
+
+/// A text in parts of so many bytes at most. It has no other characters than those of base64.
+pub(crate) fn text_parts(text: &str, max: usize) -> impl Iterator<Item = &str> {
+    text.as_bytes().chunks(max.max(1)).map(|part| str::from_utf8(part).unwrap_or_default())
 }
 
 /// What became of a call.
@@ -99,12 +141,51 @@ pub(crate) enum Status {
     Failed(StreamError),
 }
 
-/// A state of a member.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct WireState {
+/// A state of a member, as text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeptState {
     /// Behind which epoch.
     pub(crate) epoch: Epoch,
-    pub(crate) data: String,
+    pub(crate) text: String,
+}
+
+/// A part of a state on its way to an instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StatePart {
+    /// Behind which epoch.
+    pub(crate) epoch: Epoch,
+    pub(crate) part: u32,
+    pub(crate) parts: u32,
+    pub(crate) text: String,
+}
+
+/// The parts of a state that have come.
+#[derive(Debug, Default)]
+pub(crate) struct Arriving {
+    of: Option<(String, u16, Epoch)>,
+    parts: Vec<Option<String>>,
+}
+
+impl Arriving {
+    /// Takes a part of a run's state for a part of the keys. Gives the whole once it is there.
+    ///
+    /// # Errors
+    /// It contradicts those that came before.
+    pub(crate) fn take(&mut self, run: &str, shuffle: u16, part: &StatePart) -> Result<Option<String>> {
+        let of = (run.to_owned(), shuffle, part.epoch);
+        let parts = part.parts as usize;
+        if self.of.as_ref() != Some(&of) || self.parts.len() != parts.min(PARTS_MAX) {
+            *self = Self { of: Some(of), parts: vec![None; parts.min(PARTS_MAX)] };
+        }
+        let place = self.parts.get_mut(part.part as usize);
+        *place.ok_or_else(|| broken(format!("part {} came of a state of {}", part.part, part.parts)))? =
+            Some(part.text.clone());
+        if self.parts.iter().any(Option::is_none) {
+            return Ok(None);
+        }
+        let whole = std::mem::take(self).parts.into_iter().flatten().collect();
+        Ok(Some(whole))
+    }
 }
 
 /// A payload, or a part of one.
@@ -216,7 +297,10 @@ pub(crate) fn encode_outputs(sent: &[Outgoing], max: usize) -> Result<Vec<WireOu
 ///
 /// # Errors
 /// They are damaged, or parts are missing.
-pub(crate) fn decode_outputs(outputs: &[WireOutput], query: &QueryId) -> Result<Vec<Outgoing>> {
+pub(crate) fn decode_outputs<'o>(
+    outputs: impl Iterator<Item = &'o WireOutput>,
+    query: &QueryId,
+) -> Result<Vec<Outgoing>> {
     let mut parts = Parts::default();
     let mut sent = Vec::new();
     for WireOutput { stage, member, payload } in outputs {
@@ -472,4 +556,187 @@ pub(crate) fn unpack(text: &str) -> Result<Vec<u8>> {
         return Err(failed(format!("it unpacks to more than {UNPACKED_MAX} bytes")));
     }
     Ok(bytes)
+}
+
+/// Instants as text.
+///
+/// # Errors
+/// There is no memory for it.
+pub(crate) fn pack_instants(instants: &[i64]) -> Result<String> {
+    let mut before = 0_i64;
+    let mut bytes = Vec::with_capacity(instants.len() * 8);
+    for instant in instants {
+        // Those of windows follow one another at equal distances.
+        bytes.extend_from_slice(&instant.wrapping_sub(before).to_le_bytes());
+        before = *instant;
+    }
+    pack(&bytes)
+}
+
+/// The opposite of [`pack_instants`].
+///
+/// # Errors
+/// It is damaged.
+pub(crate) fn unpack_instants(text: &str) -> Result<Vec<i64>> {
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut before = 0_i64;
+    let bytes = unpack(text)?;
+    let (numbers, _) = bytes.as_chunks::<8>();
+    let instant = |number: &[u8; 8]| {
+        before = before.wrapping_add(i64::from_le_bytes(*number));
+        before
+    };
+    Ok(numbers.iter().map(instant).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Int64Array, StringArray};
+    use arrow::datatypes::{DataType, Field, Schema};
+
+    use super::*;
+
+    fn batch(from: i64, rows: i64) -> RecordBatch {
+        let fields = vec![Field::new("n", DataType::Int64, true), Field::new("s", DataType::Utf8, true)];
+        let numbers: Vec<Option<i64>> = (from..from + rows).map(|n| (n % 5 != 0).then_some(n)).collect();
+        let texts: Vec<String> =
+            (from..from + rows).map(|n| format!("{:x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+        let columns: Vec<arrow::array::ArrayRef> =
+            vec![Arc::new(Int64Array::from(numbers)), Arc::new(StringArray::from(texts))];
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap()
+    }
+
+    fn payload(body: Body) -> Payload {
+        let query = QueryId { code: "c".into(), job: 1 };
+        let set = SetKey { query, epoch: Epoch(3), from: StageId(1), shuffle: 2 };
+        Payload { set, sequence: 4, sequence_len: 9, watermark: EventTime::MAX, body }
+    }
+
+    /// What a body has, row by row.
+    fn rows(body: &Body) -> Vec<(String, i64, i64, String)> {
+        let of = |kind: &str, at: [i64; 2], batch: &RecordBatch| {
+            let row = |row: usize| {
+                let texts = arrow::util::display::array_value_to_string(batch.column(0), row).unwrap();
+                let more = arrow::util::display::array_value_to_string(batch.column(1), row).unwrap();
+                (kind.to_owned(), at[0], at[1], format!("{texts} {more}"))
+            };
+            (0..batch.num_rows()).map(row).collect::<Vec<_>>()
+        };
+        match body {
+            Body::Rows(batches) => batches.iter().flat_map(|batch| of("rows", [0; 2], batch)).collect(),
+            Body::Read(read) => {
+                read.iter().flat_map(|read| of("read", [read.first_window_end.unwrap_or(-1), 0], &read.rows)).collect()
+            }
+            Body::Delta(delta) => {
+                let panes =
+                    delta.panes.iter().flat_map(|pane| of("pane", [pane.pane, pane.first_window_end], &pane.rows));
+                panes.chain(delta.fragments.iter().flat_map(|rows| of("fragment", [0; 2], rows))).collect()
+            }
+        }
+    }
+
+    fn bodies() -> Vec<Body> {
+        let read = |first_window_end, from, count| ReadRows { rows: batch(from, count), first_window_end };
+        let pane = |pane, from, count| PaneDelta { pane, first_window_end: pane + 7, rows: batch(from, count) };
+        vec![
+            Body::Rows(Vec::new()),
+            Body::Rows(vec![batch(0, 1), batch(1, 0), batch(1, 90), batch(91, 33)]),
+            Body::Read(vec![read(None, 0, 70), read(Some(5), 70, 1), read(None, 71, 60)]),
+            Body::Delta(Delta { panes: vec![pane(-9, 0, 40), pane(3, 40, 1), pane(4, 41, 50)], ..Delta::default() }),
+            Body::Delta(Delta { fragments: vec![batch(0, 80), batch(80, 7)], ..Delta::default() }),
+            Body::Delta(Delta { panes: vec![pane(1, 0, 30)], fragments: vec![batch(30, 30)], ..Delta::default() }),
+        ]
+    }
+
+    #[test]
+    fn a_body_is_the_same_behind_any_cut() {
+        for body in bodies() {
+            let payload = payload(body);
+            let mut most = 0;
+            for max in [1_000, 1_200, 1_700, 2_500, 1 << 20] {
+                let parts = encode(&payload, max).unwrap();
+                assert!(parts.iter().all(|part| part.data.len() <= max));
+                most = most.max(parts.len());
+                // In any order; the last one to come makes it whole.
+                let mut came = Parts::default();
+                let mut whole = None;
+                for part in parts.iter().rev() {
+                    assert!(whole.is_none(), "it is whole only with all of its parts");
+                    whole = came.take(part, &payload.set.query).unwrap();
+                }
+                let whole = whole.unwrap();
+                assert!(came.is_empty());
+                assert_eq!(rows(&whole.body), rows(&payload.body));
+                assert_eq!(
+                    (whole.set, whole.sequence, whole.sequence_len, whole.watermark),
+                    (payload.set.clone(), 4, 9, EventTime::MAX)
+                );
+            }
+            assert!(most > 1 || rows(&payload.body).is_empty(), "nothing was cut");
+        }
+    }
+
+    #[test]
+    fn a_row_that_fits_nowhere_is_an_error() {
+        let refused = encode(&payload(Body::Rows(vec![batch(0, 9)])), 100);
+        assert!(matches!(refused, Err(StreamError::Limit { .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn what_is_damaged_is_an_error() {
+        let query = QueryId { code: "c".into(), job: 1 };
+        for body in bodies() {
+            let part = encode(&payload(body), 1 << 20).unwrap().remove(0);
+            let unpacked = unpack(&part.data).unwrap();
+            for at in (0..unpacked.len()).step_by(7) {
+                let mut damaged = unpacked.clone();
+                damaged[at] ^= 0x55;
+                // Whatever it is then, it is no panic.
+                let _ = WirePayload { data: pack(&damaged).unwrap(), ..part.clone() }.decode(&query);
+            }
+            assert!(WirePayload { data: part.data[1..].to_owned(), ..part.clone() }.decode(&query).is_err());
+            assert!(WirePayload { seq_len: u32::MAX, ..part.clone() }.decode(&query).is_err());
+            let far = WirePayload { part: u32::MAX - 1, parts: u32::MAX, ..part.clone() };
+            assert!(Parts::default().take(&far, &query).is_err());
+        }
+    }
+
+    #[test]
+    fn instants_and_parts_of_a_text_come_back() {
+        let instants = [i64::MIN, -5, 0, 1, i64::MAX];
+        assert_eq!(unpack_instants(&pack_instants(&instants).unwrap()).unwrap(), instants);
+        assert_eq!(unpack_instants("").unwrap(), [0_i64; 0]);
+        assert!(unpack_instants("?").is_err());
+        let million: Vec<i64> = (0..1_000_000).map(|n| n * 1_000_000).collect();
+        assert!(pack_instants(&million).unwrap().len() < 8 << 10, "equal distances take next to nothing");
+        let mut arriving = Arriving::default();
+        let parts: Vec<&str> = text_parts("abcdefgh", 3).collect();
+        assert_eq!(parts, ["abc", "def", "gh"]);
+        let part =
+            |number: u32| StatePart { epoch: Epoch(1), part: number, parts: 3, text: parts[number as usize].into() };
+        assert_eq!(arriving.take("r", 0, &part(2)).unwrap(), None);
+        assert_eq!(arriving.take("other", 0, &part(1)).unwrap(), None, "parts of one run are none of another");
+        assert_eq!(arriving.take("r", 0, &part(0)).unwrap(), None);
+        assert_eq!(arriving.take("r", 0, &part(1)).unwrap(), None);
+        assert_eq!(arriving.take("r", 0, &part(2)).unwrap().as_deref(), Some("abcdefgh"));
+        assert!(arriving.take("r", 0, &StatePart { part: 9, ..part(0) }).is_err());
+    }
+
+    #[test]
+    fn a_digest_tells_answers_apart() {
+        let output = |seq| {
+            let payload = encode(&Payload { sequence: seq, ..payload(Body::Rows(vec![batch(0, 3)])) }, 1 << 20)
+                .unwrap()
+                .remove(0);
+            Piece::Output(WireOutput { stage: StageId(2), member: 0, payload })
+        };
+        let (one, two) = (output(0), output(1));
+        let order = [one.clone(), two.clone()];
+        assert_eq!(digest(&order).unwrap(), digest(&order.clone()).unwrap());
+        assert_ne!(digest(&order).unwrap(), digest(&[two, one]).unwrap());
+    }
 }

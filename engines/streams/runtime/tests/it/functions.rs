@@ -1,6 +1,7 @@
 //! Stages as functions of a host whose instances come and go: what the definition says, and how that goes wrong without the two rules.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -16,6 +17,11 @@ use savanna_streams_runtime::{Mode, Query, RuntimeOptions};
 use crate::graphs::{functions, identity, input_schema, scan, window, windowed};
 use crate::memory::{Memory, MemorySink, Row};
 use crate::oracle::{groups, truth};
+
+/// Of a call or an answer: that much is left for what is around bodies, and 2,000 bytes for one.
+const SMALL: usize = (64 << 10) + 2_000 + CONTEXT;
+/// Bytes that the context of a stage may have in a call.
+const CONTEXT: usize = 4_000;
 
 /// What the host does to functions, in percent of calls.
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +41,9 @@ pub(crate) struct CloudFaults {
     late: u8,
     /// An instance that has been there is ended, and a new one gets the call.
     recycle: u8,
-    /// Instances of one function that take turns.
+    /// Instances of one function, of which any gets a call, or each in its turn.
     instances: usize,
+    in_turns: bool,
     /// Bytes of a call and an answer; and of what is kept before the state is asked for.
     limit: usize,
     kept: usize,
@@ -58,6 +65,7 @@ impl CloudFaults {
             late: 0,
             recycle: 0,
             instances: 1,
+            in_turns: false,
             limit: 6 << 20,
             kept: 4 << 20,
             environment: true,
@@ -78,7 +86,8 @@ impl CloudFaults {
             late: 10,
             recycle: 10,
             instances: random.random_range(1..4),
-            limit: if random.random_bool(0.5) { (64 << 10) + 8_000 } else { 6 << 20 },
+            in_turns: random.random_bool(0.3),
+            limit: if random.random_bool(0.5) { SMALL } else { 6 << 20 },
             kept: if random.random_bool(0.5) { 3_000 } else { 4 << 20 },
             environment: random.random_bool(0.7),
             rules: StageRules::default(),
@@ -91,6 +100,33 @@ impl CloudFaults {
 pub(crate) struct TestCloud {
     faults: CloudFaults,
     functions: Mutex<BTreeMap<String, Arc<Mutex<Deployed>>>>,
+    seen: Mutex<Seen>,
+}
+
+/// What has come about, so that a test can tell that it was tried.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    /// Payloads that came in several parts, states that did, and calls for the rest of an answer.
+    cut_payloads: usize,
+    cut_states: usize,
+    continued: usize,
+    /// The last call that had a context.
+    context: Vec<u8>,
+    deployed: Vec<CloudFunction>,
+    released: Vec<CloudFunction>,
+}
+
+impl Seen {
+    fn note(&mut self, call: &[u8]) {
+        let json: serde_json::Value = serde_json::from_slice(call).unwrap();
+        let is_cut = |of: &serde_json::Value| of["parts"].as_u64() > Some(1);
+        self.cut_payloads += json["payloads"].as_array().unwrap().iter().filter(|payload| is_cut(payload)).count();
+        self.cut_states += usize::from(is_cut(&json["state"]));
+        self.continued += usize::from(json["come"].as_array().unwrap().iter().any(|come| come[1].as_u64() > Some(0)));
+        if json["context"].is_string() {
+            self.context = call.to_vec();
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -105,7 +141,7 @@ struct Deployed {
 
 impl TestCloud {
     pub(crate) fn new(faults: CloudFaults) -> Self {
-        Self { faults, functions: Mutex::default() }
+        Self { faults, functions: Mutex::default(), seen: Mutex::default() }
     }
 
     fn instance(&self, context: &str) -> StageFunction {
@@ -115,7 +151,16 @@ impl TestCloud {
 }
 
 impl Cloud for TestCloud {
+    fn program(&self) -> &'static str {
+        "test"
+    }
+
+    fn release(&self, functions: &[CloudFunction]) {
+        self.seen.lock().released.extend_from_slice(functions);
+    }
+
     fn deploy(&self, wanted: &[CloudFunction]) -> Result<()> {
+        self.seen.lock().deployed.extend_from_slice(wanted);
         let mut functions = self.functions.lock();
         for (number, function) in wanted.iter().enumerate() {
             let make = || {
@@ -131,7 +176,8 @@ impl Cloud for TestCloud {
     }
 
     fn call(&self, function: &str, call: Vec<u8>, _: &dyn Fn() -> bool) -> Result<Vec<u8>, CallError> {
-        let CloudFaults { busy, dies_before, dies_behind, lost, twice, late, recycle, .. } = self.faults;
+        let CloudFaults { busy, dies_before, dies_behind, lost, twice, late, recycle, in_turns, .. } = self.faults;
+        self.seen.lock().note(&call);
         assert!(call.len() <= self.faults.limit, "a call of {} bytes", call.len());
         let deployed = Arc::clone(&self.functions.lock()[function]);
         let mut deployed = deployed.lock();
@@ -146,13 +192,16 @@ impl Cloud for TestCloud {
         }
         let mut any = || random.random_range(0..instances.len());
         let (chosen, other, third) = (any(), any(), any());
+        let chosen = if in_turns { *calls % instances.len() } else { chosen };
         if recycle || dies_before {
             instances[chosen] = self.instance(context);
         }
         if dies_before {
             return Err(CallError::Lost("it has ended".into()));
         }
-        if let Some(again) = delayed.pop().filter(|_| third != other) {
+        if *calls % 3 == 0
+            && let Some(again) = delayed.pop()
+        {
             instances[third].answer(&again);
         }
         if twice {
@@ -183,6 +232,16 @@ impl Cloud for TestCloud {
 
 /// Runs a query on functions, and gives the rows or what it failed with.
 fn run_on(cloud: &Arc<TestCloud>, graph: StageGraph, memory: &Arc<Memory>, job: u64) -> Result<Vec<RecordBatch>> {
+    run_in_epochs_of(5, cloud, graph, memory, job)
+}
+
+fn run_in_epochs_of(
+    events: u64,
+    cloud: &Arc<TestCloud>,
+    graph: StageGraph,
+    memory: &Arc<Memory>,
+    job: u64,
+) -> Result<Vec<RecordBatch>> {
     let sink = MemorySink::default();
     let rows = Arc::clone(&sink.rows);
     let mut options = RuntimeOptions {
@@ -192,7 +251,7 @@ fn run_on(cloud: &Arc<TestCloud>, graph: StageGraph, memory: &Arc<Memory>, job: 
         cloud: Some(Arc::clone(cloud) as Arc<dyn Cloud>),
         ..RuntimeOptions::default()
     };
-    options.epoch.fixed_events = Some(5);
+    options.epoch.fixed_events = Some(events);
     let id = QueryId { code: graph.code(), job };
     let query = Query::start(id, graph, functions(), Arc::clone(memory) as _, Box::new(sink), options)?;
     query.wait()?;
@@ -211,18 +270,23 @@ fn sums() -> StageGraph {
     windowed(scan("t", 0), identity(&input_schema()), window(40, 20, 0), true)
 }
 
-/// How many of these hosts give something else than the definition says.
-fn wrong(faults: CloudFaults, jobs: u64) -> usize {
-    let is_wrong = |seed: &u64| {
-        let cloud = Arc::new(TestCloud::new(CloudFaults { seed: *seed, ..faults }));
-        (1..=jobs).any(|job| {
-            let partitions = rows_of(seed ^ job);
-            let expected = truth(&partitions, &window(40, 20, 0), 0, false, true).windows;
-            let memory = Arc::new(Memory::with("t", partitions));
-            run_on(&cloud, sums(), &memory, job).map(|rows| groups(&rows, true)) != Ok(expected)
-        })
-    };
+/// How many of these hosts give something else than the definition says, over so many runs of one job number.
+fn wrong(faults: CloudFaults, runs: u64) -> usize {
+    let is_wrong = |seed: &u64| is_wrong_on(&Arc::new(TestCloud::new(CloudFaults { seed: *seed, ..faults })), runs);
     (0..10).filter(is_wrong).count()
+}
+
+fn is_wrong_on(cloud: &Arc<TestCloud>, runs: u64) -> bool {
+    (1..=runs).any(|run| {
+        let partitions = rows_of(cloud.faults.seed ^ run);
+        let expected = truth(&partitions, &window(40, 20, 0), 0, false, true).windows;
+        let memory = Arc::new(Memory::with("t", partitions));
+        // Two processes that start in one millisecond number their jobs alike.
+        let rows = run_on(cloud, sums(), &memory, 1);
+        // It panics where a window comes twice.
+        let found = rows.map(|rows| catch_unwind(AssertUnwindSafe(|| groups(&rows, true))).ok());
+        found != Ok(Some(expected))
+    })
 }
 
 #[test]
@@ -252,9 +316,67 @@ fn a_warm_instance_does_not_give_one_run_the_state_of_another() {
 #[test]
 fn what_is_kept_for_an_instance_that_lacks_it_is_a_state_before_long() {
     // Bytes that a run of this length would come to without states, many times over.
-    let faults =
-        CloudFaults { kept: 2_000, recycle: 30, instances: 2, limit: (64 << 10) + 6_000, ..CloudFaults::none() };
-    assert_eq!(wrong(faults, 1), 0);
+    for in_turns in [false, true] {
+        let faults =
+            CloudFaults { kept: 2_000, recycle: 20, instances: 2, in_turns, limit: SMALL, ..CloudFaults::none() };
+        assert_eq!(wrong(faults, 1), 0);
+    }
+}
+
+#[test]
+fn what_is_above_the_limit_goes_in_several_calls_and_comes_in_several_answers() {
+    let faults = CloudFaults { kept: 2_000, instances: 2, limit: SMALL, in_turns: true, ..CloudFaults::none() };
+    let cloud = Arc::new(TestCloud::new(faults));
+    // Epochs of 300 rows with many keys.
+    let mut random = ChaCha8Rng::seed_from_u64(1);
+    let mut row = |time| Row { time: Some(time), key: Some(random.random_range(0..400)), value: random.random() };
+    let partitions = vec![(0..1_500).map(&mut row).collect::<Vec<_>>()];
+    let expected = truth(&partitions, &window(1_000, 500, 0), 0, false, true).windows;
+    let memory = Arc::new(Memory::with("t", partitions));
+    let graph = windowed(scan("t", 0), identity(&input_schema()), window(1_000, 500, 0), true);
+    let rows = run_in_epochs_of(300, &cloud, graph, &memory, 1).unwrap();
+    assert_eq!(groups(&rows, true), expected);
+    let seen = cloud.seen.lock().clone();
+    assert!(seen.cut_payloads > 0 && seen.cut_states > 0 && seen.continued > 0, "{seen:?}");
+}
+
+#[test]
+fn nothing_is_held_back_for_functions_of_a_query_that_is_over() {
+    let cloud = Arc::new(TestCloud::new(CloudFaults::none()));
+    assert!(!is_wrong_on(&cloud, 1));
+    let Seen { deployed, released, .. } = cloud.seen.lock().clone();
+    assert_eq!(deployed, released);
+    assert_eq!(deployed.iter().filter(|function| function.concurrency == Some(1)).count(), 2, "{deployed:?}");
+}
+
+#[test]
+fn a_function_takes_no_other_context_than_its_own() {
+    let cloud = Arc::new(TestCloud::new(CloudFaults { environment: false, ..CloudFaults::none() }));
+    assert!(!is_wrong_on(&cloud, 1));
+    let call = cloud.seen.lock().context.clone();
+    let status = |mut instance: StageFunction| {
+        let answer: serde_json::Value = serde_json::from_slice(&instance.answer(&call)).unwrap();
+        answer["status"].clone()
+    };
+    assert!(status(StageFunction::new(None, functions()).unwrap()).get("failed").is_none());
+    let other = StageFunction::new(Some("#0123456789abcdef"), functions()).unwrap();
+    assert!(status(other).get("failed").is_some());
+}
+
+#[test]
+fn a_damaged_call_is_answered() {
+    let cloud = Arc::new(TestCloud::new(CloudFaults { environment: false, ..CloudFaults::none() }));
+    assert!(!is_wrong_on(&cloud, 1));
+    let call = cloud.seen.lock().context.clone();
+    let mut random = ChaCha8Rng::seed_from_u64(7);
+    let mut instance = StageFunction::new(None, functions()).unwrap();
+    for _ in 0..300 {
+        let mut damaged = call.clone();
+        let at = random.random_range(0..damaged.len());
+        damaged[at] = random.random_range(b' '..b'~');
+        let answer = instance.answer(&damaged);
+        assert!(serde_json::from_slice::<serde_json::Value>(&answer).unwrap()["status"] != serde_json::Value::Null);
+    }
 }
 
 #[test]
