@@ -115,10 +115,15 @@ impl Lane {
         }
     }
 
+    /// Somebody has answered, though not all calls of the step.
+    pub(crate) fn progress(&mut self) {
+        (self.silent_since, self.losses) = (None, 0);
+    }
+
     /// Hears what came of the step. The time is that since the lane began.
     pub(crate) fn hear(&mut self, heard: Heard, now: Duration) {
         if !matches!(heard, Heard::Busy(_) | Heard::Lost(_)) {
-            (self.silent_since, self.losses) = (None, 0);
+            self.progress();
         }
         self.losses += u32::from(matches!(heard, Heard::Lost(_)));
         match heard {
@@ -238,6 +243,15 @@ mod tests {
         assert!(matches!(lane.next(), Step::Wait(_)));
         lane.hear(Heard::Lost("it has ended".into()), PATIENCE);
         assert!(matches!(lane.next(), Step::Fail(StreamError::Io { .. })));
+    }
+
+    #[test]
+    fn deaths_between_answers_are_no_reason_to_give_up() {
+        let mut lane = Lane::new(Epoch(1), Epoch::ZERO, 1);
+        for _ in 0..3 * LOSSES_MAX {
+            lane.progress();
+            assert!(matches!(after(&mut lane, Heard::Lost("it has ended".into())), Step::Wait(_)));
+        }
     }
 
     #[test]

@@ -428,20 +428,26 @@ impl Function {
         let seed = u64::from(self.stage.0) << 48 ^ u64::from(self.shuffle) << 32 ^ wanted.0;
         let mut lane = Lane::new(wanted, kept_behind, seed);
         let (mut whole, mut come) = (None, Come::new());
+        // Calls of the series that have been answered: a pause does not undo them.
+        let mut done = 0;
         loop {
             match lane.next() {
                 Step::Bring { from, context, state, times } => {
                     let brought = what(from, state);
                     let asked = Asked { wanted, committed, hand_over, context, times };
-                    let heard = match self.series(&asked, &brought, &mut come) {
+                    let before = done;
+                    let heard = match self.series(&asked, &brought, &mut come, &mut done) {
                         Ok((status, told)) => {
-                            whole = told;
+                            (whole, done) = (told, 0);
                             Heard::Answer(status)
                         }
                         Err(CallError::Busy(why)) => Heard::Busy(why),
                         Err(CallError::Lost(why)) => Heard::Lost(why),
                         Err(CallError::Refused(error)) => Heard::Refused(error),
                     };
+                    if done > before {
+                        lane.progress();
+                    }
                     lane.hear(heard, began.elapsed());
                 }
                 Step::Wait(pause) => self.pause(pause)?,
@@ -457,11 +463,12 @@ impl Function {
         asked: &Asked,
         calls: &[Brought<'_>],
         come: &mut Come,
+        done: &mut usize,
     ) -> Result<(Status, Option<Whole>), CallError> {
         let Some((last, before)) = calls.split_last() else {
             return Err(CallError::Refused(broken("nothing to call a function with")));
         };
-        for brought in before {
+        for brought in before.iter().skip(*done) {
             for _ in 0..asked.times {
                 // An instance that was called before may have applied all of it.
                 match self.call(asked, brought, come)?.status {
@@ -469,6 +476,7 @@ impl Function {
                     status => return Ok((status, None)),
                 }
             }
+            *done += 1;
         }
         let mut times = 0;
         loop {

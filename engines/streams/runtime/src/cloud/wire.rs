@@ -604,7 +604,7 @@ mod tests {
         let fields = vec![Field::new("n", DataType::Int64, true), Field::new("s", DataType::Utf8, true)];
         let numbers: Vec<Option<i64>> = (from..from + rows).map(|n| (n % 5 != 0).then_some(n)).collect();
         let texts: Vec<String> =
-            (from..from + rows).map(|n| format!("{:x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+            (from..from + rows).map(|n| format!("{:x}", n.wrapping_mul(0x1e37_79b9_7f4a_7c15))).collect();
         let columns: Vec<arrow::array::ArrayRef> =
             vec![Arc::new(Int64Array::from(numbers)), Arc::new(StringArray::from(texts))];
         RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap()

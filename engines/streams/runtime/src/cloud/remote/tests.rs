@@ -69,7 +69,7 @@ fn pieces(numbers: Vec<i64>) -> Vec<Piece> {
 
 /// Numbers that are not compressed to nothing.
 fn numbers() -> Vec<i64> {
-    (1..200_i64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64)).collect()
+    (1..200_i64).map(|n| n.wrapping_mul(0x1e37_79b9_7f4a_7c15)).collect()
 }
 
 fn outputs_of(instances: Vec<Vec<Piece>>) -> Vec<i64> {
