@@ -93,7 +93,8 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  \
         savanna sql -c \"CREATE TABLE t (id BIGINT) WITH ('connector' = 'stdin', 'format' = 'csv'); SELECT * FROM t\" < ids.csv\n  \
         savanna sql -f job.sql --output json > rows.ndjson 2> log\n  \
-        savanna sql -f job.sql --url https://node.example:8080 --ca-file ca.pem --token-file token\n\n\
+        savanna sql -f job.sql --url https://node.example:8080 --ca-file ca.pem --token-file token\n  \
+        savanna sql -f job.sql --on functions\n\n\
         With --output json each row is one object on stdout, {\"op\":\"+I\", ..}, and the last line of stderr is a summary\n\
         object. Queries of INSERT INTO run beside the statements that follow; in this process the command waits for them\n\
         at its end, on a running node they live on. Ctrl-C cancels what runs, prints the summary and exits with code 130;\n\
@@ -347,9 +348,11 @@ pub(crate) enum FunctionsCommand {
     /// Shows what functions have used since the node began, each second
     #[command(after_help = "Example:\n  savanna functions top --count 1 --output json")]
     Top(TopFunctions),
-    /// Deletes a function with all its versions and aliases
-    #[command(after_help = "Example:\n  savanna functions delete hello")]
-    Delete(OneFunction),
+    /// Deletes a function with all its versions and aliases, or all functions of a query
+    #[command(
+        after_help = "Examples:\n  savanna functions delete hello\n  savanna functions delete --query e8a2025be89d"
+    )]
+    Delete(DeleteFunctions),
 }
 
 #[derive(Debug, Arguments)]
@@ -376,6 +379,18 @@ pub(crate) struct InvokeFunction {
 pub(crate) struct OneFunction {
     /// The function's name or ARN
     pub(crate) function: String,
+    #[command(flatten)]
+    pub(crate) of: OfFunctions,
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct DeleteFunctions {
+    /// The function's name or ARN
+    #[arg(required_unless_present = "query")]
+    pub(crate) function: Option<String>,
+    /// Deletes those that `savanna sql --on functions` has made for this query, by its id or what is before the job in it
+    #[arg(long, value_name = "QUERY", conflicts_with = "function")]
+    pub(crate) query: Option<String>,
     #[command(flatten)]
     pub(crate) of: OfFunctions,
 }
@@ -449,6 +464,32 @@ pub(crate) struct Sql {
     /// How much each query may hold before it fails, such as 512MiB [default: no limit]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_limit: Option<String>,
+    #[command(flatten)]
+    pub(crate) on: OnFunctions,
+}
+
+/// Where the stages of queries run as functions.
+#[derive(Debug, Arguments)]
+pub(crate) struct OnFunctions {
+    /// Runs the stages of queries as functions, and this process reads, writes, and calls them
+    #[arg(long, value_enum, value_name = "HOST", conflicts_with = "url")]
+    pub(crate) on: Option<FunctionHost>,
+    /// The host of functions [default: that of the configured node]
+    #[arg(long, value_name = "URL", requires = "on")]
+    pub(crate) functions_url: Option<String>,
+    /// The program of stages [default: savanna-stage beside this program]
+    #[arg(long, value_name = "FILE", requires = "on")]
+    pub(crate) stage: Option<PathBuf>,
+    /// Memory of each function, in MB
+    #[arg(long, value_name = "MB", default_value_t = 512, value_parser = clap::value_parser!(u32).range(128..=10_240))]
+    pub(crate) function_memory: u32,
+}
+
+/// A host of functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FunctionHost {
+    /// A node that serves functions
+    Functions,
 }
 
 #[derive(Debug, Subcommand)]

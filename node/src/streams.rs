@@ -8,7 +8,10 @@ use savanna_epoch::NodeEpoch;
 use savanna_ownership::guard::LeaseGuard;
 use savanna_streams::connectors::{BuiltinConnectors, Roots};
 use savanna_streams::{EngineOptions, HasItsPlace, StoreOptions, StreamEngine};
+use savanna_streams_api::StreamError;
 use savanna_streams_api::handle::{HandleError, StreamHandle, StreamReply, StreamRequest};
+use savanna_streams_lambda::Lambda;
+pub use savanna_streams_lambda::LambdaOptions;
 
 use crate::config::NodeConfig;
 use crate::data_dir;
@@ -25,6 +28,16 @@ unsafe extern "C" {
 /// An engine in this process, with the options of the configuration. Its tables use any files of the user's.
 pub fn open(config: &NodeConfig) -> StreamsService {
     service(StreamEngine::new(options(config)))
+}
+
+/// The same, with the stages of queries as functions of a host.
+///
+/// # Errors
+/// The program of stages cannot be read, or the host has no address.
+pub fn open_on_functions(config: &NodeConfig, functions: LambdaOptions) -> Result<StreamsService, StreamError> {
+    let mut options = options(config);
+    options.runtime.cloud = Some(Arc::new(Lambda::new(functions)?));
+    Ok(service(StreamEngine::new(options)))
 }
 
 /// The engine of a node: whoever reaches a face uses files below the configured folders only.

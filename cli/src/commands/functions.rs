@@ -34,16 +34,51 @@ pub(crate) async fn run(config: &Config, format: Format, command: FunctionsComma
             output::write(&connect(&one.of.url)?.ask(Method::GET, &path, &[], Vec::new()).await?.body)?;
             Ok(Exit::Done)
         }
-        FunctionsCommand::Delete(one) => {
-            let path = format!("/2015-03-31/functions/{}", path_part(&one.function));
-            connect(&one.of.url)?.ask(Method::DELETE, &path, &[], Vec::new()).await?;
-            match format {
-                Format::Json => output::write_json(&serde_json::json!({ "deleted": one.function }))?,
-                Format::Table => output::write(format!("{} is deleted\n", one.function).as_bytes())?,
+        FunctionsCommand::Delete(delete) => {
+            let connection = connect(&delete.of.url)?;
+            let names = match &delete.query {
+                Some(query) => of_query(&usage(&connection).await?, query)?,
+                None => delete.function.into_iter().collect(),
+            };
+            for name in names {
+                let path = format!("/2015-03-31/functions/{}", path_part(&name));
+                connection.ask(Method::DELETE, &path, &[], Vec::new()).await?;
+                match format {
+                    Format::Json => output::write_json(&serde_json::json!({ "deleted": name }))?,
+                    Format::Table => output::write(format!("{name} is deleted\n").as_bytes())?,
+                }
             }
             Ok(Exit::Done)
         }
     }
+}
+
+/// The functions of a query, which are called by its code, a stage and a member.
+fn of_query(shown: &Value, query: &str) -> Result<Vec<String>, CliError> {
+    let code = query.split('-').next().unwrap_or_default();
+    let is_hash =
+        |part: &str, digits: usize| part.len() == digits && part.bytes().all(|digit| digit.is_ascii_hexdigit());
+    if !is_hash(code, 12) {
+        return Err(CliError::Usage(format!(
+            "expected a query by its id, such as e8a2025be89d-1795990104616, got {query}"
+        )));
+    }
+    let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|digit| digit.is_ascii_digit());
+    // CODE-STAGE-KIND, and CODE-STAGE-MEMBER-KIND.
+    let is_of_query = |name: &str| match name.split('-').collect::<Vec<_>>().as_slice() {
+        [of, numbers @ .., kind] => {
+            *of == code && (1..=2).contains(&numbers.len()) && numbers.iter().all(is_number) && is_hash(kind, 8)
+        }
+        _ => false,
+    };
+    let names = shown["functions"].as_array().into_iter().flatten().filter_map(|row| row["name"].as_str());
+    let names: Vec<String> = names.filter(|name| is_of_query(name)).map(str::to_owned).collect();
+    if names.is_empty() {
+        return Err(CliError::Refused(format!(
+            "the node has no functions of query {code}; `savanna functions list` shows those that it has"
+        )));
+    }
+    Ok(names)
 }
 
 async fn usage(connection: &Connection) -> Result<Value, CliError> {

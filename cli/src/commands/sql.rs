@@ -6,10 +6,11 @@ use std::path::Path;
 use savanna_node::Config;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::{Format, Sql};
+use crate::args::{Format, FunctionHost, Sql};
 use crate::client::Client;
 use crate::error::{CliError, Exit};
 use crate::sql::engine::Engine;
+use crate::sql::on_functions;
 use crate::sql::repl;
 use crate::sql::shell::{Ended, Shell};
 
@@ -21,7 +22,12 @@ pub(crate) async fn run(config: &Config, format: Format, sql: Sql) -> Result<Exi
     let script = script(&sql)?;
     let engine = match &sql.url {
         Some(url) => Engine::remote(Client::new(Some(url), &sql.trust, config.node())?).await?,
-        None => Engine::embedded(config).await?,
+        None => match sql.on.on {
+            Some(FunctionHost::Functions) => {
+                Engine::on_functions(config, on_functions::options(config, &sql.on)?).await?
+            }
+            None => Engine::embedded(config).await?,
+        },
     };
     if let Some(limit) = &sql.memory_limit {
         engine.set("memory-limit", limit).await?;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use savanna_node::streams::LambdaOptions;
 use savanna_node::{Config, StreamsService, streams};
 use savanna_streams_api::handle::{
     CursorId, HandleError, QueryStatus, Rows, SessionId, SharedStreamHandle, StreamReply, StreamRequest,
@@ -32,7 +33,15 @@ pub(crate) enum Executed {
 impl Engine {
     /// An engine in this process.
     pub(crate) async fn embedded(config: &Config) -> Result<Self, CliError> {
-        let service = streams::open(config.node());
+        Self::of(streams::open(config.node())).await
+    }
+
+    /// An engine in this process that runs the stages of queries as functions.
+    pub(crate) async fn on_functions(config: &Config, functions: LambdaOptions) -> Result<Self, CliError> {
+        Self::of(streams::open_on_functions(config.node(), functions).map_err(HandleError::from)?).await
+    }
+
+    async fn of(service: StreamsService) -> Result<Self, CliError> {
         let handle = Arc::clone(&service.handle);
         let session = open_session(&handle).await?;
         Ok(Self { handle, session, embedded: Some(service) })

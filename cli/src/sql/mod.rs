@@ -3,6 +3,7 @@
 pub(crate) mod diagnostic;
 pub(crate) mod engine;
 mod input;
+pub(crate) mod on_functions;
 pub(crate) mod repl;
 pub(crate) mod shell;
 pub(crate) mod summary;

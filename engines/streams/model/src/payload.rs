@@ -43,6 +43,17 @@ pub enum Body {
     Rows(Vec<RecordBatch>),
     /// Changes of panes.
     Delta(Delta),
+    /// Rows as a scan has read them, where what becomes of them is computed elsewhere.
+    Read(Vec<ReadRows>),
+}
+
+/// Rows that a scan has read, and for which windows they are not too late.
+#[derive(Clone, Debug)]
+pub struct ReadRows {
+    /// In the scan's columns.
+    pub rows: RecordBatch,
+    /// They count only for windows that end at this instant (microseconds) or later, if there is one.
+    pub first_window_end: Option<i64>,
 }
 
 impl Body {
@@ -51,6 +62,7 @@ impl Body {
         match self {
             Self::Rows(rows) => rows.iter().map(RecordBatch::get_array_memory_size).sum(),
             Self::Delta(delta) => delta.bytes(),
+            Self::Read(read) => read.iter().map(|read| read.rows.get_array_memory_size()).sum(),
         }
     }
 }

@@ -40,8 +40,8 @@ fn rows_of(input: &CollectedInput) -> Result<Vec<RecordBatch>> {
     for (_, body) in &input.bodies {
         match body {
             Body::Rows(batches) => rows.extend(batches.iter().cloned()),
-            Body::Delta(_) => {
-                return Err(broken(format!("stage {} sent partial aggregates to a join", input.key.from)));
+            Body::Delta(_) | Body::Read(_) => {
+                return Err(broken(format!("stage {} sent something else than rows to a join", input.key.from)));
             }
         }
     }

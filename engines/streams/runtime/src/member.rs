@@ -48,6 +48,11 @@ impl Retained {
         self.epochs.get(&epoch).map_or(&[], Vec::as_slice)
     }
 
+    /// What was sent for an epoch; none if that is not known any more.
+    pub(crate) fn known(&self, epoch: Epoch) -> Option<&[Outgoing]> {
+        self.epochs.get(&epoch).map(Vec::as_slice)
+    }
+
     /// Memory of the payloads, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
@@ -193,6 +198,19 @@ impl Member {
     /// What its state is, in words.
     pub fn signature(&self) -> String {
         self.operator.signature()
+    }
+
+    /// All that later epochs need, without taking it away.
+    ///
+    /// # Errors
+    /// A value cannot be computed.
+    pub fn state(&mut self) -> Result<State> {
+        self.operator.state()
+    }
+
+    /// What it sent for an epoch; none if it has not computed it, or does not know any more.
+    pub fn sent(&self, epoch: Epoch) -> Option<&[Outgoing]> {
+        self.retained.known(epoch)
     }
 
     /// The last epoch that was computed.

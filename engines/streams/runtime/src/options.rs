@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
+use crate::cloud::Cloud;
 use crate::invoker::{FaultPlan, FaultyInvoker, InProcessInvoker, Invoker};
 use crate::member::MemberRules;
 
@@ -30,6 +31,8 @@ pub struct RuntimeOptions {
     pub snapshot_interval: Option<Duration>,
     /// How payloads reach members.
     pub invoker: InvokerChoice,
+    /// Where the stages between sources and sink run as functions; in this process, if nowhere.
+    pub cloud: Option<Arc<dyn Cloud>>,
     /// How long a complete epoch may take to be committed before its payloads are sent again.
     pub replay_timeout: Duration,
     /// How often an epoch is replayed before the query fails.
@@ -110,6 +113,7 @@ impl Default for RuntimeOptions {
             batch_rows: 8192,
             snapshot_interval: None,
             invoker: InvokerChoice::InProcess,
+            cloud: None,
             replay_timeout: Duration::from_secs(30),
             replay_limit: 20,
             max_backoff: Duration::from_secs(5),

@@ -7,7 +7,7 @@ use arrow::array::{RecordBatch, UInt32Array};
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::execution::TaskContext;
 use savanna_streams_api::Result;
-use savanna_streams_api::ids::Epoch;
+use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_model::graph::{Exchange, Output};
 use savanna_streams_model::payload::Body;
 use savanna_streams_model::time::EventTime;
@@ -89,6 +89,11 @@ impl OutputOperator {
     #[must_use]
     pub(crate) fn with_snapshots(self, due: Due) -> Self {
         Self { due, ..self }
+    }
+
+    /// It is that of another instance of its stage, in another run of the query, from now on.
+    pub(crate) fn turn_to(&mut self, query: &QueryId, sequence: u32) {
+        self.outlet.turn_to(query, sequence);
     }
 
     /// The columns that the operator must give.

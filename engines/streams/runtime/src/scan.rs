@@ -20,7 +20,7 @@ use crate::chain::{Chain, batch_of};
 use crate::error::{broken, computing};
 use crate::lateness::{RunningWatermark, Sorted, Timeliness};
 use crate::member::Outgoing;
-use crate::output::OutputOperator;
+use crate::scan_output::ScanOutput;
 use crate::splits::Splits;
 use crate::topology::Outlet;
 
@@ -32,7 +32,7 @@ pub(crate) struct ScanOperator {
     clock: Option<ProcessingTime>,
     /// The instant of the epoch.
     instant: EventTime,
-    output: OutputOperator,
+    output: ScanOutput,
     late: Option<LateSide>,
     late_rows: u64,
     ended: bool,
@@ -47,7 +47,7 @@ struct LateSide {
 impl ScanOperator {
     pub(crate) fn decode(
         scan: &Scan,
-        output: OutputOperator,
+        output: ScanOutput,
         functions: &Arc<TaskContext>,
         late_outlet: Outlet,
         splits: usize,

@@ -88,8 +88,8 @@ fn rows_of(input: CollectedInput) -> Result<Vec<RecordBatch>> {
     for (_, body) in input.bodies {
         match body {
             Body::Rows(batches) => rows.extend(batches),
-            Body::Delta(_) => {
-                return Err(broken(format!("stage {} sent partial aggregates to the sink", input.key.from)));
+            Body::Delta(_) | Body::Read(_) => {
+                return Err(broken(format!("stage {} sent something else than rows to the sink", input.key.from)));
             }
         }
     }

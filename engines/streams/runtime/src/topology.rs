@@ -6,6 +6,7 @@ use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::graph::{Exchange, Operator, StageGraph};
 use savanna_streams_model::payload::{Body, Payload, SetKey};
 use savanna_streams_model::time::EventTime;
+use serde::{Deserialize, Serialize};
 
 use crate::arena::InputKey;
 use crate::error::broken;
@@ -34,10 +35,46 @@ struct StageShape {
     inputs: Vec<InputSource>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct InputSource {
     from: StageId,
     late_rows: bool,
+}
+
+/// What a stage has to know of the others: whom it hears, and to whom it sends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    pub(crate) stage: StageId,
+    inputs: Vec<InputSource>,
+    /// Payloads per set that it sends.
+    senders: u32,
+    /// The next stage, and the member of it that gets each part; none for the sink.
+    next: Option<(StageId, Vec<u16>)>,
+}
+
+impl Place {
+    /// The payload sets that the member which owns part `shuffle` waits for in each epoch.
+    pub(crate) fn inputs(&self, shuffle: u16) -> Vec<InputKey> {
+        let key = |input: &InputSource| InputKey {
+            from: input.from,
+            shuffle: if input.late_rows { LATE_SHUFFLE } else { shuffle },
+        };
+        self.inputs.iter().map(key).collect()
+    }
+
+    /// Where instance `sequence` of the stage sends its output; none for the sink.
+    pub(crate) fn outlet(&self, query: &QueryId, sequence: u32) -> Option<Outlet> {
+        let (stage, routes) = self.next.as_ref()?;
+        let member = |member: &u16| MemberId { query: query.clone(), stage: *stage, member: *member };
+        Some(Outlet {
+            query: query.clone(),
+            from: self.stage,
+            to: routes.iter().map(member).collect(),
+            first_shuffle: 0,
+            sequence,
+            sequence_len: self.senders,
+        })
+    }
 }
 
 impl Topology {
@@ -71,13 +108,16 @@ impl Topology {
         self.shape(stage).routes.len() as u16
     }
 
+    /// What a stage has to know of the others.
+    pub(crate) fn place(&self, stage: StageId) -> Place {
+        let StageShape { senders, next, inputs, .. } = self.shape(stage);
+        let next = next.map(|next| (next, self.shape(next).routes.clone()));
+        Place { stage, inputs: inputs.clone(), senders: *senders, next }
+    }
+
     /// The payload sets that the member which owns part `shuffle` waits for in each epoch.
     pub(crate) fn inputs(&self, stage: StageId, shuffle: u16) -> Vec<InputKey> {
-        let key = |input: &InputSource| InputKey {
-            from: input.from,
-            shuffle: if input.late_rows { LATE_SHUFFLE } else { shuffle },
-        };
-        self.shape(stage).inputs.iter().map(key).collect()
+        self.place(stage).inputs(shuffle)
     }
 
     /// The member that owns part `shuffle` of what is sent to a stage.
@@ -87,17 +127,20 @@ impl Topology {
 
     /// Where instance `sequence` of a stage sends its output; none for the sink.
     pub(crate) fn outlet(&self, stage: StageId, sequence: u32) -> Option<Outlet> {
-        let shape = self.shape(stage);
-        let next = shape.next?;
-        let to = (0..self.members(next)).map(|shuffle| self.member(next, shuffle)).collect();
-        Some(Outlet {
+        self.place(stage).outlet(&self.query, sequence)
+    }
+
+    /// Where partition `sequence` of a scan sends what it has read, if a function computes what becomes of it.
+    pub(crate) fn read_outlet(&self, stage: StageId, sequence: u32) -> Outlet {
+        let member = u16::try_from(sequence).unwrap_or(u16::MAX);
+        Outlet {
             query: self.query.clone(),
             from: stage,
-            to,
+            to: vec![MemberId { query: self.query.clone(), stage, member }],
             first_shuffle: 0,
             sequence,
-            sequence_len: shape.senders,
-        })
+            sequence_len: self.shape(stage).senders,
+        }
     }
 
     /// Where partition `sequence` of a scan sends its late rows.
@@ -130,6 +173,15 @@ pub(crate) struct Outlet {
 }
 
 impl Outlet {
+    /// The same for another instance of the stage, in another run of the query.
+    pub(crate) fn turn_to(&mut self, query: &QueryId, sequence: u32) {
+        self.sequence = sequence;
+        if self.query != *query {
+            self.query = query.clone();
+            self.to.iter_mut().for_each(|to| to.query = query.clone());
+        }
+    }
+
     /// How many parts an output is cut into.
     pub(crate) fn parts(&self) -> u16 {
         self.to.len() as u16

@@ -8,13 +8,17 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use savanna_streams_api::Result;
 use savanna_streams_api::ids::MemberId;
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::payload::Payload;
 
+use super::drivers::panicked;
+use super::turns::STACK_BYTES;
+use crate::cloud::remote::Remote;
 use crate::cpu::thread_cpu;
 use crate::error::broken;
 use crate::invoker::{Backoff, Functions, InvokeError, Invoker};
@@ -30,13 +34,23 @@ pub(crate) struct FunctionGroups {
     memory: Arc<Memory>,
     max_backoff: Duration,
     sleep: fn(Duration),
-    stopped: AtomicBool,
+    /// Whether there are functions, so that whoever sends waits for answers.
+    calls: bool,
+    stopped: Arc<AtomicBool>,
 }
 
 struct Slot {
     inbox: Mutex<Inbox>,
     /// Locked by the thread that runs the member, and nobody else until the query is over; then there is none.
-    member: Mutex<Option<Member>>,
+    seat: Mutex<Option<Seat>>,
+}
+
+/// Who sits where a payload goes.
+pub(crate) enum Seat {
+    /// A member.
+    Here(Box<Member>),
+    /// A function.
+    There(Remote),
 }
 
 #[derive(Default)]
@@ -71,39 +85,57 @@ impl fmt::Debug for FunctionGroups {
 
 impl FunctionGroups {
     pub(crate) fn new(
-        members: Vec<Vec<Member>>,
+        seats: Vec<Vec<Seat>>,
         invoker: Arc<dyn Invoker>,
         progress: Arc<Progress>,
         memory: Arc<Memory>,
         max_backoff: Duration,
         sleep: fn(Duration),
+        stopped: Arc<AtomicBool>,
     ) -> Self {
-        let slot = |member| Slot { inbox: Mutex::new(Inbox::default()), member: Mutex::new(Some(member)) };
-        let slots = members.into_iter().map(|stage| stage.into_iter().map(slot).collect()).collect();
-        Self { slots, invoker, progress, memory, max_backoff, sleep, stopped: AtomicBool::new(false) }
+        let calls = seats.iter().flatten().any(|seat| matches!(seat, Seat::There(_)));
+        let slot = |seat| Slot { inbox: Mutex::new(Inbox::default()), seat: Mutex::new(Some(seat)) };
+        let slots = seats.into_iter().map(|stage| stage.into_iter().map(slot).collect()).collect();
+        Self { slots, invoker, progress, memory, max_backoff, sleep, calls, stopped }
     }
 
     /// Invokes each receiver, trying again while the platform is busy.
     pub(crate) fn send(&self, outgoing: Vec<Outgoing>) -> Result<()> {
-        for Outgoing { to, payload } in outgoing {
-            let mut backoff: Option<Backoff> = None;
-            loop {
-                match self.invoker.invoke(self, &to, payload.clone()) {
-                    Ok(()) => break,
-                    Err(InvokeError::Failed(error)) => return Err(error),
-                    Err(InvokeError::Busy(_)) if self.stopped.load(Ordering::Relaxed) => {
-                        return Ok(());
-                    }
-                    Err(InvokeError::Busy(_)) => {
-                        // Seeded by the sender, so that senders do not try again in step.
-                        let seed = u64::from(payload.sequence) << 32 | payload.set.epoch.0;
-                        let backoff = backoff.get_or_insert_with(|| Backoff::new(self.max_backoff, seed));
-                        (self.sleep)(backoff.next_wait());
-                    }
+        if !self.calls || outgoing.len() < 2 {
+            return outgoing.into_iter().try_for_each(|outgoing| self.send_one(&outgoing));
+        }
+        // The members of a group are functions, which are called at once.
+        thread::scope(|scope| {
+            let start = |outgoing: Outgoing| {
+                let send = move || self.send_one(&outgoing);
+                let thread = thread::Builder::new().name("query-calls".into()).stack_size(STACK_BYTES);
+                thread
+                    .spawn_scoped(scope, send)
+                    .map_err(|e| StreamError::io("starting a thread that calls functions", &e))
+            };
+            let threads: Vec<_> = outgoing.into_iter().map(start).collect();
+            let join = |thread: Result<ScopedJoinHandle<'_, Result<()>>>| {
+                thread?.join().unwrap_or_else(|panic| Err(panicked("a thread of the query", panic.as_ref())))
+            };
+            threads.into_iter().map(join).fold(Ok(()), Result::and)
+        })
+    }
+
+    fn send_one(&self, Outgoing { to, payload }: &Outgoing) -> Result<()> {
+        let mut backoff: Option<Backoff> = None;
+        loop {
+            match self.invoker.invoke(self, to, payload.clone()) {
+                Ok(()) => return Ok(()),
+                Err(InvokeError::Failed(error)) => return Err(error),
+                Err(InvokeError::Busy(_)) if self.stopped.load(Ordering::Relaxed) => return Ok(()),
+                Err(InvokeError::Busy(_)) => {
+                    // Seeded by the sender, so that senders do not try again in step.
+                    let seed = u64::from(payload.sequence) << 32 | payload.set.epoch.0;
+                    let backoff = backoff.get_or_insert_with(|| Backoff::new(self.max_backoff, seed));
+                    (self.sleep)(backoff.next_wait());
                 }
             }
         }
-        Ok(())
     }
 
     /// Senders give up waiting for a busy platform.
@@ -113,13 +145,16 @@ impl FunctionGroups {
 
     /// Ends all operators. No thread runs any more.
     pub(crate) fn finish(&self) -> Result<()> {
-        self.slots.iter().flatten().try_for_each(|slot| slot.member.lock().as_mut().map_or(Ok(()), Member::finish))
+        self.slots.iter().flatten().try_for_each(|slot| match slot.seat.lock().as_mut() {
+            Some(Seat::Here(member)) => member.finish(),
+            Some(Seat::There(_)) | None => Ok(()),
+        })
     }
 
     /// Lets go of all state, and of the sinks: whoever reads from one sees its end.
     pub(crate) fn dissolve(&self) {
         for slot in self.slots.iter().flatten() {
-            *slot.member.lock() = None;
+            *slot.seat.lock() = None;
             slot.inbox.lock().payloads.clear();
         }
     }
@@ -127,16 +162,21 @@ impl FunctionGroups {
     fn execute(&self, slot: &Slot, to: &MemberId, payload: Payload) -> Result<Vec<Outgoing>> {
         let before = thread_cpu();
         let mut send = Vec::new();
-        let mut slot_member = slot.member.lock();
-        let Some(member) = slot_member.as_mut() else {
-            return Ok(send);
+        let mut seat = slot.seat.lock();
+        let committed = self.progress.committed_epoch();
+        let (outcome, bytes) = match seat.as_mut() {
+            None => return Ok(send),
+            Some(Seat::Here(member)) => {
+                let outcome = member.receive(payload, committed, &mut send)?;
+                self.progress.invoked(thread_cpu().saturating_sub(before));
+                (outcome, Some(member.bytes()))
+            }
+            // A function says itself how long it took.
+            Some(Seat::There(remote)) => (remote.receive(&payload, committed, &mut send)?, remote.bytes()),
         };
-        let outcome = member.receive(payload, self.progress.committed_epoch(), &mut send)?;
-        if outcome == Outcome::Ready {
-            self.memory.hold(to.stage, usize::from(to.member), member.bytes())?;
+        if let (Outcome::Ready, Some(bytes)) = (outcome, bytes) {
+            self.memory.hold(to.stage, usize::from(to.member), bytes)?;
         }
-        drop(slot_member);
-        self.progress.invoked(thread_cpu().saturating_sub(before));
         Ok(send)
     }
 }

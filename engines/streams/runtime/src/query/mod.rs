@@ -19,7 +19,7 @@ mod turns;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use datafusion::execution::TaskContext;
@@ -37,7 +37,7 @@ use self::again::Again;
 use self::control::Control;
 pub(crate) use self::drivers::Mailbox;
 use self::forgetting::Forgetting;
-use self::groups::FunctionGroups;
+use self::groups::{FunctionGroups, Seat};
 use self::life::Ready;
 pub(crate) use self::memory::Memory;
 use self::partition::{ScanLimits, ScanPartition};
@@ -50,16 +50,18 @@ use self::survival::{Beginning, Recording};
 pub use self::survival::{Survival, cannot_survive};
 use crate::chain::Chain;
 use crate::clock::Instants;
+use crate::cloud::remote;
 use crate::driver::{Driver, DriverOptions, EpochRecord, Input, Outcome};
 use crate::error::broken;
 use crate::join_stage::JoinOperator;
 use crate::lookup::{Loading, LookupRows, Versions};
 use crate::member::{Member, StageOperator};
 use crate::merge_stage::MergeOperator;
-use crate::options::RuntimeOptions;
+use crate::options::{Mode, RuntimeOptions};
 use crate::output::OutputOperator;
 use crate::records::skippable;
 use crate::scan::ScanOperator;
+use crate::scan_output::{ReadOutput, ScanOutput};
 use crate::sink_stage::{SideTable, SinkOperator};
 use crate::snapshot::Due;
 use crate::topology::{Topology, keeps_late_rows};
@@ -365,6 +367,9 @@ fn keep_step(graph: &StageGraph, partitions: &[Partition<'_>]) -> bool {
         && partitions.iter().any(|partition| partition.stage.id != partitions[0].stage.id)
 }
 
+/// By scan and partition, rows that functions left out because they had no event time.
+type WithoutTime = BTreeMap<StageId, Vec<Arc<AtomicU64>>>;
+
 /// A query that is being put together.
 struct Starting {
     id: QueryId,
@@ -405,6 +410,7 @@ impl Starting {
 
     fn start(mut self, mut sink: Box<dyn Sink>) -> Result<Arc<Query>> {
         self.check_late_tables()?;
+        self.check_cloud()?;
         self.begin_at_snapshot()?;
         let sources = self.sources()?;
         let Beginning { behind, records, snapshot } = self.records(sink.as_mut(), &sources)?;
@@ -443,14 +449,25 @@ impl Starting {
             Ok(snapshots) => (Some(snapshots), String::new()),
             Err(reason) => (None, reason),
         };
-        let members = members.into_iter().map(|stage| stage.into_iter().map(|member| member.behind(from)).collect());
+        let stopped = Arc::new(AtomicBool::new(false));
+        let without_time = self.without_time(&partitions);
+        let remotes =
+            remote::deploy(&self.id, &self.graph, &topology, &self.options, &progress, &stopped, &without_time)?;
+        let here = members
+            .into_iter()
+            .map(|stage| stage.into_iter().map(|member| Seat::Here(Box::new(member.behind(from)))).collect::<Vec<_>>());
+        let mut seats: Vec<_> = here.collect();
+        for (seats, remotes) in seats.iter_mut().zip(remotes) {
+            seats.extend(remotes.into_iter().map(Seat::There));
+        }
         let groups = Arc::new(FunctionGroups::new(
-            members.collect(),
+            seats,
             self.options.invoker.build(),
             Arc::clone(&progress),
             Arc::clone(&memory),
             self.options.max_backoff,
             self.options.backoff_sleep,
+            stopped,
         ));
         let limits = self.limits(partitions.len());
         // That of the epoch behind which it begins, too: time does not go back.
@@ -468,7 +485,7 @@ impl Starting {
             if let Some(end) = again.end() {
                 partition.reader.hurry(end);
             }
-            let output = self.output(partition.stage, &topology, partition.number)?;
+            let output = self.scan_output(&partition, &topology, &without_time)?;
             let late_outlet = topology.late_outlet(partition.stage.id, partition.number);
             let splits = partition.reader.splits();
             let mut operator = ScanOperator::decode(partition.scan, output, &self.functions, late_outlet, splits)?;
@@ -626,7 +643,8 @@ impl Starting {
         let mut stages = Vec::with_capacity(self.graph.stages.len());
         for stage in &self.graph.stages {
             let mut members = BTreeMap::new();
-            for shuffle in 0..topology.members(stage.id) {
+            let is_here = self.options.cloud.is_none() || matches!(stage.operator, Operator::Sink(_));
+            for shuffle in 0..if is_here { topology.members(stage.id) } else { 0 } {
                 let operator: Box<dyn StageOperator> = match &stage.operator {
                     Operator::Scan(_) => return Err(broken("a scan is no member of a group")),
                     Operator::Sink(_) => {
@@ -674,6 +692,50 @@ impl Starting {
             Operator::Scan(_) | Operator::Sink(_) => {
                 return Err(broken("a scan or sink in the middle of a graph"));
             }
+        })
+    }
+
+    /// What becomes of the rows of a source partition.
+    fn scan_output(
+        &self,
+        partition: &Partition<'_>,
+        topology: &Topology,
+        without_time: &WithoutTime,
+    ) -> Result<ScanOutput> {
+        let (stage, number) = (partition.stage, partition.number);
+        let counter = without_time.get(&stage.id).and_then(|stage| stage.get(number as usize));
+        let (Some(counter), Some(output)) = (counter, &stage.output) else {
+            return Ok(ScanOutput::Here(Box::new(self.output(stage, topology, number)?)));
+        };
+        let chain = Chain::decode(&output.chain, &self.functions)?;
+        let outlet = topology.read_outlet(stage.id, number);
+        Ok(ScanOutput::There(ReadOutput::new(chain, outlet, Arc::clone(counter))))
+    }
+
+    /// Counters of the source partitions whose rows go to functions.
+    fn without_time(&self, partitions: &[Partition<'_>]) -> WithoutTime {
+        let mut counters = WithoutTime::new();
+        for partition in partitions.iter().filter(|_| self.options.cloud.is_some()) {
+            counters.entry(partition.stage.id).or_default().push(Arc::default());
+        }
+        counters
+    }
+
+    /// # Errors
+    /// The query cannot run on functions, where it is to.
+    fn check_cloud(&self) -> Result<()> {
+        if self.options.cloud.is_none() {
+            return Ok(());
+        }
+        let refused = match (&self.survival, self.options.mode) {
+            (Some(_), _) => "a query with a name",
+            (None, Mode::Provisioned) => "the mode provisioned",
+            (None, Mode::Serverless) => return Ok(()),
+        };
+        Err(StreamError::Unsupported {
+            what: format!("{refused} on functions"),
+            position: None,
+            instead: "RESET 'query.name' and 'mode', or run it in this process or on a node".into(),
         })
     }
 

@@ -108,6 +108,11 @@ impl Progress {
         }
     }
 
+    /// The windows that were closed in epochs that are not committed, which somebody else counts.
+    pub(crate) fn take_closed(&self) -> BTreeMap<Epoch, BTreeSet<i64>> {
+        std::mem::take(&mut *self.closing.lock())
+    }
+
     /// One execution of a function, billed in whole milliseconds.
     pub(crate) fn invoked(&self, cpu: Duration) {
         let billed_ms = cpu.as_nanos().div_ceil(1_000_000).max(1);

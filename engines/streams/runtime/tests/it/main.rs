@@ -1,6 +1,7 @@
 //! The runtime as a whole, over stage graphs made by hand.
 
 mod failures;
+mod functions;
 mod going_on;
 mod graphs;
 mod joins;

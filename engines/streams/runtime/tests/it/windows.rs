@@ -13,6 +13,7 @@ use savanna_streams_runtime::invoker::FaultPlan;
 use savanna_streams_runtime::member::MemberRules;
 use savanna_streams_runtime::{InvokerChoice, Mode, Query, RuntimeOptions};
 
+use crate::functions::{CloudFaults, TestCloud};
 use crate::graphs::{
     cumulate, filter_chain, functions, identity, input_schema, keep_late_rows, scan, window, windowed,
 };
@@ -29,6 +30,8 @@ pub(crate) struct Run {
     pub(crate) mode: Mode,
     pub(crate) faults: Option<u64>,
     pub(crate) rules: MemberRules,
+    /// On functions, with these faults.
+    pub(crate) on_functions: Option<u64>,
 }
 
 impl Run {
@@ -40,6 +43,7 @@ impl Run {
         mode: Mode::Serverless,
         faults: None,
         rules: MemberRules { ignore_duplicates: true, in_order: true },
+        on_functions: None,
     };
 
     fn options(self) -> RuntimeOptions {
@@ -53,6 +57,10 @@ impl Run {
             ..RuntimeOptions::default()
         };
         options.epoch.fixed_events = Some(self.epoch_events);
+        if let Some(seed) = self.on_functions {
+            options.mode = Mode::Serverless;
+            options.cloud = Some(Arc::new(TestCloud::new(CloudFaults::everything(seed))));
+        }
         if let Some(seed) = self.faults {
             options.invoker = InvokerChoice::Faulty(FaultPlan::everything(seed));
             options.replay_timeout = Duration::from_millis(1);
@@ -64,14 +72,16 @@ impl Run {
 
 pub(crate) fn any_run() -> impl Strategy<Value = Run> {
     let mode = prop::sample::select(vec![Mode::Serverless, Mode::Provisioned]);
-    (1_u16..5, 1_u64..30, 1_usize..16, 1_usize..5, mode, prop::option::weighted(0.7, any::<u64>())).prop_map(
-        |(members, epoch_events, batch_rows, in_flight, mode, faults)| Run {
+    let (faults, on_functions) = (prop::option::weighted(0.7, any::<u64>()), prop::option::weighted(0.3, any::<u64>()));
+    (1_u16..5, 1_u64..30, 1_usize..16, 1_usize..5, mode, faults, on_functions).prop_map(
+        |(members, epoch_events, batch_rows, in_flight, mode, faults, on_functions)| Run {
             members,
             epoch_events,
             batch_rows,
             in_flight,
             mode,
             faults,
+            on_functions,
             ..Run::PLAIN
         },
     )

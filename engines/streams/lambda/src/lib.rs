@@ -1,0 +1,81 @@
+//! Stages of queries as functions of AWS Lambda, or of a host that answers as it does.
+//!
+//! [`Lambda`] packs the program of stages, makes the functions of a query or finds them again, and calls them.
+
+mod client;
+mod code;
+mod deploy;
+mod zip;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use savanna_identity::aws_signature::SigningKey;
+use savanna_streams_api::Result;
+use savanna_streams_runtime::cloud::{CallError, Cloud, CloudFunction};
+
+use crate::client::Client;
+use crate::code::Code;
+
+/// Where functions are, and what they get.
+#[derive(Clone)]
+pub struct LambdaOptions {
+    /// The host: `http://host:port`, or `https://lambda.REGION.amazonaws.com`.
+    pub endpoint: String,
+    /// The region that requests are signed for.
+    pub region: String,
+    /// What requests are signed with, if at all.
+    pub key: Option<SigningKey>,
+    /// The role of the functions.
+    pub role: String,
+    /// Their memory.
+    pub memory_mb: u32,
+    /// How long a call may take.
+    pub timeout: Duration,
+    /// The program of stages, `savanna-stage`.
+    pub stage: PathBuf,
+}
+
+/// The functions of one account.
+#[derive(Debug)]
+pub struct Lambda {
+    client: Client,
+    code: Code,
+    role: String,
+    memory_mb: u32,
+    timeout: Duration,
+    /// What functions run, and with what.
+    program: String,
+}
+
+impl Lambda {
+    /// The account that these options name. Nothing is asked of it yet.
+    ///
+    /// # Errors
+    /// The endpoint is none, the program cannot be read, or the operating system refuses what a client needs.
+    pub fn new(options: LambdaOptions) -> Result<Self> {
+        let LambdaOptions { endpoint, region, key, role, memory_mb, timeout, stage } = options;
+        let code = Code::new(stage)?;
+        let program = format!("{} {memory_mb} {}", code.hash(), timeout.as_secs());
+        let client = Client::new(&endpoint, region, key, timeout)?;
+        Ok(Self { client, code, role, memory_mb, timeout, program })
+    }
+}
+
+impl Cloud for Lambda {
+    fn program(&self) -> &str {
+        &self.program
+    }
+
+    fn release(&self, functions: &[CloudFunction]) {
+        functions.iter().for_each(|function| self.release_one(function));
+    }
+
+    fn deploy(&self, functions: &[CloudFunction]) -> Result<()> {
+        functions.iter().try_for_each(|function| self.deploy_one(function))
+    }
+
+    fn call(&self, function: &str, call: Vec<u8>, stops: &dyn Fn() -> bool) -> Result<Vec<u8>, CallError> {
+        self.client.invoke(function, call, stops)
+    }
+}
