@@ -74,11 +74,13 @@ pub(crate) fn start(config: &NodeConfig, membership: &Membership, own: &OwnDatab
         directory,
         superuser: who_runs_this(),
         limits: Limits::default(),
+        trash: config.files_trash,
         database: place.map(|place| DatabaseOptions { place, inodes_max: config.files_cache }),
     };
     Ok(Server::start(ServerOptions {
         address: SocketAddr::new(config.address, config.files_port),
         transfer_address: SocketAddr::new(config.address, config.files_data_port),
+        http_address: SocketAddr::new(config.address, config.files_http_port),
         threads: threads_or_cores(config.files_threads),
         clients_max: clients_max(config, "files", config.files_max_clients),
         audit: config.files_audit.then(|| config.data_dir.join(AUDIT)),

@@ -127,6 +127,12 @@ impl Blocks {
         self.entries.values().filter(|entry| entry.replica.is_none()).count()
     }
 
+    /// Blocks of files that are here which the data node lacks, or that somebody found damaged, in any order: which, of which file, and whether it is lacking.
+    pub fn damaged(&self) -> impl Iterator<Item = (BlockId, InodeId, bool)> {
+        let damaged = self.entries.iter().filter(|(_, entry)| entry.replica.is_none() || entry.is_corrupt);
+        damaged.map(|(block, entry)| (*block, entry.inode, entry.replica.is_none()))
+    }
+
     /// A file has other blocks than before. Those that another file has meanwhile stay.
     pub(crate) fn changed(&mut self, inode: InodeId, before: &[Block], after: &[Block]) {
         for block in after {

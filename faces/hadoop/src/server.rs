@@ -1,11 +1,14 @@
 //! The server from its beginning to its end.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use savanna_files_host::{Files, HostError, HostOptions, Upkeep};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 
@@ -13,6 +16,7 @@ use crate::audit::AuditLog;
 use crate::ipc::connection;
 use crate::protocol::Service;
 use crate::transfer::Transfer;
+use crate::web::Web;
 
 /// What a server is to be.
 #[derive(Debug)]
@@ -21,9 +25,11 @@ pub struct ServerOptions {
     pub address: SocketAddr,
     /// Where blocks come and go; port 0 for any.
     pub transfer_address: SocketAddr,
-    /// Threads for calls.
+    /// Where requests of WebHDFS come; port 0 for any.
+    pub http_address: SocketAddr,
+    /// Threads for calls and requests.
     pub threads: u16,
-    /// Connections that there may be, of calls and of transfers each.
+    /// Connections that there may be, of calls, of transfers and of requests each.
     pub clients_max: usize,
     /// The file of the audit log, if there is to be one.
     pub audit: Option<PathBuf>,
@@ -63,6 +69,7 @@ pub enum ServerError {
 pub struct Server {
     address: SocketAddr,
     transfer_address: SocketAddr,
+    http_address: SocketAddr,
     files: Files,
     audit: Option<AuditLog>,
     upkeep: Option<Upkeep>,
@@ -93,10 +100,13 @@ impl Server {
     /// # Errors
     /// [`ServerError`].
     pub fn start(options: ServerOptions) -> Result<Self, ServerError> {
-        let ServerOptions { address, transfer_address, threads, clients_max, audit, host } = options;
+        let ServerOptions { address, transfer_address, http_address, threads, clients_max, audit, host } = options;
         let (listener, address) = listen(address)?;
         let (transfer_listener, transfer_address) = listen(transfer_address)?;
-        listener.set_nonblocking(true).map_err(ServerError::Start)?;
+        let (http_listener, http_address) = listen(http_address)?;
+        for listener in [&listener, &http_listener] {
+            listener.set_nonblocking(true).map_err(ServerError::Start)?;
+        }
         let opened = |path: PathBuf| AuditLog::open(path.clone()).map_err(|source| ServerError::Audit { path, source });
         let audit = audit.map(opened).transpose()?;
         let (files, upkeep) = Files::open(host)?;
@@ -112,17 +122,16 @@ impl Server {
             audit: audit.clone(),
             transfer_port: transfer_address.port(),
             ipc_port: address.port(),
+            http_port: http_address.port(),
             runtime: runtime.handle().clone(),
         });
         let (stop, stopping) = watch::channel(false);
-        let accepting = accept(listener, service, clients_max, stopping);
-        runtime.spawn(async move {
-            if let Err(error) = accepting.await {
-                tracing::error!(%error, "calls of files are not accepted any more");
-            }
-        });
+        let web = Web { service: Arc::clone(&service), address: http_address, begun: SystemTime::now() };
+        let calls = move |stream| connection::serve(stream, Arc::clone(&service));
+        runtime.spawn(accept(listener, clients_max, stopping.clone(), calls));
+        runtime.spawn(accept(http_listener, clients_max, stopping, move |stream| web.clone().accepted(stream)));
         let (upkeep, runtime) = (Some(upkeep), Some(runtime));
-        Ok(Self { address, transfer_address, files, audit, upkeep, transfer, runtime, stop })
+        Ok(Self { address, transfer_address, http_address, files, audit, upkeep, transfer, runtime, stop })
     }
 
     /// Where calls come.
@@ -135,6 +144,12 @@ impl Server {
     #[must_use]
     pub const fn transfer_address(&self) -> SocketAddr {
         self.transfer_address
+    }
+
+    /// Where requests of WebHDFS come.
+    #[must_use]
+    pub const fn http_address(&self) -> SocketAddr {
+        self.http_address
     }
 
     /// The files.
@@ -187,19 +202,24 @@ impl Drop for Server {
 }
 
 /// Serves who connects, until it is to stop.
-async fn accept(
+async fn accept<F>(
     listener: TcpListener,
-    service: Arc<Service>,
     clients_max: usize,
     mut stopping: watch::Receiver<bool>,
-) -> io::Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
+    serve: impl Fn(TcpStream) -> F,
+) where
+    F: Future<Output = io::Result<()>> + Send + 'static,
+{
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "clients of files are not accepted"),
+    };
     let places = Arc::new(Semaphore::new(clients_max.min(Semaphore::MAX_PERMITS)));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             // A closed channel means that the server is gone.
-            _ = stopping.wait_for(|stop| *stop) => return Ok(()),
+            _ = stopping.wait_for(|stop| *stop) => return,
         };
         let stream = match accepted {
             Ok((stream, _)) => stream,
@@ -213,10 +233,10 @@ async fn accept(
             tracing::warn!("{clients_max} clients of files are connected; one more is refused");
             continue;
         };
-        let (service, mut stopping) = (Arc::clone(&service), stopping.clone());
+        let (serving, mut stopping) = (serve(stream), stopping.clone());
         tokio::spawn(async move {
             let ended = tokio::select! {
-                ended = connection::serve(stream, service) => ended,
+                ended = serving => ended,
                 _ = stopping.wait_for(|stop| *stop) => Ok(()),
             };
             if let Err(error) = ended {
@@ -225,6 +245,15 @@ async fn accept(
             drop(place);
         });
     }
+}
+
+/// Serves one client of WebHDFS that has come by something else than a port, until it goes.
+pub async fn serve_client<S: AsyncRead + AsyncWrite + Unpin>(files: Files, stream: S) {
+    let here = IpAddr::from(Ipv4Addr::LOCALHOST);
+    let runtime = tokio::runtime::Handle::current();
+    let service = Arc::new(Service { files, audit: None, transfer_port: 0, ipc_port: 0, http_port: 0, runtime });
+    let web = Web { service, address: SocketAddr::new(here, 0), begun: SystemTime::now() };
+    web.serve(stream, here, here).await;
 }
 
 fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServerError> {

@@ -24,6 +24,8 @@ use crate::wire::transfer::{
 };
 use crate::{Server, ServerOptions};
 
+mod web;
+
 const CLIENT: &str = "org.apache.hadoop.hdfs.protocol.ClientProtocol";
 const DATANODE: &str = "org.apache.hadoop.hdfs.protocol.ClientDatanodeProtocol";
 const PERMISSION: Permission = Permission { bits: 0o644 };
@@ -33,6 +35,7 @@ fn started(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64) -> Server 
     Server::start(ServerOptions {
         address: any,
         transfer_address: any,
+        http_address: any,
         threads: 2,
         clients_max: 10,
         audit: Some(folder.join("audit.log")),
@@ -43,6 +46,7 @@ fn started(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64) -> Server 
             directory: folder.to_owned(),
             superuser: "root".to_owned(),
             limits: Limits::default(),
+            trash: 60,
             database: None,
         },
     })

@@ -5,9 +5,9 @@ use crate::cache::View;
 use crate::change::RetryAnswer;
 use crate::error::{Class, FilesError};
 use crate::ids::InodeId;
-use crate::namespace::Draft;
+use crate::namespace::{Draft, path_in};
 use crate::permission;
-use crate::request::{Context, Reply};
+use crate::request::{Context, Reply, Written};
 use crate::tree::{Covered, Inode, Tree};
 
 /// Subtrees of more inodes go at once all the same, and are taken apart later.
@@ -33,6 +33,13 @@ pub(super) fn delete(
     draft.touch(parent);
     remove(&namespace.tree, &mut draft, inode);
     Ok(Outcome::changed(draft, context.call, Reply::Bool(true), RetryAnswer::Bool(true)))
+}
+
+/// Takes a file away that its writer did not write to its end. Whoever writes it now keeps it.
+pub(super) fn give_up(namespace: &View<'_>, context: &Context<'_>, file: &Written) -> Result<Outcome, FilesError> {
+    let inode = namespace.written(context, file)?;
+    let path = path_in(&namespace.tree, inode.id).unwrap_or_default();
+    delete(namespace, context, &path, false)
 }
 
 /// Removes an inode with all that is in it.

@@ -1,0 +1,236 @@
+//! Bytes of files on their way in: the client of the name node that writes them is here.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use hyper::body::Body;
+use savanna_files_host::request::{BlockName, Create, LocatedBlock, Written};
+use savanna_files_host::{Class, FilesError, ReplicaError, Reply, Request, Writer};
+use tokio::time::timeout;
+
+use super::answer::Refusal;
+use super::read::blocking;
+use super::{Client, unexpected};
+
+/// Bytes that are written at once.
+const PART: usize = 64 << 10;
+/// Bytes of a chunk of new blocks.
+const CHUNK: u32 = 512;
+/// A client that sends nothing for so long has gone.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How often the name node hears that the writer is there.
+const RENEWAL: Duration = Duration::from_secs(20);
+/// How often it is asked to end a file, and how long in between.
+const ATTEMPTS: u32 = 5;
+const BETWEEN: Duration = Duration::from_millis(100);
+
+/// What a client that writes is called.
+pub(super) fn client_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    format!("webhdfs_{}_{}", since.as_nanos(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+impl Client {
+    /// Makes a file of what comes.
+    pub(super) async fn create<B>(&self, create: Create, body: B) -> Result<(), Refusal>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        let (path, client, block_size) = (create.path.clone(), create.client.clone(), create.block_size);
+        let Reply::Status(Some(status)) = self.ask(Request::Create(create)).await? else { return Err(unexpected()) };
+        let file = Written { path, id: Some(status.id), client };
+        let upload =
+            Upload { client: self, file: file.clone(), block_size, block: None, last: None, rest: BytesMut::new() };
+        let written = upload.take(body).await;
+        if let Err(Refusal::Refused(_)) = &written {
+            // What is there was never acknowledged, and is not to look like a file that is whole.
+            if let Err(error) = self.ask(Request::GiveUp { file }).await {
+                tracing::debug!(?error, "what came of a file stays until its lease is over");
+            }
+        }
+        written
+    }
+
+    /// Adds what comes to a file.
+    pub(super) async fn append<B>(&self, path: &str, body: B) -> Result<(), Refusal>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        let (path, client) = (path.to_owned(), client_name());
+        let request = Request::Append { path: path.clone(), client: client.clone(), is_in_new_block: false };
+        let Reply::Appended(last, status) = self.ask(request).await? else { return Err(unexpected()) };
+        let (id, block_size) = (status.id, status.block_size);
+        let file = Written { path, id: Some(id), client };
+        let mut upload = Upload { client: self, file, block_size, block: None, last: None, rest: BytesMut::new() };
+        match last {
+            Some(last) if last.is_there => upload.go_on_with(last).await?,
+            Some(last) => upload.last = Some(last.block),
+            None => {}
+        }
+        upload.take(body).await
+    }
+}
+
+/// A file that is written.
+struct Upload<'a> {
+    client: &'a Client,
+    file: Written,
+    block_size: u64,
+    /// The block that is being written, and up to where.
+    block: Option<(BlockName, Writer)>,
+    /// The block that was ended last, unless the name node knows that already.
+    last: Option<BlockName>,
+    /// What is not written yet.
+    rest: BytesMut,
+}
+
+impl Upload<'_> {
+    /// Takes all that comes, and ends the file.
+    async fn take<B>(mut self, mut body: B) -> Result<(), Refusal>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        loop {
+            let Some(frame) = self.frame(&mut body).await? else { break };
+            let Ok(mut bytes) = frame.into_data() else { continue };
+            while !bytes.is_empty() {
+                let count = bytes.len().min(PART - self.rest.len());
+                self.rest.extend_from_slice(&bytes.split_to(count));
+                if self.rest.len() == PART {
+                    self.write().await?;
+                }
+            }
+        }
+        self.write().await?;
+        self.end_block().await?;
+        self.complete().await
+    }
+
+    /// What comes next. The name node hears meanwhile that the writer is there.
+    async fn frame<B>(&self, body: &mut B) -> Result<Option<hyper::body::Frame<Bytes>>, Refusal>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        let broken = |why: &dyn std::fmt::Display| {
+            let words = format!("{}: what was sent did not come to its end: {why}", self.file.path);
+            FilesError::new(Class::Io, words)
+        };
+        let mut waited = Duration::ZERO;
+        loop {
+            match timeout(RENEWAL, body.frame()).await {
+                Ok(None) => return Ok(None),
+                Ok(Some(Ok(frame))) => return Ok(Some(frame)),
+                Ok(Some(Err(error))) => return Err(broken(&error).into()),
+                Err(_) if waited >= PATIENCE => {
+                    return Err(broken(&format!("nothing came for {} s", PATIENCE.as_secs())).into());
+                }
+                Err(_) => {
+                    waited += RENEWAL;
+                    self.client.service.files.renew_lease(&self.file.client)?;
+                }
+            }
+        }
+    }
+
+    /// Writes what has come, into as many blocks as it needs.
+    async fn write(&mut self) -> Result<(), Refusal> {
+        while !self.rest.is_empty() {
+            let (name, writer) = match self.block.take() {
+                Some(block) => block,
+                None => self.begin_block().await?,
+            };
+            let room = self.block_size.saturating_sub(name.length);
+            let count = usize::try_from(room).unwrap_or(usize::MAX).min(self.rest.len());
+            let bytes = self.rest.split_to(count).freeze();
+            let files = self.client.service.files.clone();
+            // Without a lease the blocks may be somebody else's.
+            if !files.may_tell() {
+                return Err(Refusal::Gone);
+            }
+            let at = name.length;
+            let writer = blocking(move || {
+                let mut writer = writer;
+                writer.write(at, &bytes, &[]).map(|()| writer)
+            });
+            let name = BlockName { length: at + count as u64, ..name };
+            self.block = Some((name, writer.await.map_err(|error| failed(&error))?));
+            if name.length >= self.block_size {
+                self.end_block().await?;
+            }
+        }
+        // A long body may come without a pause.
+        self.client.service.files.renew_lease(&self.file.client)?;
+        Ok(())
+    }
+
+    /// The next block of the file.
+    async fn begin_block(&mut self) -> Result<(BlockName, Writer), Refusal> {
+        let (file, previous) = (self.file.clone(), self.last.take());
+        let request = Request::AddBlock { file, previous, is_node_excluded: false };
+        let Reply::Block(located) = self.client.ask(request).await? else { return Err(unexpected()) };
+        let (files, name) = (self.client.service.files.clone(), located.block);
+        let begun = blocking(move || files.replicas().begin(name.id, name.stamp, CHUNK)).await;
+        Ok((name, begun.map_err(|error| failed(&error))?))
+    }
+
+    /// Goes on with the last block of the file, under a new generation.
+    async fn go_on_with(&mut self, last: LocatedBlock) -> Result<(), Refusal> {
+        let (old, client) = (last.block, self.file.client.clone());
+        let request = Request::NewStamp { block: old, client: client.clone() };
+        let Reply::Block(located) = self.client.ask(request).await? else { return Err(unexpected()) };
+        let new = BlockName { length: old.length, ..located.block };
+        let files = self.client.service.files.clone();
+        let begun = blocking(move || {
+            let replicas = files.replicas();
+            let chunk = replicas.read(old.id, old.stamp)?.chunk();
+            replicas.append(new.id, new.stamp, new.length, chunk)
+        });
+        let writer = begun.await.map_err(|error| failed(&error))?;
+        self.client.ask(Request::UpdatePipeline { client, old, new }).await?;
+        self.block = Some((new, writer));
+        Ok(())
+    }
+
+    /// Ends the block that is being written: it survives the loss of power then.
+    async fn end_block(&mut self) -> Result<(), Refusal> {
+        let Some((name, writer)) = self.block.take() else { return Ok(()) };
+        let replica = blocking(move || writer.finish()).await.map_err(|error| failed(&error))?;
+        self.client.service.files.received(replica);
+        self.last = Some(name);
+        Ok(())
+    }
+
+    /// Ends the file.
+    async fn complete(self) -> Result<(), Refusal> {
+        for _ in 0..ATTEMPTS {
+            let request = Request::Complete { file: self.file.clone(), last: self.last };
+            if self.client.ask(request).await? == Reply::Bool(true) {
+                return Ok(());
+            }
+            tokio::time::sleep(BETWEEN).await;
+        }
+        let words = format!("{} could not be ended: the data node lacks a block", self.file.path);
+        Err(FilesError::new(Class::Io, words).into())
+    }
+}
+
+fn failed(error: &ReplicaError) -> FilesError {
+    FilesError::new(Class::Io, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_writers_are_not_called_the_same() {
+        assert_ne!(client_name(), client_name());
+    }
+}
