@@ -24,6 +24,7 @@ use crate::wire::transfer::{
 };
 use crate::{Server, ServerOptions};
 
+mod admin;
 mod web;
 
 const CLIENT: &str = "org.apache.hadoop.hdfs.protocol.ClientProtocol";
