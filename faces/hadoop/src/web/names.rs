@@ -13,6 +13,8 @@ use super::request::{Shown, Work};
 use super::{Client, shown, unexpected};
 use crate::protocol::policies;
 
+/// Trashes that are shown at once.
+const TRASHES_MAX: usize = 10_000;
 /// Where users are at home.
 const HOMES: &str = "/user";
 
@@ -156,6 +158,10 @@ impl Client {
             after = listing.entries.last().filter(|_| listing.remaining > 0).map(|entry| entry.name.to_vec());
             for entry in listing.entries.iter().filter(|entry| entry.is_directory) {
                 found.extend(self.trash(&String::from_utf8_lossy(&entry.name)).await?);
+            }
+            if found.len() > TRASHES_MAX {
+                let words = format!("There are more than {TRASHES_MAX} trashes; list {HOMES} to find them");
+                return Err(FilesError::new(Class::Io, words).into());
             }
         }
         Ok(if found.is_empty() { Value::Null } else { Value::Array(found) })

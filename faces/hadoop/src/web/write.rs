@@ -1,7 +1,7 @@
 //! Bytes of files on their way in: the client of the name node that writes them is here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
@@ -20,7 +20,7 @@ const PART: usize = 64 << 10;
 const CHUNK: u32 = 512;
 /// A client that sends nothing for so long has gone.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How often the name node hears that the writer is there.
+/// How often the name node hears that a writer is there.
 const RENEWAL: Duration = Duration::from_secs(20);
 /// How often it is asked to end a file, and how long in between.
 const ATTEMPTS: u32 = 5;
@@ -43,9 +43,7 @@ impl Client {
         let (path, client, block_size) = (create.path.clone(), create.client.clone(), create.block_size);
         let Reply::Status(Some(status)) = self.ask(Request::Create(create)).await? else { return Err(unexpected()) };
         let file = Written { path, id: Some(status.id), client };
-        let upload =
-            Upload { client: self, file: file.clone(), block_size, block: None, last: None, rest: BytesMut::new() };
-        let written = upload.take(body).await;
+        let written = Upload::of(self, file.clone(), block_size).take(body).await;
         if let Err(Refusal::Refused(_)) = &written {
             // What is there was never acknowledged, and is not to look like a file that is whole.
             if let Err(error) = self.ask(Request::GiveUp { file }).await {
@@ -66,7 +64,7 @@ impl Client {
         let Reply::Appended(last, status) = self.ask(request).await? else { return Err(unexpected()) };
         let (id, block_size) = (status.id, status.block_size);
         let file = Written { path, id: Some(id), client };
-        let mut upload = Upload { client: self, file, block_size, block: None, last: None, rest: BytesMut::new() };
+        let mut upload = Upload::of(self, file, block_size);
         match last {
             Some(last) if last.is_there => upload.go_on_with(last).await?,
             Some(last) => upload.last = Some(last.block),
@@ -87,9 +85,16 @@ struct Upload<'a> {
     last: Option<BlockName>,
     /// What is not written yet.
     rest: BytesMut,
+    /// When the name node heard of the writer last.
+    renewed: Instant,
 }
 
-impl Upload<'_> {
+impl<'a> Upload<'a> {
+    fn of(client: &'a Client, file: Written, block_size: u64) -> Self {
+        let (rest, renewed) = (BytesMut::new(), Instant::now());
+        Self { client, file, block_size, block: None, last: None, rest, renewed }
+    }
+
     /// Takes all that comes, and ends the file.
     async fn take<B>(mut self, mut body: B) -> Result<(), Refusal>
     where
@@ -113,14 +118,14 @@ impl Upload<'_> {
     }
 
     /// What comes next. The name node hears meanwhile that the writer is there.
-    async fn frame<B>(&self, body: &mut B) -> Result<Option<hyper::body::Frame<Bytes>>, Refusal>
+    async fn frame<B>(&mut self, body: &mut B) -> Result<Option<hyper::body::Frame<Bytes>>, Refusal>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::fmt::Display,
     {
+        let path = self.file.path.clone();
         let broken = |why: &dyn std::fmt::Display| {
-            let words = format!("{}: what was sent did not come to its end: {why}", self.file.path);
-            FilesError::new(Class::Io, words)
+            FilesError::new(Class::Io, format!("{path}: what was sent did not come to its end: {why}"))
         };
         let mut waited = Duration::ZERO;
         loop {
@@ -133,7 +138,7 @@ impl Upload<'_> {
                 }
                 Err(_) => {
                     waited += RENEWAL;
-                    self.client.service.files.renew_lease(&self.file.client)?;
+                    self.renew()?;
                 }
             }
         }
@@ -166,8 +171,13 @@ impl Upload<'_> {
             }
         }
         // A long body may come without a pause.
-        self.client.service.files.renew_lease(&self.file.client)?;
-        Ok(())
+        if self.renewed.elapsed() >= RENEWAL { self.renew() } else { Ok(()) }
+    }
+
+    /// The name node hears that the writer is there.
+    fn renew(&mut self) -> Result<(), Refusal> {
+        self.renewed = Instant::now();
+        Ok(self.client.service.files.renew_lease(&self.file.client)?)
     }
 
     /// The next block of the file.
