@@ -73,6 +73,8 @@ pub struct Stats {
     pub space: Space,
     /// Blocks that the data node lacks.
     pub missing: u64,
+    /// Blocks that it has, and somebody found damaged.
+    pub corrupt: u64,
 }
 
 /// Figures for whoever watches.
@@ -670,8 +672,12 @@ impl Files {
     /// What there is on the disk.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let missing = self.0.state.read().namespace.blocks.missing() as u64;
-        Stats { space: self.0.replicas.space(), missing }
+        let mut stats = Stats { space: self.0.replicas.space(), ..Stats::default() };
+        for (.., is_missing) in self.0.state.read().namespace.blocks.damaged() {
+            let count = if is_missing { &mut stats.missing } else { &mut stats.corrupt };
+            *count += 1;
+        }
+        stats
     }
 
     /// Figures for whoever watches.

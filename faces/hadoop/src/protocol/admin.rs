@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use savanna_files_host::{Class, FilesError};
+use savanna_files_host::{Class, FilesError, Stats};
 
 use super::client::Asked;
 use super::namenode::SOFTWARE;
@@ -57,10 +57,10 @@ impl Asked<'_> {
     }
 
     pub(super) fn replicated_block_stats(self) {
-        let missing = self.service.files.stats().missing;
+        let Stats { missing, corrupt, .. } = self.service.files.stats();
         self.answerer.done(&ReplicatedBlockStats {
             low: 0,
-            corrupt: 0,
+            corrupt,
             missing,
             missing_of_one: missing,
             in_future: 0,

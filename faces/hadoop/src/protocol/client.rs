@@ -358,7 +358,7 @@ impl Asked<'_> {
             used: space.used,
             remaining: space.remaining,
             under_replicated: 0,
-            corrupt: 0,
+            corrupt: stats.corrupt,
             missing: stats.missing,
         });
     }

@@ -345,6 +345,8 @@ fn damaged_bytes_do_not_seem_to_be_a_file() {
     assert!(!came.is_whole && came.body.len() <= 200_000, "{}", came.body.len());
     assert_eq!(came.body, content[..came.body.len()]);
     until("the name node knows it", || Client::of(&server, "root").blocks("/f").blocks[0].is_corrupt);
+    let bean = ask(&server, "GET", "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystem", b"").json();
+    assert_eq!((&bean["beans"][0]["CorruptBlocks"], &bean["beans"][0]["MissingBlocks"]), (&json!(1), &json!(0)));
 }
 
 #[test]

@@ -50,7 +50,7 @@ impl Web {
     /// All beans: name, type and attributes.
     fn all_beans(&self) -> Result<Vec<(String, &'static str, Map<String, Value>)>, Refusal> {
         let files = &self.service.files;
-        let (Stats { space, missing }, figures, identity) = (files.stats(), files.figures(), files.identity());
+        let (Stats { space, missing, corrupt }, figures, identity) = (files.stats(), files.figures(), files.identity());
         let peer = Peer { user: String::new(), machine: String::new(), reached: self.address.ip(), by: "jmx" };
         let is_safe = files.safe_mode(&peer.asker(None), None)?;
         let Figures { inodes, blocks, leases, changes, .. } = figures;
@@ -90,7 +90,7 @@ impl Web {
                     "tag.TotalSyncTimes": "",
                     "MissingBlocks": missing,
                     "MissingReplOneBlocks": missing,
-                    "CorruptBlocks": 0,
+                    "CorruptBlocks": corrupt,
                     "UnderReplicatedBlocks": 0,
                     "LowRedundancyBlocks": 0,
                     "PendingReplicationBlocks": 0,
