@@ -3,7 +3,10 @@
 import getpass
 import http.client
 import json
+import os
 import random
+import threading
+import time
 
 import fsspec
 import hdfs_native
@@ -90,3 +93,45 @@ def test_monitors_read_beans(server):
     answer, body = ask(server, "GET", "/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo")
     [bean] = json.loads(body)["beans"]
     assert answer.status == 200 and bean["SoftwareVersion"] == "3.5.0" and len(json.loads(bean["LiveNodes"])) == 1
+
+
+def test_what_was_acknowledged_over_http_is_there_after_kills(server):
+    """Clients send files while the process is killed again and again: what was answered is there as a whole."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    user, there, sent, stop = getpass.getuser(), {}, {}, threading.Event()
+
+    def work(number):
+        random_ = random.Random(seed + number)
+        count = 0
+        while not stop.is_set():
+            count += 1
+            path, content = f"/{number}/{count}", random_.randbytes(random_.randrange(400_000))
+            sent[path] = content
+            query = f"op=CREATE&user.name={user}&blocksize=65536&namenoderpcaddress=here"
+            try:
+                answer, _ = ask(server, "PUT", f"/webhdfs/v1{path}?{query}", content)
+                if answer.status == 201:
+                    there[path] = content
+            except (OSError, http.client.HTTPException):
+                time.sleep(0.05)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for worker in workers:
+        worker.start()
+    for _ in range(int(os.environ.get("FILES_KILLS", 4))):
+        time.sleep(random.uniform(0.3, 1.5))
+        server.restart()
+    time.sleep(1)
+    stop.set()
+    for worker in workers:
+        worker.join()
+    server.restart()
+    assert there, "it did something"
+    for path, content in sent.items():
+        answer, body = ask(server, "GET", f"/webhdfs/v1{path}?op=OPEN&user.name={user}&namenoderpcaddress=here")
+        if path in there:
+            assert answer.status == 200 and body == content, path
+        else:
+            # Nobody was told anything: it may be there as far as it came.
+            assert answer.status == 404 or content.startswith(body), path

@@ -15,6 +15,9 @@ use crate::protocol::namenode::{BUILD, SOFTWARE};
 /// The name of a bean begins so.
 const NAME_NODE: &str = "Hadoop:service=NameNode,name=";
 
+/// A bean: its name, its type and its attributes.
+type Bean = (String, &'static str, Map<String, Value>);
+
 impl Web {
     /// Answers a request at `/jmx`.
     pub(super) fn beans(&self, method: &Method, query: &str) -> Answered {
@@ -47,8 +50,8 @@ impl Web {
         Ok(answer::json(&json!({ "beans": shown })))
     }
 
-    /// All beans: name, type and attributes.
-    fn all_beans(&self) -> Result<Vec<(String, &'static str, Map<String, Value>)>, Refusal> {
+    /// All beans.
+    fn all_beans(&self) -> Result<Vec<Bean>, Refusal> {
         let files = &self.service.files;
         let (Stats { space, missing, corrupt }, figures, identity) = (files.stats(), files.figures(), files.identity());
         let peer = Peer { user: String::new(), machine: String::new(), reached: self.address.ip(), by: "jmx" };

@@ -100,7 +100,7 @@ impl Client {
     async fn list(&self, path: &str) -> Answered {
         let first = self.page(path, Vec::new()).await?;
         let (answer, parts) = answer::parts(answer::JSON, None);
-        let (client, path) = (Self { service: self.service.clone(), peer: self.peer.clone() }, path.to_owned());
+        let (client, path) = (self.clone(), path.to_owned());
         tokio::spawn(async move {
             if let Some(parts) = client.list_on(&path, first, parts).await {
                 parts.end().await;

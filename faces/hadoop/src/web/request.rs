@@ -183,7 +183,7 @@ impl Parsing<'_> {
                     [one] if one == "TEXT" => Encoding::Text,
                     [one] if one == "HEX" => Encoding::Hex,
                     [one] if one == "BASE64" => Encoding::Base64,
-                    _ => return Err(parameters.required("encoding").err().unwrap_or_else(|| one_encoding())),
+                    _ => return Err(parameters.required("encoding").err().unwrap_or_else(one_encoding)),
                 };
                 let names = parameters.all("xattr.name").map(attribute_name).collect::<Result<_, _>>()?;
                 Work::Ask(Request::Attributes { path: path(), names }, Shown::Attributes(encoding))
@@ -441,7 +441,7 @@ fn value(text: &str) -> Option<Vec<u8>> {
                     str::from_utf8(pair).ok().filter(|pair| pair.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
                 u8::from_str_radix(digits, 16).ok()
             };
-            (digits.len() % 2 == 0).then(|| digits.chunks(2).map(pair).collect()).flatten()
+            digits.len().is_multiple_of(2).then(|| digits.chunks(2).map(pair).collect()).flatten()
         }
         Some("0s") => BASE64.decode(&text[2..]).ok(),
         _ => {
