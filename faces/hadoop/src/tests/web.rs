@@ -452,6 +452,48 @@ fn a_check_says_what_is_missing_and_to_whom_it_may() {
     drop(folder);
 }
 
+/// Requests of the seeds of the fuzz target, each changed in a few places.
+#[test]
+fn whatever_is_sent_the_server_goes_on() {
+    let (_folder, server) = served();
+    let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/webhdfs");
+    let mut seeds: Vec<_> = std::fs::read_dir(seeds).unwrap().map(|seed| seed.unwrap().path()).collect();
+    seeds.sort_unstable();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut state = 88_172_645_463_325_252_u64;
+    let mut next = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below as u64) as usize
+    };
+    for round in 0..150 {
+        for seed in &seeds {
+            let mut bytes = std::fs::read(seed).unwrap();
+            for _ in 0..if round == 0 { 0 } else { next(4) } {
+                let at = next(bytes.len());
+                match next(3) {
+                    0 => bytes[at] = next(256) as u8,
+                    1 => drop(bytes.drain(at..(at + next(9)).min(bytes.len()))),
+                    _ => drop(bytes.splice(at..at, b"%2F&op=..%00"[..next(12)].iter().copied())),
+                }
+            }
+            runtime.block_on(async {
+                let (mut client, stream) = tokio::io::duplex(1 << 16);
+                let talking = async {
+                    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+                    // The server may hang up first.
+                    let _ = client.write_all(&bytes).await;
+                    let _ = client.shutdown().await;
+                    let _ = client.read_to_end(&mut Vec::new()).await;
+                };
+                tokio::join!(talking, crate::serve_client(server.files().clone(), stream));
+            });
+        }
+    }
+    assert_eq!(web(&server, "root", "GET", "/", "GETFILESTATUS").status, 200);
+}
+
 #[test]
 fn nobody_is_told_anything_when_the_log_has_ended() {
     let (_folder, server) = served();
