@@ -16,7 +16,7 @@ use crate::audit::AuditLog;
 use crate::ipc::connection;
 use crate::protocol::Service;
 use crate::transfer::Transfer;
-use crate::web::Web;
+use crate::web::{Web, Writes};
 
 /// What a server is to be.
 #[derive(Debug)]
@@ -74,6 +74,7 @@ pub struct Server {
     audit: Option<AuditLog>,
     upkeep: Option<Upkeep>,
     transfer: Transfer,
+    writes: Arc<Writes>,
     runtime: Option<Runtime>,
     stop: watch::Sender<bool>,
 }
@@ -117,12 +118,14 @@ impl Server {
             .enable_all()
             .build()
             .map_err(ServerError::Start)?;
+        let writes = Arc::new(Writes::default());
         let service = Arc::new(Service {
             files: files.clone(),
             audit: audit.clone(),
             transfer_port: transfer_address.port(),
             ipc_port: address.port(),
             http_port: http_address.port(),
+            writes: Arc::clone(&writes),
             runtime: runtime.handle().clone(),
         });
         let (stop, stopping) = watch::channel(false);
@@ -131,7 +134,7 @@ impl Server {
         runtime.spawn(accept(listener, clients_max, stopping.clone(), calls));
         runtime.spawn(accept(http_listener, clients_max, stopping, move |stream| web.clone().accepted(stream)));
         let (upkeep, runtime) = (Some(upkeep), Some(runtime));
-        Ok(Self { address, transfer_address, http_address, files, audit, upkeep, transfer, runtime, stop })
+        Ok(Self { address, transfer_address, http_address, files, audit, upkeep, transfer, writes, runtime, stop })
     }
 
     /// Where calls come.
@@ -184,6 +187,7 @@ impl Server {
     fn end(&mut self) -> Result<(), ServerError> {
         self.stop.send_replace(true);
         self.transfer.stop();
+        self.writes.end();
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -251,7 +255,8 @@ async fn accept<F>(
 pub async fn serve_client<S: AsyncRead + AsyncWrite + Unpin>(files: Files, stream: S) {
     let here = IpAddr::from(Ipv4Addr::LOCALHOST);
     let runtime = tokio::runtime::Handle::current();
-    let service = Arc::new(Service { files, audit: None, transfer_port: 0, ipc_port: 0, http_port: 0, runtime });
+    let (writes, audit) = (Arc::default(), None);
+    let service = Arc::new(Service { files, audit, transfer_port: 0, ipc_port: 0, http_port: 0, writes, runtime });
     let web = Web { service, address: SocketAddr::new(here, 0), begun: SystemTime::now() };
     web.serve(stream, here, here).await;
 }

@@ -24,6 +24,7 @@ use crate::audit::{AuditLog, Entry};
 use crate::exception;
 use crate::ipc::answer::Detail;
 use crate::ipc::connection::Answerer;
+use crate::web::Writes;
 use crate::wire::hdfs::{Block, Node, NodeId};
 
 /// What a server serves.
@@ -38,6 +39,8 @@ pub(crate) struct Service {
     pub(crate) ipc_port: u16,
     /// Where its bytes go over HTTP.
     pub(crate) http_port: u16,
+    /// What clients write over HTTP.
+    pub(crate) writes: Arc<Writes>,
     /// For calls that take long.
     pub(crate) runtime: tokio::runtime::Handle,
 }

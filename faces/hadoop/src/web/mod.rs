@@ -42,6 +42,7 @@ use tokio::sync::oneshot;
 use self::answer::{Answered, Refusal};
 use self::parameters::Parameters;
 use self::request::{Asked, Data, NAME_NODE, NO_REDIRECT, Turn, Work};
+pub(crate) use self::write::Writes;
 use crate::protocol::{Peer, Service};
 
 /// A client has to say what it wants in this time.

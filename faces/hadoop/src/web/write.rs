@@ -1,13 +1,15 @@
 //! Bytes of files on their way in: the client of the name node that writes them is here.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::Body;
+use parking_lot::RwLock;
 use savanna_files_host::request::{BlockName, Create, LocatedBlock, Written};
-use savanna_files_host::{Class, FilesError, ReplicaError, Reply, Request, Writer};
+use savanna_files_host::{Class, FilesError, ReplicaError, Replicas, Reply, Request, Writer};
 use tokio::time::timeout;
 
 use super::answer::Refusal;
@@ -18,6 +20,8 @@ use super::{Client, unexpected};
 const PART: usize = 64 << 10;
 /// Bytes of a chunk of new blocks.
 const CHUNK: u32 = 512;
+/// How long the end of a write is waited for.
+const END_TIME: Duration = Duration::from_secs(10);
 /// A client that sends nothing for so long has gone.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How often the name node hears that a writer is there.
@@ -154,24 +158,32 @@ impl<'a> Upload<'a> {
             let room = self.block_size.saturating_sub(name.length);
             let count = usize::try_from(room).unwrap_or(usize::MAX).min(self.rest.len());
             let bytes = self.rest.split_to(count).freeze();
-            let files = self.client.service.files.clone();
-            // Without a lease the blocks may be somebody else's.
-            if !files.may_tell() {
-                return Err(Refusal::Gone);
-            }
             let at = name.length;
-            let writer = blocking(move || {
+            let written = self.disk(move |_| {
                 let mut writer = writer;
                 writer.write(at, &bytes, &[]).map(|()| writer)
             });
+            let writer = written.await?;
             let name = BlockName { length: at + count as u64, ..name };
-            self.block = Some((name, writer.await.map_err(|error| failed(&error))?));
+            self.block = Some((name, writer));
             if name.length >= self.block_size {
                 self.end_block().await?;
             }
         }
         // A long body may come without a pause.
         if self.renewed.elapsed() >= RENEWAL { self.renew() } else { Ok(()) }
+    }
+
+    /// Writes to the disk, unless the server ends.
+    async fn disk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Replicas) -> Result<T, ReplicaError> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let (files, writes) = (self.client.service.files.clone(), Arc::clone(&self.client.service.writes));
+        // Without a lease the blocks may be somebody else's.
+        let done = blocking(move || writes.unless_ended(|| files.may_tell().then(|| work(files.replicas()))));
+        let done = done.await.flatten().ok_or(Refusal::Gone)?;
+        done.map_err(|error| FilesError::new(Class::Io, error.to_string()).into())
     }
 
     /// The name node hears that the writer is there.
@@ -185,9 +197,8 @@ impl<'a> Upload<'a> {
         let (file, previous) = (self.file.clone(), self.last.take());
         let request = Request::AddBlock { file, previous, is_node_excluded: false };
         let Reply::Block(located) = self.client.ask(request).await? else { return Err(unexpected()) };
-        let (files, name) = (self.client.service.files.clone(), located.block);
-        let begun = blocking(move || files.replicas().begin(name.id, name.stamp, CHUNK)).await;
-        Ok((name, begun.map_err(|error| failed(&error))?))
+        let name = located.block;
+        Ok((name, self.disk(move |replicas| replicas.begin(name.id, name.stamp, CHUNK)).await?))
     }
 
     /// Goes on with the last block of the file, under a new generation.
@@ -196,13 +207,11 @@ impl<'a> Upload<'a> {
         let request = Request::NewStamp { block: old, client: client.clone() };
         let Reply::Block(located) = self.client.ask(request).await? else { return Err(unexpected()) };
         let new = BlockName { length: old.length, ..located.block };
-        let files = self.client.service.files.clone();
-        let begun = blocking(move || {
-            let replicas = files.replicas();
+        let begun = self.disk(move |replicas| {
             let chunk = replicas.read(old.id, old.stamp)?.chunk();
             replicas.append(new.id, new.stamp, new.length, chunk)
         });
-        let writer = begun.await.map_err(|error| failed(&error))?;
+        let writer = begun.await?;
         self.client.ask(Request::UpdatePipeline { client, old, new }).await?;
         self.block = Some((new, writer));
         Ok(())
@@ -211,7 +220,7 @@ impl<'a> Upload<'a> {
     /// Ends the block that is being written: it survives the loss of power then.
     async fn end_block(&mut self) -> Result<(), Refusal> {
         let Some((name, writer)) = self.block.take() else { return Ok(()) };
-        let replica = blocking(move || writer.finish()).await.map_err(|error| failed(&error))?;
+        let replica = self.disk(move |_| writer.finish()).await?;
         self.client.service.files.received(replica);
         self.last = Some(name);
         Ok(())
@@ -231,13 +240,48 @@ impl<'a> Upload<'a> {
     }
 }
 
-fn failed(error: &ReplicaError) -> FilesError {
-    FilesError::new(Class::Io, error.to_string())
+/// Writes of all clients: who ends the server waits for those that are under way, so that nobody meets them who begins anew.
+#[derive(Debug, Default)]
+pub(crate) struct Writes(RwLock<bool>);
+
+impl Writes {
+    /// Does something, unless the server ends.
+    fn unless_ended<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        let has_ended = self.0.read();
+        (!*has_ended).then(work)
+    }
+
+    /// Lets nobody write any more.
+    pub(crate) fn end(&self) {
+        match self.0.try_write_for(END_TIME) {
+            Some(mut has_ended) => *has_ended = true,
+            None => tracing::warn!("a write of a client over HTTP does not end"),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_ends_the_server_waits_for_what_is_being_written() {
+        let writes = Arc::new(Writes::default());
+        let (writing, (begun, at_it)) = (Arc::clone(&writes), std::sync::mpsc::channel());
+        let writer = std::thread::spawn(move || {
+            let write = || {
+                begun.send(()).unwrap();
+                std::thread::sleep(Duration::from_millis(100));
+                Instant::now()
+            };
+            writing.unless_ended(write).unwrap()
+        });
+        at_it.recv().unwrap();
+        writes.end();
+        let ended = Instant::now();
+        assert!(writer.join().unwrap() <= ended);
+        assert_eq!(writes.unless_ended(|| ()), None);
+    }
 
     #[test]
     fn two_writers_are_not_called_the_same() {
