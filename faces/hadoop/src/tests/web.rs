@@ -449,6 +449,13 @@ fn a_check_says_what_is_missing_and_to_whom_it_may() {
     let listed = check("ugi=root&path=/&listcorruptfileblocks=1");
     assert!(listed.contains("\t/d/b/c\n") && listed.contains("has 1 CORRUPT files"), "{listed}");
     assert!(check("ugi=root&path=/&listcorruptfileblocks=1&startblockafter=1").contains("has no more CORRUPT files"));
+    // Who waits for a large directory hears that it goes on, and it is walked to its end.
+    for number in 0..1_250 {
+        client.create(&format!("/large/{number:04}")).unwrap();
+        assert!(client.complete(&format!("/large/{number:04}"), None));
+    }
+    let large = check("ugi=root&path=/large");
+    assert!(large.contains("............\nStatus: HEALTHY") && large.contains("Total files:\t1250"), "{large}");
     drop(folder);
 }
 

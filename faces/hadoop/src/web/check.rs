@@ -24,6 +24,9 @@ const UNSUPPORTED: [&str; 7] =
 /// So much of the text leaves at once.
 const PART: usize = 16 << 10;
 
+/// Each time that there were so many files, something is said.
+const PROGRESS: u64 = 100;
+
 /// What is to be shown.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wanted {
@@ -199,6 +202,8 @@ impl Checking<'_> {
                 }
             }
             open[behind..].reverse();
+            // Who has gone is noticed here.
+            self.flush().await?;
         }
         Ok(())
     }
@@ -232,6 +237,10 @@ impl Checking<'_> {
             return Ok(());
         }
         self.counts.files += 1;
+        if self.counts.files.is_multiple_of(PROGRESS) && !files {
+            // Clients of lists know only empty lines.
+            self.say(if corrupt_only { "\n" } else { "." });
+        }
         self.counts.bytes += status.length;
         self.counts.blocks += located.blocks.len() as u64;
         let shows = (files || open && located.is_written) && !corrupt_only;
