@@ -44,6 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         http_address,
         threads: 2,
         clients_max: 1_000,
+        hosts: Vec::new(),
         audit,
         host,
     })?;

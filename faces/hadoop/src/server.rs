@@ -31,6 +31,8 @@ pub struct ServerOptions {
     pub threads: u16,
     /// Connections that there may be, of calls, of transfers and of requests each.
     pub clients_max: usize,
+    /// Names by which clients may reach it over HTTP, beside its addresses and `localhost`.
+    pub hosts: Vec<String>,
     /// The file of the audit log, if there is to be one.
     pub audit: Option<PathBuf>,
     /// The files behind it.
@@ -83,15 +85,23 @@ pub struct Server {
 #[derive(Clone, Debug)]
 pub struct Stopper {
     files: Files,
+    writes: Arc<Writes>,
     stop: watch::Sender<bool>,
 }
 
 impl Stopper {
-    /// Has the server end.
+    /// Has the server end, perhaps a moment later: what clients write over HTTP is given up before.
     pub fn stop(&self) {
         self.stop.send_replace(true);
-        // What went wrong is told to who waits for the end.
-        let _ = self.files.close();
+        let (files, writes) = (self.files.clone(), Arc::clone(&self.writes));
+        let close = move || {
+            writes.wait();
+            // What went wrong is told to who waits for the end.
+            let _ = files.close();
+        };
+        if self.writes.are_done() || std::thread::Builder::new().name("files-end".to_owned()).spawn(close).is_err() {
+            let _ = self.files.close();
+        }
     }
 }
 
@@ -101,7 +111,8 @@ impl Server {
     /// # Errors
     /// [`ServerError`].
     pub fn start(options: ServerOptions) -> Result<Self, ServerError> {
-        let ServerOptions { address, transfer_address, http_address, threads, clients_max, audit, host } = options;
+        let ServerOptions { address, transfer_address, http_address, threads, clients_max, hosts, audit, host } =
+            options;
         let (listener, address) = listen(address)?;
         let (transfer_listener, transfer_address) = listen(transfer_address)?;
         let (http_listener, http_address) = listen(http_address)?;
@@ -126,10 +137,12 @@ impl Server {
             ipc_port: address.port(),
             http_port: http_address.port(),
             writes: Arc::clone(&writes),
+            checks: Service::checks(),
             runtime: runtime.handle().clone(),
         });
         let (stop, stopping) = watch::channel(false);
-        let web = Web { service: Arc::clone(&service), address: http_address, begun: SystemTime::now() };
+        let (service_of_web, begun) = (Arc::clone(&service), SystemTime::now());
+        let web = Web { service: service_of_web, address: http_address, hosts: hosts.into(), begun };
         let calls = move |stream| connection::serve(stream, Arc::clone(&service));
         runtime.spawn(accept(listener, clients_max, stopping.clone(), calls));
         runtime.spawn(accept(http_listener, clients_max, stopping, move |stream| web.clone().accepted(stream)));
@@ -170,7 +183,7 @@ impl Server {
     /// What stops it while somebody else waits for its end.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
-        Stopper { files: self.files.clone(), stop: self.stop.clone() }
+        Stopper { files: self.files.clone(), writes: Arc::clone(&self.writes), stop: self.stop.clone() }
     }
 
     /// Waits until the server ends, which it does by itself when its log does.
@@ -187,6 +200,7 @@ impl Server {
     fn end(&mut self) -> Result<(), ServerError> {
         self.stop.send_replace(true);
         self.transfer.stop();
+        self.writes.wait();
         self.writes.end();
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -256,8 +270,12 @@ pub async fn serve_client<S: AsyncRead + AsyncWrite + Unpin>(files: Files, strea
     let here = IpAddr::from(Ipv4Addr::LOCALHOST);
     let runtime = tokio::runtime::Handle::current();
     let (writes, audit) = (Arc::default(), None);
-    let service = Arc::new(Service { files, audit, transfer_port: 0, ipc_port: 0, http_port: 0, writes, runtime });
-    let web = Web { service, address: SocketAddr::new(here, 0), begun: SystemTime::now() };
+    let (transfer_port, ipc_port, http_port) = (0, 0, 0);
+    let checks = Service::checks();
+    let service = Service { files, audit, transfer_port, ipc_port, http_port, writes, checks, runtime };
+    let service = Arc::new(service);
+    let (hosts, begun) = ([].into(), SystemTime::now());
+    let web = Web { service, address: SocketAddr::new(here, 0), hosts, begun };
     web.serve(stream, here, here).await;
 }
 

@@ -269,6 +269,8 @@ pub struct NodeConfig {
     pub files_max_clients: usize,
     /// Whether clients of files are believed who they are where not everybody is trusted.
     pub files_trusts_names: bool,
+    /// Names by which clients of files may reach this node over HTTP.
+    pub files_hosts: Vec<String>,
     /// Whether calls of files are noted in an audit log.
     pub files_audit: bool,
     /// Minutes for which what users delete is in their trash, 0 to delete at once.

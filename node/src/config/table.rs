@@ -233,6 +233,11 @@ pub const SETTINGS: &[SettingSpec] = &[
         "true believes clients of files who they are also beyond the loopback, and where auth.users is set",
     ),
     setting(
+        "files.hosts",
+        "none",
+        "names by which clients reach files over HTTP, with commas between them, beside addresses, localhost and the name of the machine",
+    ),
+    setting(
         "files.audit",
         "false",
         "true notes each call of files in filesystem/audit.log of the data directory, as Hadoop's audit log does",
@@ -543,6 +548,14 @@ impl NodeConfig {
             files_threads: read.automatic("files.threads")?,
             files_max_clients: read.count("files.max_clients")?,
             files_trusts_names: read.flag("files.trust_names")?,
+            files_hosts: read.get("files.hosts", "names with commas between them, or none", |text| match text {
+                "none" => Some(Vec::new()),
+                names => {
+                    let fits = |b: u8| b.is_ascii_alphanumeric() || b".-_".contains(&b);
+                    let names = names.split(',').map(str::trim);
+                    names.map(|name| (!name.is_empty() && name.bytes().all(fits)).then(|| name.to_owned())).collect()
+                }
+            })?,
             files_audit: read.flag("files.audit")?,
             files_trash: read.get("files.trash", "a whole number of minutes, 0 to 5256000", |text| {
                 text.parse::<u32>().ok().filter(|minutes| *minutes <= 5_256_000)

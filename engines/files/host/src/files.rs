@@ -590,6 +590,21 @@ impl Files {
         Ok(true)
     }
 
+    /// Closes a file that a client writes and goes on with no more, with what the data node has of it. Nothing if somebody else writes it by now. Blocks.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn leave(&self, file: InodeId, client: &str) -> Result<(), Unanswered> {
+        let mut state = self.0.state.write();
+        let is_its = state.namespace.leases.files(client).any(|id| id == file);
+        let Some((change, recovery)) = is_its.then(|| state.namespace.close_left(file, now())).flatten() else {
+            return Ok(());
+        };
+        let lsn = self.commit(&mut state, change)?;
+        drop(state);
+        self.close_left(lsn, recovery).map(drop)
+    }
+
     /// Whether a file has no writer, and the log says so.
     fn is_closed(&self, file: InodeId) -> Result<bool, Unanswered> {
         let state = self.0.state.read();

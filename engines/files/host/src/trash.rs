@@ -26,6 +26,8 @@ const HOMES: &str = "/user";
 const CURRENT: &str = "Current";
 /// So long it goes on at once; others have their turn then.
 const TURN: Duration = Duration::from_millis(100);
+/// So long it waits if nothing can be changed.
+const PAUSE: Duration = Duration::from_secs(60);
 /// Names that are tried if others were made in the same second.
 const ATTEMPTS: usize = 1_000;
 
@@ -37,6 +39,8 @@ pub(crate) struct Emptier {
     zone: Tz,
     /// When it is looked next.
     next: u64,
+    /// How long it goes on at once.
+    pub(crate) limit: Duration,
     /// What is left of a look that is under way.
     round: Option<Round>,
 }
@@ -48,84 +52,146 @@ struct Round {
     users: VecDeque<String>,
     /// Behind which user there may be more.
     more_after: Option<Vec<u8>>,
+    /// The one that is being emptied.
+    trash: Option<Trash>,
+    /// Nothing is done before.
+    resume: Instant,
+}
+
+impl Round {
+    const fn begin(now: u64, resume: Instant) -> Self {
+        Self { now, users: VecDeque::new(), more_after: Some(Vec::new()), trash: None, resume }
+    }
+}
+
+/// A trash, and how far it is emptied.
+#[derive(Debug)]
+struct Trash {
+    path: String,
+    /// Behind which name there may be more; nothing if all that is old was deleted.
+    after: Option<Vec<u8>>,
+    has_current: bool,
+    /// Names that were taken already.
+    attempt: usize,
+}
+
+impl Trash {
+    fn of(user: &str) -> Self {
+        Self { path: format!("{HOMES}/{user}/.Trash"), after: Some(Vec::new()), has_current: false, attempt: 0 }
+    }
 }
 
 impl Emptier {
     /// One that keeps what is in the trash for so long; nothing if that is not for long at all.
     pub(crate) fn new(minutes: u32, now: Millis) -> Option<Self> {
         let kept = u64::from(minutes) * 60_000;
-        (kept > 0).then(|| Self { kept, zone: zone_of_machine(), next: following(now.0, kept), round: None })
+        let next = following(now.0, kept.max(1));
+        (kept > 0).then(|| Self { kept, zone: zone_of_machine(), next, limit: TURN, round: None })
     }
 
-    /// Does what is due, for a moment. What is left is done the next time.
+    /// Does what is due, for a moment. What is left is done the next time, from there on.
     ///
     /// # Errors
     /// [`Unanswered::Gone`].
     pub(crate) fn turn(&mut self, files: &Files, now: Millis) -> Result<(), Unanswered> {
+        let begun = Instant::now();
         if self.round.is_none() && now.0 >= self.next {
             self.next = following(now.0, self.kept);
-            self.round = Some(Round { now: now.0, users: VecDeque::new(), more_after: Some(Vec::new()) });
+            self.round = Some(Round::begin(now.0, begun));
         }
         let Some(mut round) = self.round.take() else { return Ok(()) };
-        let begun = Instant::now();
-        while begun.elapsed() < TURN {
-            let done = match (round.users.pop_front(), round.more_after.take()) {
-                (Some(user), more_after) => {
-                    round.more_after = more_after;
-                    self.empty(files, round.now, &format!("{HOMES}/{user}/.Trash"))
+        while begun >= round.resume {
+            match self.step(files, &mut round, begun) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(Unanswered::Gone) => {
+                    self.round = Some(round);
+                    return Err(Unanswered::Gone);
                 }
-                (None, Some(after)) => page(files, HOMES, after).map(|(entries, more_after)| {
-                    let names = entries.into_iter().filter(|entry| entry.is_directory);
-                    round.users.extend(names.filter_map(|entry| String::from_utf8(entry.name.into_vec()).ok()));
-                    round.more_after = more_after;
-                }),
-                (None, None) => return Ok(()),
-            };
-            match done {
-                Err(Unanswered::Gone) => return Err(Unanswered::Gone),
-                // Others can be emptied all the same.
+                // It would be the same for all.
+                Err(Unanswered::Refused(error)) if matches!(error.class, Class::Retriable | Class::SafeMode) => {
+                    tracing::warn!(%error, "a trash of files cannot be emptied now; it is tried again in {} s", PAUSE.as_secs());
+                    round.resume = Instant::now() + PAUSE;
+                }
                 Err(Unanswered::Refused(error)) => {
                     tracing::warn!(%error, "a trash of files could not be emptied; it is tried again after files.trash minutes");
+                    // Others can be emptied all the same.
+                    if round.trash.take().is_none() {
+                        round.more_after = None;
+                    }
                 }
-                Ok(()) => {}
+            }
+            if begun.elapsed() >= self.limit {
+                break;
             }
         }
         self.round = Some(round);
         Ok(())
     }
 
-    /// Deletes what is old of a trash, and gives what is new in it a name.
-    fn empty(&self, files: &Files, now: u64, trash: &str) -> Result<(), Unanswered> {
-        let (mut after, mut has_current) = (Some(Vec::new()), false);
-        while let Some(behind) = after.take() {
-            let (entries, more_after) = page(files, trash, behind)?;
-            after = more_after;
-            for entry in entries {
-                let Ok(name) = str::from_utf8(&entry.name) else { continue };
-                has_current |= name == CURRENT;
+    /// Waits no longer.
+    #[cfg(test)]
+    pub(crate) fn hurry(&mut self) {
+        if let Some(round) = &mut self.round {
+            round.resume = Instant::now();
+        }
+    }
+
+    /// Does the next part of a look. Whether there may be more.
+    fn step(&self, files: &Files, round: &mut Round, begun: Instant) -> Result<bool, Unanswered> {
+        let now = round.now;
+        if let Some(trash) = &mut round.trash {
+            if self.empty(files, now, trash, begun)? {
+                round.trash = None;
+            }
+        } else if let Some(user) = round.users.pop_front() {
+            round.trash = Some(Trash::of(&user));
+        } else if let Some(after) = &round.more_after {
+            let (entries, more_after) = page(files, HOMES, after.clone())?;
+            let names = entries.into_iter().filter(|entry| entry.is_directory);
+            round.users.extend(names.filter_map(|entry| String::from_utf8(entry.name.into_vec()).ok()));
+            round.more_after = more_after;
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Deletes what is old of a trash, then gives what is new in it a name, for a moment. Whether that was all.
+    fn empty(&self, files: &Files, now: u64, trash: &mut Trash, begun: Instant) -> Result<bool, Unanswered> {
+        let Some(after) = &trash.after else { return self.keep(files, now, trash) };
+        let (entries, more_after) = page(files, &trash.path, after.clone())?;
+        for entry in entries {
+            if let Ok(name) = str::from_utf8(&entry.name) {
+                trash.has_current |= name == CURRENT;
                 if self.instant(name).is_some_and(|at| at < now.saturating_sub(self.kept)) {
-                    let path = format!("{trash}/{name}");
+                    let path = format!("{}/{name}", trash.path);
                     ask(files, &Request::Delete { path: path.clone(), is_recursive: true })?;
                     tracing::info!(path, "what was in the trash for long was deleted");
                 }
             }
+            trash.after = Some(entry.name.into_vec());
+            if begun.elapsed() >= self.limit {
+                return Ok(false);
+            }
         }
-        if has_current { self.keep(files, now, trash) } else { Ok(()) }
+        trash.after = more_after;
+        Ok(false)
     }
 
-    /// Gives what is in a trash now the name of an instant.
-    fn keep(&self, files: &Files, now: u64, trash: &str) -> Result<(), Unanswered> {
-        let name = self.name(now);
-        let mut attempt = 0;
-        loop {
-            let suffix = if attempt == 0 { String::new() } else { format!("-{attempt}") };
-            let (from, to) = (format!("{trash}/{CURRENT}"), format!("{trash}/{name}{suffix}"));
-            match ask(files, &Request::Rename2 { from, to, overwrites: false }) {
-                Err(Unanswered::Refused(error)) if error.class == Class::FileAlreadyExists && attempt < ATTEMPTS => {
-                    attempt += 1;
-                }
-                done => return done.map(drop),
+    /// Gives what is in a trash now the name of an instant, if the next name is free. Whether that was all.
+    fn keep(&self, files: &Files, now: u64, trash: &mut Trash) -> Result<bool, Unanswered> {
+        if !trash.has_current {
+            return Ok(true);
+        }
+        let suffix = if trash.attempt == 0 { String::new() } else { format!("-{}", trash.attempt) };
+        let (from, to) = (format!("{}/{CURRENT}", trash.path), format!("{}/{}{suffix}", trash.path, self.name(now)));
+        match ask(files, &Request::Rename2 { from, to, overwrites: false }) {
+            Err(Unanswered::Refused(error)) if error.class == Class::FileAlreadyExists && trash.attempt < ATTEMPTS => {
+                trash.attempt += 1;
+                Ok(false)
             }
+            done => done.map(|_| true),
         }
     }
 
@@ -194,7 +260,7 @@ mod tests {
     use super::*;
 
     fn emptier(zone: Tz) -> Emptier {
-        Emptier { kept: 60_000, zone, next: 0, round: None }
+        Emptier { kept: 60_000, zone, next: 0, limit: TURN, round: None }
     }
 
     #[test]

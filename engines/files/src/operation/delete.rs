@@ -5,7 +5,7 @@ use crate::cache::View;
 use crate::change::RetryAnswer;
 use crate::error::{Class, FilesError};
 use crate::ids::InodeId;
-use crate::namespace::{Draft, path_in};
+use crate::namespace::Draft;
 use crate::permission;
 use crate::request::{Context, Reply, Written};
 use crate::tree::{Covered, Inode, Tree};
@@ -35,11 +35,16 @@ pub(super) fn delete(
     Ok(Outcome::changed(draft, context.call, Reply::Bool(true), RetryAnswer::Bool(true)))
 }
 
-/// Takes a file away that its writer did not write to its end. Whoever writes it now keeps it.
+/// Takes a file away that its writer did not write to its end. Whoever writes it now keeps it. Who has its lease may do that wherever it is by now:
+/// what the user may do was asked when it was made, and half of a file is not to stay.
 pub(super) fn give_up(namespace: &View<'_>, context: &Context<'_>, file: &Written) -> Result<Outcome, FilesError> {
     let inode = namespace.written(context, file)?;
-    let path = path_in(&namespace.tree, inode.id).unwrap_or_default();
-    delete(namespace, context, &path, false)
+    let mut draft = Draft::new(namespace, context.now);
+    if let Some(parent) = namespace.tree.get(inode.parent) {
+        draft.touch(parent);
+    }
+    remove(&namespace.tree, &mut draft, inode);
+    Ok(Outcome::changed(draft, context.call, Reply::Bool(true), RetryAnswer::Bool(true)))
 }
 
 /// Removes an inode with all that is in it.

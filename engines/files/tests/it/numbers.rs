@@ -80,13 +80,20 @@ fn who_writes_a_file_takes_it_away_and_nobody_else() {
     let file = written("/f", status.id);
     let other = Written { client: "other".into(), ..file.clone() };
     assert_eq!(world.refused("root", &Request::GiveUp { file: other }), Class::LeaseExpired);
-    assert_eq!(world.refused("ann", &Request::GiveUp { file: file.clone() }), Class::AccessControl);
     // Whatever it is called now, and whatever is there.
     world.root(&rename2("/f", "/g", false)).unwrap();
     world.write("/f", &[1]).unwrap();
     assert_eq!(world.root(&Request::GiveUp { file: file.clone() }), Ok(Reply::Bool(true)));
     assert!(world.status("/g").is_none() && world.status("/f").is_some());
     assert_eq!(world.refused("root", &Request::GiveUp { file }), Class::FileNotFound);
+    // Also where its user may not write any more.
+    world.root(&mkdirs("/open")).unwrap();
+    world.root(&Request::SetPermission { path: "/open".into(), mode: 0o777 }).unwrap();
+    let Ok(Reply::Status(Some(status))) = world.call("ann", &create("/open/f", false), None) else { panic!("no file") };
+    world.root(&Request::SetPermission { path: "/open".into(), mode: 0o700 }).unwrap();
+    let file = written("/open/f", status.id);
+    assert_eq!(world.call("ann", &Request::GiveUp { file }, None), Ok(Reply::Bool(true)));
+    assert!(world.status("/open/f").is_none());
     let id = world.write("/closed", &[1]).unwrap();
     assert_eq!(world.refused("root", &Request::GiveUp { file: written("/closed", id) }), Class::LeaseExpired);
 }

@@ -19,6 +19,7 @@ use savanna_files_host::change::CallId;
 use savanna_files_host::ids::{BlockId, Stamp};
 use savanna_files_host::request::BlockName;
 use savanna_files_host::{Answer, Asker, Files, FilesError, Reply, Request, Summary, Unanswered};
+use tokio::sync::Semaphore;
 
 use crate::audit::{AuditLog, Entry};
 use crate::exception;
@@ -41,6 +42,8 @@ pub(crate) struct Service {
     pub(crate) http_port: u16,
     /// What clients write over HTTP.
     pub(crate) writes: Arc<Writes>,
+    /// Places of checks of files.
+    pub(crate) checks: Arc<Semaphore>,
     /// For calls that take long.
     pub(crate) runtime: tokio::runtime::Handle,
 }
@@ -124,7 +127,15 @@ fn message<M: Message + Default>(body: Bytes, answerer: Answerer) -> Option<(M, 
     }
 }
 
+/// Checks that may be under way: each goes over all names that it is asked for.
+const CHECKS: usize = 4;
+
 impl Service {
+    /// Places of checks.
+    pub(crate) fn checks() -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(CHECKS))
+    }
+
     /// Does a request, and notes what became of it.
     pub(crate) fn ask(
         &self,

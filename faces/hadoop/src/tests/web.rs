@@ -298,8 +298,13 @@ fn what_is_being_written_is_read_as_far_as_it_is_there() {
 
 /// Begins to send a file that never comes to its end.
 fn begin(server: &Server, path: &str, body: &[u8]) -> TcpStream {
-    let query = "op=CREATE&user.name=root&namenoderpcaddress=x";
-    let head = format!("PUT /webhdfs/v1{path}?{query} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000000\r\n\r\n");
+    begin_to(server, "PUT", path, "CREATE", body)
+}
+
+fn begin_to(server: &Server, method: &str, path: &str, operation: &str, body: &[u8]) -> TcpStream {
+    let query = format!("op={operation}&user.name=root&namenoderpcaddress=x");
+    let head =
+        format!("{method} /webhdfs/v1{path}?{query} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000000\r\n\r\n");
     let mut stream = TcpStream::connect(server.http_address()).unwrap();
     stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
     stream
@@ -329,6 +334,51 @@ fn what_does_not_come_to_its_end_leaves_no_file() {
     drop(stream);
     std::thread::sleep(Duration::from_millis(300));
     assert!(client.status("/f").is_some());
+    // While nothing can be changed it stays, and goes then.
+    let stream = begin(&server, "/g", &content(300_000));
+    until("it is being written", || client.status("/g").is_some());
+    let root = savanna_files_host::Asker { user: "root", machine: "", call: None };
+    server.files().safe_mode(&root, Some(true)).unwrap();
+    drop(stream);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(client.status("/g").is_some());
+    server.files().safe_mode(&root, Some(false)).unwrap();
+    until("it goes", || client.status("/g").is_none());
+}
+
+#[test]
+fn a_server_that_stops_leaves_no_part_of_a_file() {
+    let (disk, folder) = (SimDisk::new(1), tempfile::tempdir().unwrap());
+    for epoch in 1..=4 {
+        let server = started(&disk, folder.path(), epoch);
+        let mut client = Client::of(&server, "root");
+        assert!(client.status("/f").is_none(), "{epoch}: a part of it has stayed");
+        let stream = begin(&server, "/f", &content(300_000));
+        until("it is being written", || client.status("/f").is_some());
+        if epoch % 2 == 0 {
+            drop(server);
+        } else {
+            server.stopper().stop();
+            server.wait().unwrap();
+        }
+        drop(stream);
+    }
+}
+
+#[test]
+fn a_broken_append_lets_others_write_at_once() {
+    let (_folder, server) = served();
+    let mut client = Client::of(&server, "root");
+    client.write("/f", &content(700));
+    for bytes in [0, 100, 100_000] {
+        let stream = begin_to(&server, "POST", "/f", "APPEND", &content(bytes));
+        until("it is being written", || server.files().figures().leases == 1);
+        drop(stream);
+        until("nobody writes it", || server.files().figures().leases == 0);
+        assert_eq!(send(&server, "root", "POST", "/f", "APPEND", b"more").status, 200);
+        let read = client.read("/f");
+        assert!(read.starts_with(&content(700)) && read.ends_with(b"more"), "{bytes}");
+    }
 }
 
 #[test]
@@ -363,6 +413,7 @@ fn no_page_of_the_web_asks() {
     assert_eq!(ask("Host: evil.example\r\n"), 403);
     assert!(Client::of(&server, "root").status("/d").is_none());
     assert_eq!(ask("Host: localhost\r\n"), 200);
+    assert_eq!(ask("Host: node.example:9870\r\n"), 200, "it is called that");
 }
 
 #[test]
@@ -454,6 +505,17 @@ fn a_check_says_what_is_missing_and_to_whom_it_may() {
         client.create(&format!("/large/{number:04}")).unwrap();
         assert!(client.complete(&format!("/large/{number:04}"), None));
     }
+    for number in 0..250 {
+        assert_eq!(web(&server, "root", "PUT", &format!("/many/{number:03}d/x"), "MKDIRS").status, 200);
+        client.create(&format!("/many/{number:03}f")).unwrap();
+        assert!(client.complete(&format!("/many/{number:03}f"), None));
+    }
+    let many = check("ugi=root&path=/many&files=1");
+    let mut lines: Vec<&str> = many.lines().filter(|line| line.starts_with("/many")).collect();
+    assert_eq!(lines.len(), 751, "{many}");
+    lines.sort_unstable();
+    lines.dedup();
+    assert_eq!(lines.len(), 751);
     let large = check("ugi=root&path=/large");
     assert!(large.contains("............\nStatus: HEALTHY") && large.contains("Total files:\t1250"), "{large}");
     drop(folder);

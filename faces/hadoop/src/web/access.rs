@@ -1,4 +1,4 @@
-//! Who may ask: whoever reaches the port, but no page of the web that a browser on this machine shows.
+//! Who may ask: whoever reaches the port, but no page of the web that a browser shows, here or on another machine.
 
 use hyper::Method;
 use hyper::header::{HOST, HeaderMap, ORIGIN};
@@ -6,7 +6,7 @@ use hyper::http::request::Parts;
 use savanna_files_host::{Class, FilesError};
 
 /// Checks the head of a request.
-pub(super) fn check(head: &Parts, loopback_only: bool) -> Result<(), FilesError> {
+pub(super) fn check(head: &Parts, hosts: &[String]) -> Result<(), FilesError> {
     let refused = |why: &str| Err(FilesError::new(Class::AccessControl, why));
     if is_of_a_page(&head.method, &head.headers) {
         return refused("this came from a page of the web, which may not use files");
@@ -15,10 +15,15 @@ pub(super) fn check(head: &Parts, loopback_only: bool) -> Result<(), FilesError>
     let name = host.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')).map_or(host, |(name, _)| name);
     let name = name.trim_matches(['[', ']']);
     // Or a page could call this machine by a name of its own.
-    let is_local =
-        name.is_empty() || name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok();
-    if loopback_only && !is_local {
-        return refused("expected an address or `localhost` in the header Host, came another name");
+    let is_ours = |ours: &str| name.eq_ignore_ascii_case(ours);
+    let is_known = name.is_empty()
+        || is_ours("localhost")
+        || name.parse::<std::net::IpAddr>().is_ok()
+        || hosts.iter().any(|ours| is_ours(ours));
+    if !is_known {
+        return refused(
+            "expected an address, `localhost` or a name of this machine in the header Host, came another name; set files.hosts to the names that it has",
+        );
     }
     Ok(())
 }
@@ -35,23 +40,27 @@ mod tests {
 
     use super::*;
 
-    fn may_ask(method: &str, headers: &[(&str, &str)], loopback_only: bool) -> bool {
+    fn may_ask(method: &str, headers: &[(&str, &str)], hosts: &[&str]) -> bool {
         let request = headers
             .iter()
             .fold(Request::builder().method(method).uri("/"), |request, (name, value)| request.header(*name, *value));
-        check(&request.body(()).unwrap().into_parts().0, loopback_only).is_ok()
+        let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
+        check(&request.body(()).unwrap().into_parts().0, &hosts).is_ok()
     }
 
     #[test]
     fn no_page_of_the_web_asks() {
         for host in ["127.0.0.1:9870", "localhost:9870", "LOCALHOST", "[::1]:9870", "[::1]", ""] {
-            assert!(may_ask("PUT", &[("host", host)], true), "{host}");
+            assert!(may_ask("PUT", &[("host", host)], &[]), "{host}");
         }
-        assert!(may_ask("GET", &[("host", "localhost:9870"), ("sec-fetch-site", "none")], true));
-        assert!(!may_ask("POST", &[("host", "localhost:9870"), ("sec-fetch-site", "none")], true));
-        assert!(!may_ask("POST", &[("host", "localhost:9870"), ("sec-fetch-site", "cross-site")], true));
-        assert!(!may_ask("POST", &[("host", "127.0.0.1:9870"), ("origin", "https://evil.example")], true));
-        assert!(!may_ask("GET", &[("host", "evil.example:9870")], true));
-        assert!(may_ask("GET", &[("host", "node-1.example:9870")], false));
+        assert!(may_ask("GET", &[("host", "localhost:9870"), ("sec-fetch-site", "none")], &[]));
+        assert!(!may_ask("POST", &[("host", "localhost:9870"), ("sec-fetch-site", "none")], &[]));
+        assert!(!may_ask("POST", &[("host", "localhost:9870"), ("sec-fetch-site", "cross-site")], &[]));
+        assert!(!may_ask("POST", &[("host", "127.0.0.1:9870"), ("origin", "https://evil.example")], &[]));
+        assert!(!may_ask("GET", &[("host", "evil.example:9870")], &[]));
+        for host in ["node-1.example:9870", "NODE-1.example"] {
+            assert!(may_ask("GET", &[("host", host)], &["node-1.example"]), "{host}");
+            assert!(!may_ask("GET", &[("host", host)], &["node-1"]), "{host}");
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! `hdfs fsck`: which files lack blocks. It reads what its user may read, a page after the other, and changes nothing.
 
+use std::collections::VecDeque;
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
@@ -26,6 +28,24 @@ const PART: usize = 16 << 10;
 
 /// Each time that there were so many files, something is said.
 const PROGRESS: u64 = 100;
+
+/// Directories that are kept of a page; what is behind them is asked again.
+const KEPT: usize = 100;
+
+/// A directory that is being walked.
+struct Level {
+    path: String,
+    /// Directories in it that come next.
+    names: VecDeque<String>,
+    /// Behind which name there may be more.
+    more_after: Option<Vec<u8>>,
+}
+
+impl Level {
+    const fn of(path: String) -> Self {
+        Self { path, names: VecDeque::new(), more_after: Some(Vec::new()) }
+    }
+}
 
 /// What is to be shown.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,6 +113,10 @@ impl Client {
         };
         let path = parameters.text("path").unwrap_or("/").to_owned();
         let is_next = parameters.number("startblockafter")?.is_some_and(|after| after > 0);
+        let Ok(place) = Arc::clone(&self.service.checks).try_acquire_owned() else {
+            let words = "other checks of files are under way; try again when they have ended";
+            return Err(FilesError::new(Class::Retriable, words).into());
+        };
         let (answer, parts) = answer::parts("text/plain; charset=utf-8", None);
         let client = self.clone();
         tokio::spawn(async move {
@@ -104,6 +128,7 @@ impl Client {
                 // It is told already.
                 Err(Stopped::Refused(error)) => tracing::debug!(path, %error, "files could not be checked"),
             }
+            drop(place);
         });
         Ok(answer)
     }
@@ -177,31 +202,42 @@ impl Checking<'_> {
         }
     }
 
-    /// Goes over a subtree; no more is kept than the directories of a page for each directory on the way down.
+    /// Goes over a subtree; no more is kept than the names of some directories for each directory on the way down.
     async fn walk(&mut self, path: &str, status: &Status) -> Result<(), Stopped> {
         if !status.is_directory {
             return self.file(path, status).await;
         }
-        let mut open = vec![(path.trim_end_matches('/').to_owned(), Vec::new())];
-        while let Some((directory, after)) = open.pop() {
-            if after.is_empty() {
-                self.directory(&directory);
+        let path = path.trim_end_matches('/').to_owned();
+        self.directory(&path);
+        let mut levels = vec![Level::of(path)];
+        while let Some(level) = levels.last_mut() {
+            if let Some(name) = level.names.pop_front() {
+                let path = format!("{}/{name}", level.path);
+                self.directory(&path);
+                levels.push(Level::of(path));
+                continue;
             }
+            let Some(after) = level.more_after.take() else {
+                levels.pop();
+                continue;
+            };
             // It may have gone since.
-            let Some(listing) = self.page(&directory, after).await? else { continue };
-            if let Some(last) = listing.entries.last().filter(|_| listing.remaining > 0) {
-                open.push((directory.clone(), last.name.to_vec()));
+            let Some(mut listing) = self.page(&level.path, after).await? else { continue };
+            let directories = listing.entries.iter().enumerate().filter(|(_, entry)| entry.is_directory);
+            let end = directories.map(|(at, _)| at + 1).nth(KEPT - 1);
+            if let Some(end) = end.filter(|end| *end < listing.entries.len()) {
+                listing.entries.truncate(end);
+                listing.remaining = 1;
             }
-            let behind = open.len();
+            level.more_after = listing.entries.last().filter(|_| listing.remaining > 0).map(|last| last.name.to_vec());
             for entry in &listing.entries {
-                let path = format!("{directory}/{}", String::from_utf8_lossy(&entry.name));
+                let name = String::from_utf8_lossy(&entry.name);
                 if entry.is_directory {
-                    open.push((path, Vec::new()));
+                    level.names.push_back(name.into_owned());
                 } else {
-                    self.file(&path, entry).await?;
+                    self.file(&format!("{}/{name}", level.path), entry).await?;
                 }
             }
-            open[behind..].reverse();
             // Who has gone is noticed here.
             self.flush().await?;
         }
@@ -393,4 +429,35 @@ impl Counts {
 /// The instant, as people read it.
 fn now() -> String {
     chrono::DateTime::<chrono::Utc>::from(SystemTime::now()).format("%a %b %d %H:%M:%S UTC %Y").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use savanna_journal::sim::SimDisk;
+
+    use super::super::unconnected;
+    use super::*;
+    use crate::tests::started;
+
+    #[tokio::test]
+    async fn there_are_few_checks_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = started(&SimDisk::new(1), folder.path(), 1);
+        let client = unconnected(server.files());
+        let parameters = Parameters::parse("ugi=root&path=/").unwrap();
+        // Nobody takes their answers, so they do not end.
+        let mut answers = Vec::new();
+        while let Ok(answer) = client.check(&parameters).await {
+            answers.push(answer);
+            assert!(answers.len() < 100, "there is no end of them");
+        }
+        assert!(!answers.is_empty());
+        let Err(Refusal::Refused(error)) = client.check(&parameters).await else { panic!("one more") };
+        assert_eq!(error.class, Class::Retriable);
+        // Who goes makes room.
+        drop(answers);
+        while client.check(&parameters).await.is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    }
 }

@@ -58,6 +58,8 @@ pub(crate) struct Web {
     pub(crate) service: Arc<Service>,
     /// Where it is.
     pub(crate) address: SocketAddr,
+    /// Names by which it may be reached.
+    pub(crate) hosts: Arc<[String]>,
     /// When it began.
     pub(crate) begun: SystemTime,
 }
@@ -101,7 +103,7 @@ impl Web {
         B::Error: std::fmt::Display,
     {
         let (head, body) = request.into_parts();
-        access::check(&head, self.address.ip().is_loopback())?;
+        access::check(&head, &self.hosts)?;
         let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
         if path == "/jmx" {
             return self.beans(&head.method, query);
@@ -214,4 +216,15 @@ async fn outlasting(work: impl Future<Output = Result<(), Refusal>> + Send + 'st
 /// What the host answers to a request is of its kind.
 fn unexpected() -> Refusal {
     FilesError::new(Class::Io, "the answer is that of another request; this is a mistake in Savanna").into()
+}
+
+/// A client without a connection.
+#[cfg(test)]
+fn unconnected(files: &savanna_files_host::Files) -> Client {
+    let runtime = tokio::runtime::Handle::current();
+    let (writes, checks, audit, files) = (Arc::default(), Service::checks(), None, files.clone());
+    let service = Service { files, audit, transfer_port: 0, ipc_port: 0, http_port: 0, writes, checks, runtime };
+    let here = IpAddr::from([127, 0, 0, 1]);
+    let peer = Peer { user: "root".to_owned(), machine: here.to_string(), reached: here, by: "webhdfs" };
+    Client { service: Arc::new(service), peer: Arc::new(peer) }
 }

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use md5::{Digest as _, Md5};
 use savanna_files_host::ids::{BlockId, Stamp};
-use savanna_files_host::request::{Located, LocatedBlock};
-use savanna_files_host::{Class, Files, FilesError, Reader, Reply, Request};
+use savanna_files_host::request::{BlockName, Located, LocatedBlock};
+use savanna_files_host::{Class, Digest, Files, FilesError, Reader, Reply, Request};
 use serde_json::json;
 
 use super::answer::{self, Answered, Parts, Refusal};
@@ -78,13 +78,7 @@ impl Client {
         let Located { blocks, .. } = self.located(path).await?;
         let (mut md5, mut chunk, mut chunks) = (Md5::new(), 0, 0);
         for (at, block) in blocks.iter().enumerate() {
-            let files = self.service.files.clone();
-            let (id, stamp) = (block.block.id, block.block.stamp);
-            let digest = blocking(move || {
-                let reader = files.replicas().read(id, stamp).map_err(|error| error.to_string())?;
-                reader.digest().map_err(|error| error.to_string())
-            });
-            let digest = digest.await.map_err(|error| FilesError::new(Class::Io, error))?;
+            let digest = digest(&self.service.files, block.block).await?;
             if at == 0 {
                 chunk = digest.chunk;
                 // Of one block it is not said.
@@ -103,6 +97,18 @@ impl Client {
             "length": bytes.len(),
         }})))
     }
+}
+
+/// What the checksums of a block come to.
+async fn digest(files: &Files, block: BlockName) -> Result<Digest, Refusal> {
+    let of = files.clone();
+    let digest = blocking(move || {
+        let reader = of.replicas().read(block.id, block.stamp).map_err(|error| error.to_string())?;
+        reader.digest().map_err(|error| error.to_string())
+    });
+    let digest = digest.await.map_err(|error| FilesError::new(Class::Io, error))?;
+    // Without a lease the block may be somebody else's.
+    if files.may_tell() { Ok(digest) } else { Err(Refusal::Gone) }
 }
 
 /// Bytes of a file that are to be read.
@@ -216,5 +222,26 @@ pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         // The server ends, and this with it.
         Err(_) => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use savanna_journal::sim::SimDisk;
+
+    use super::*;
+    use crate::tests::{lease, leased};
+
+    #[tokio::test]
+    async fn without_a_lease_no_checksum_is_told() {
+        let (folder, guard) = (tempfile::tempdir().unwrap(), lease());
+        let server = leased(&SimDisk::new(1), folder.path(), 1, Some(guard.clone()));
+        let block = BlockName { id: BlockId(1), stamp: Stamp(1), length: 3 };
+        let mut writer = server.files().replicas().begin(block.id, block.stamp, 512).unwrap();
+        writer.write(0, b"abc", &[]).unwrap();
+        writer.finish().unwrap();
+        assert!(digest(server.files(), block).await.is_ok());
+        guard.revoke();
+        assert!(matches!(digest(server.files(), block).await, Err(Refusal::Gone)));
     }
 }

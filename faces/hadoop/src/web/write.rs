@@ -1,5 +1,6 @@
 //! Bytes of files on their way in: the client of the name node that writes them is here.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::Body;
-use parking_lot::RwLock;
+use parking_lot::{Condvar, Mutex, RwLock};
 use savanna_files_host::request::{BlockName, Create, LocatedBlock, Written};
 use savanna_files_host::{Class, FilesError, ReplicaError, Replicas, Reply, Request, Writer};
 use tokio::time::timeout;
@@ -29,6 +30,8 @@ const RENEWAL: Duration = Duration::from_secs(20);
 /// How often it is asked to end a file, and how long in between.
 const ATTEMPTS: u32 = 5;
 const BETWEEN: Duration = Duration::from_millis(100);
+/// A client hears that its bytes were refused after so long, even if what came of them is there yet.
+const LEAVE_TIME: Duration = Duration::from_secs(2);
 
 /// What a client that writes is called.
 pub(super) fn client_name() -> String {
@@ -44,15 +47,14 @@ impl Client {
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::fmt::Display,
     {
+        let under_way = self.service.writes.begin();
         let (path, client, block_size) = (create.path.clone(), create.client.clone(), create.block_size);
         let Reply::Status(Some(status)) = self.ask(Request::Create(create)).await? else { return Err(unexpected()) };
         let file = Written { path, id: Some(status.id), client };
         let written = Upload::of(self, file.clone(), block_size).take(body).await;
         if let Err(Refusal::Refused(_)) = &written {
             // What is there was never acknowledged, and is not to look like a file that is whole.
-            if let Err(error) = self.ask(Request::GiveUp { file }).await {
-                tracing::debug!(?error, "what came of a file stays until its lease is over");
-            }
+            self.leave(file, true, under_way).await;
         }
         written
     }
@@ -63,18 +65,51 @@ impl Client {
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::fmt::Display,
     {
+        let under_way = self.service.writes.begin();
         let (path, client) = (path.to_owned(), client_name());
         let request = Request::Append { path: path.clone(), client: client.clone(), is_in_new_block: false };
         let Reply::Appended(last, status) = self.ask(request).await? else { return Err(unexpected()) };
         let (id, block_size) = (status.id, status.block_size);
         let file = Written { path, id: Some(id), client };
-        let mut upload = Upload::of(self, file, block_size);
-        match last {
-            Some(last) if last.is_there => upload.go_on_with(last).await?,
-            Some(last) => upload.last = Some(last.block),
-            None => {}
+        let written = Upload::of(self, file.clone(), block_size).go_on(last, body).await;
+        if let Err(Refusal::Refused(_)) = &written {
+            // Others want to write it.
+            self.leave(file, false, under_way).await;
         }
-        upload.take(body).await
+        written
+    }
+
+    /// Ends a file that was not written to its end: a new one goes, another one is closed with what there is. What cannot be done now is tried
+    /// again; until then the file is one that is being written.
+    async fn leave(&self, file: Written, is_new: bool, under_way: UnderWay) {
+        let client = self.clone();
+        let leaving = tokio::spawn(async move {
+            let mut pause = BETWEEN;
+            while let Err(Refusal::Refused(error)) = client.left(&file, is_new).await {
+                if !matches!(error.class, Class::Retriable | Class::SafeMode) {
+                    tracing::debug!(path = file.path, %error, "what came of a file stays: it is not its writer's any more");
+                    break;
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(RENEWAL);
+                if client.service.files.renew_lease(&file.client).is_err() {
+                    break;
+                }
+            }
+            drop(under_way);
+        });
+        // It goes on without the client.
+        let _ = timeout(LEAVE_TIME, leaving).await;
+    }
+
+    /// One attempt of that.
+    async fn left(&self, file: &Written, is_new: bool) -> Result<(), Refusal> {
+        let Some(id) = file.id.filter(|_| !is_new) else {
+            return self.ask(Request::GiveUp { file: file.clone() }).await.map(drop);
+        };
+        let (service, client) = (Arc::clone(&self.service), file.client.clone());
+        let closed = blocking(move || service.writes.unless_ended(|| service.files.leave(id, &client)));
+        Ok(closed.await.ok_or(Refusal::Gone)??)
     }
 }
 
@@ -99,6 +134,20 @@ impl<'a> Upload<'a> {
         Self { client, file, block_size, block: None, last: None, rest, renewed }
     }
 
+    /// Takes all that comes behind what is there, and ends the file.
+    async fn go_on<B>(mut self, last: Option<LocatedBlock>, body: B) -> Result<(), Refusal>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        match last {
+            Some(last) if last.is_there => self.go_on_with(last).await?,
+            Some(last) => self.last = Some(last.block),
+            None => {}
+        }
+        self.take(body).await
+    }
+
     /// Takes all that comes, and ends the file.
     async fn take<B>(mut self, mut body: B) -> Result<(), Refusal>
     where
@@ -121,7 +170,7 @@ impl<'a> Upload<'a> {
         self.complete().await
     }
 
-    /// What comes next. The name node hears meanwhile that the writer is there.
+    /// What comes next. The name node hears now and then that the writer is there, however much comes at a time.
     async fn frame<B>(&mut self, body: &mut B) -> Result<Option<hyper::body::Frame<Bytes>>, Refusal>
     where
         B: Body<Data = Bytes> + Unpin,
@@ -131,19 +180,19 @@ impl<'a> Upload<'a> {
         let broken = |why: &dyn std::fmt::Display| {
             FilesError::new(Class::Io, format!("{path}: what was sent did not come to its end: {why}"))
         };
-        let mut waited = Duration::ZERO;
+        let since = Instant::now();
         loop {
-            match timeout(RENEWAL, body.frame()).await {
+            if self.renewed.elapsed() >= RENEWAL {
+                self.renew()?;
+            }
+            match timeout(RENEWAL.saturating_sub(self.renewed.elapsed()), body.frame()).await {
                 Ok(None) => return Ok(None),
                 Ok(Some(Ok(frame))) => return Ok(Some(frame)),
                 Ok(Some(Err(error))) => return Err(broken(&error).into()),
-                Err(_) if waited >= PATIENCE => {
+                Err(_) if since.elapsed() >= PATIENCE => {
                     return Err(broken(&format!("nothing came for {} s", PATIENCE.as_secs())).into());
                 }
-                Err(_) => {
-                    waited += RENEWAL;
-                    self.renew()?;
-                }
+                Err(_) => {}
             }
         }
     }
@@ -170,19 +219,24 @@ impl<'a> Upload<'a> {
                 self.end_block().await?;
             }
         }
-        // A long body may come without a pause.
-        if self.renewed.elapsed() >= RENEWAL { self.renew() } else { Ok(()) }
+        Ok(())
     }
 
-    /// Writes to the disk, unless the server ends.
+    /// Writes to the disk, unless the server ends. A slow one does not cost the lease.
     async fn disk<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Replicas) -> Result<T, ReplicaError> + Send + 'static,
     ) -> Result<T, Refusal> {
         let (files, writes) = (self.client.service.files.clone(), Arc::clone(&self.client.service.writes));
         // Without a lease the blocks may be somebody else's.
-        let done = blocking(move || writes.unless_ended(|| files.may_tell().then(|| work(files.replicas()))));
-        let done = done.await.flatten().ok_or(Refusal::Gone)?;
+        let work = blocking(move || writes.unless_ended(|| files.may_tell().then(|| work(files.replicas()))));
+        let mut work = pin!(work);
+        let done = loop {
+            match timeout(RENEWAL, &mut work).await {
+                Ok(done) => break done.flatten().ok_or(Refusal::Gone)?,
+                Err(_) => self.client.service.files.renew_lease(&self.file.client)?,
+            }
+        };
         done.map_err(|error| FilesError::new(Class::Io, error.to_string()).into())
     }
 
@@ -242,18 +296,55 @@ impl<'a> Upload<'a> {
 
 /// Writes of all clients: who ends the server waits for those that are under way, so that nobody meets them who begins anew.
 #[derive(Debug, Default)]
-pub(crate) struct Writes(RwLock<bool>);
+pub(crate) struct Writes {
+    has_ended: RwLock<bool>,
+    /// Files that are being written.
+    under_way: Mutex<usize>,
+    less: Condvar,
+}
+
+/// A file that is being written.
+#[derive(Debug)]
+struct UnderWay(Arc<Writes>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        *self.0.under_way.lock() -= 1;
+        self.0.less.notify_all();
+    }
+}
 
 impl Writes {
+    /// A file begins to be written.
+    fn begin(self: &Arc<Self>) -> UnderWay {
+        *self.under_way.lock() += 1;
+        UnderWay(Arc::clone(self))
+    }
+
+    /// Whether no file is being written.
+    pub(crate) fn are_done(&self) -> bool {
+        *self.under_way.lock() == 0
+    }
+
+    /// Waits for a while until no file is being written. Those whose clients were sent away are given up meanwhile, which the log has to take.
+    pub(crate) fn wait(&self) {
+        let mut under_way = self.under_way.lock();
+        if self.less.wait_while_for(&mut under_way, |count| *count > 0, END_TIME).timed_out() {
+            tracing::warn!(
+                "{under_way} files that clients write over HTTP do not end; they are closed with what came of them"
+            );
+        }
+    }
+
     /// Does something, unless the server ends.
     fn unless_ended<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
-        let has_ended = self.0.read();
+        let has_ended = self.has_ended.read();
         (!*has_ended).then(work)
     }
 
     /// Lets nobody write any more.
     pub(crate) fn end(&self) {
-        match self.0.try_write_for(END_TIME) {
+        match self.has_ended.try_write_for(END_TIME) {
             Some(mut has_ended) => *has_ended = true,
             None => tracing::warn!("a write of a client over HTTP does not end"),
         }
@@ -262,7 +353,11 @@ impl Writes {
 
 #[cfg(test)]
 mod tests {
+    use savanna_journal::sim::SimDisk;
+
+    use super::super::unconnected;
     use super::*;
+    use crate::tests::{lease, leased, started};
 
     #[test]
     fn who_ends_the_server_waits_for_what_is_being_written() {
@@ -281,6 +376,51 @@ mod tests {
         let ended = Instant::now();
         assert!(writer.join().unwrap() <= ended);
         assert_eq!(writes.unless_ended(|| ()), None);
+    }
+
+    #[test]
+    fn who_ends_the_server_waits_for_files_to_be_given_up() {
+        let writes = Arc::new(Writes::default());
+        assert!(writes.are_done());
+        let under_way = writes.begin();
+        assert!(!writes.are_done());
+        let giving_up = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            let before = Instant::now();
+            drop(under_way);
+            before
+        });
+        writes.wait();
+        assert!(giving_up.join().unwrap() <= Instant::now() && writes.are_done());
+    }
+
+    fn upload(client: &Client) -> Upload<'_> {
+        Upload::of(client, Written { path: "/f".to_owned(), id: None, client: client_name() }, 1 << 20)
+    }
+
+    #[tokio::test]
+    async fn who_sends_a_little_at_a_time_keeps_the_lease() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = started(&SimDisk::new(1), folder.path(), 1);
+        let client = unconnected(server.files());
+        let mut upload = upload(&client);
+        let long_ago = Instant::now().checked_sub(RENEWAL).unwrap();
+        upload.renewed = long_ago;
+        let mut body = http_body_util::Full::new(Bytes::from_static(b"a"));
+        assert!(upload.frame(&mut body).await.unwrap().is_some());
+        assert!(upload.renewed > long_ago, "the name node has not heard of it");
+    }
+
+    #[tokio::test]
+    async fn without_a_lease_no_replica_changes() {
+        let (folder, guard) = (tempfile::tempdir().unwrap(), lease());
+        let server = leased(&SimDisk::new(1), folder.path(), 1, Some(guard.clone()));
+        let client = unconnected(server.files());
+        let upload = upload(&client);
+        assert!(upload.disk(|_| Ok(())).await.is_ok());
+        guard.revoke();
+        let changed: Result<(), Refusal> = upload.disk(|_| panic!("this changes somebody else's replicas")).await;
+        assert!(matches!(changed, Err(Refusal::Gone)));
     }
 
     #[test]

@@ -74,6 +74,50 @@ fn a_name_that_is_taken_is_not_written_over() {
 }
 
 #[test]
+fn a_large_trash_is_emptied_a_bit_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = opened(&SimDisk::new(1), folder.path(), 1);
+    let begin = 60 * MINUTE * 500_000;
+    let trash = "/user/ann/.Trash";
+    for number in 0..20 {
+        running.mkdirs(&format!("{trash}/200101000000-{number}"));
+    }
+    running.mkdirs("/user/bob/.Trash/200101000000");
+    let mut emptier = Emptier::new(60, Millis(begin)).unwrap();
+    emptier.limit = Duration::ZERO;
+    let due = Millis(begin + 60 * MINUTE);
+    let mut before = 20;
+    for turn in 0..40 {
+        emptier.turn(&running.files, due).unwrap();
+        let left = running.names(trash).len();
+        assert!(left == before || left + 1 == before, "turn {turn}: {before}, then {left}");
+        before = left;
+    }
+    assert_eq!((before, running.names("/user/bob/.Trash").len()), (0, 0));
+    // While nothing can be changed it keeps its place.
+    running.mkdirs(&format!("{trash}/200101000000"));
+    let asker = Asker { user: "root", machine: "", call: None };
+    running.files.safe_mode(&asker, Some(true)).unwrap();
+    let mut emptier = Emptier::new(60, Millis(begin)).unwrap();
+    running.empty(&mut emptier, due.0);
+    running.files.safe_mode(&asker, Some(false)).unwrap();
+    running.empty(&mut emptier, due.0);
+    assert_eq!(running.names(trash).len(), 1, "it waits for a while");
+    emptier.hurry();
+    running.empty(&mut emptier, due.0);
+    assert_eq!(running.names(trash).len(), 0);
+    // There may be more than are listed at once.
+    for number in 0..1_100 {
+        running.mkdirs(&format!("{trash}/200101000000-{number}"));
+    }
+    running.mkdirs(&format!("{trash}/Current"));
+    running.empty(&mut Emptier::new(60, Millis(begin)).unwrap(), due.0);
+    let names = running.names(trash);
+    assert!(names.len() == 1 && names[0] != "Current", "{names:?}");
+    running.files.close().unwrap();
+}
+
+#[test]
 fn many_users_have_their_turns() {
     let folder = tempfile::tempdir().unwrap();
     let running = opened(&SimDisk::new(1), folder.path(), 1);
