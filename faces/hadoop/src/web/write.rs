@@ -391,7 +391,8 @@ mod tests {
             before
         });
         writes.wait();
-        assert!(giving_up.join().unwrap() <= Instant::now() && writes.are_done());
+        let ended = Instant::now();
+        assert!(giving_up.join().unwrap() <= ended && writes.are_done());
     }
 
     fn upload(client: &Client) -> Upload<'_> {
