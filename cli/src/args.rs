@@ -240,6 +240,9 @@ pub(crate) struct Serving {
     /// Port on which clients of files read and write blocks, 0 for any [default: 9866]
     #[arg(long, value_name = "PORT")]
     pub(crate) files_data_port: Option<String>,
+    /// Port of WebHDFS, which is files over HTTP, 0 for any [default: 9870]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) files_http_port: Option<String>,
     /// Port of Lambda's API for functions, 0 for any [default: 9001]
     #[arg(long, value_name = "PORT")]
     pub(crate) functions_port: Option<String>,

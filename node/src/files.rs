@@ -74,16 +74,29 @@ pub(crate) fn start(config: &NodeConfig, membership: &Membership, own: &OwnDatab
         directory,
         superuser: who_runs_this(),
         limits: Limits::default(),
+        trash: config.files_trash,
         database: place.map(|place| DatabaseOptions { place, inodes_max: config.files_cache }),
     };
     Ok(Server::start(ServerOptions {
         address: SocketAddr::new(config.address, config.files_port),
         transfer_address: SocketAddr::new(config.address, config.files_data_port),
+        http_address: SocketAddr::new(config.address, config.files_http_port),
         threads: threads_or_cores(config.files_threads),
         clients_max: clients_max(config, "files", config.files_max_clients),
+        hosts: hosts(config),
         audit: config.files_audit.then(|| config.data_dir.join(AUDIT)),
         host,
     })?)
+}
+
+/// Names by which this machine may be reached over HTTP. On the loopback only those that somebody gave it.
+fn hosts(config: &NodeConfig) -> Vec<String> {
+    let mut hosts = config.files_hosts.clone();
+    if !config.address.is_loopback() {
+        // Without it the others are there.
+        hosts.extend(std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned()));
+    }
+    hosts
 }
 
 /// Clients say who they are, and show nothing: that is enough only where everybody is trusted.

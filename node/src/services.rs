@@ -195,8 +195,11 @@ impl Services {
                 let passes = error.passes();
                 let reason = match error {
                     FilesError::Server(FilesServerError::Listen { address, source }) => {
-                        let is_calls = address.port() == config.files_port;
-                        let setting = if is_calls { "files.port" } else { "files.data_port" };
+                        let setting = match address.port() {
+                            port if port == config.files_port => "files.port",
+                            port if port == config.files_data_port => "files.data_port",
+                            _ => "files.http_port",
+                        };
                         cannot_listen(address, &source, setting)
                     }
                     error => error.to_string(),

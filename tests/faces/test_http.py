@@ -103,7 +103,7 @@ def metrics_of_files(directory):
         database.connect().close()
         address = f"postgres://postgres:secret@127.0.0.1:{database.port}/postgres"
         services = {"SAVANNA_SERVICES": "streams,keys,tenants,files", "SAVANNA_FILES_DATABASE": address}
-        node = Node(directory, {**services, "SAVANNA_FILES_PORT": "0", "SAVANNA_FILES_DATA_PORT": "0", "SAVANNA_FILES_AUDIT": "true"})
+        node = Node(directory, {**services, "SAVANNA_FILES_PORT": "0", "SAVANNA_FILES_DATA_PORT": "0", "SAVANNA_FILES_HTTP_PORT": "0", "SAVANNA_FILES_AUDIT": "true"})
         try:
             return {name for name in shown_metrics(get(node, "/metrics")[1]) if name.startswith("savanna_files")}
         finally:

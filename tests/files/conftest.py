@@ -16,23 +16,25 @@ EXAMPLE = os.environ.get("FILES_SERVER") == "example"
 
 
 class Server:
-    def __init__(self, folder, database=None, cache=1_000_000, services=("files",)):
-        self.folder, self.port, self.data_port = folder, free_port(), free_port()
-        self.database, self.cache, self.services = database, cache, services
+    def __init__(self, folder, database=None, cache=1_000_000, services=("files",), trash=0):
+        self.folder, self.port, self.data_port, self.http_port = folder, free_port(), free_port(), free_port()
+        self.database, self.cache, self.services, self.trash = database, cache, services, trash
         self.start()
 
     def start(self):
+        environment = dict(os.environ)
         if EXAMPLE:
-            words = [TARGET / "debug" / "examples" / "files_server", self.folder / "data", self.port, self.data_port]
+            environment["FILES_TRASH"] = str(self.trash)
+            words = [TARGET / "debug" / "examples" / "files_server", self.folder / "data", self.port, self.data_port, self.http_port]
             words += [self.database, self.cache] if self.database else []
         else:
-            settings = {"files.port": self.port, "files.data_port": self.data_port}
-            settings["files.cache"] = self.cache
+            settings = {"files.port": self.port, "files.data_port": self.data_port, "files.http_port": self.http_port}
+            settings |= {"files.cache": self.cache, "files.trash": self.trash}
             if self.database:
                 settings["files.database"] = self.database
             words = command(self.folder / "data", self.services, settings)
         with open(self.folder / "log", "ab") as log:
-            self.process = subprocess.Popen([str(word) for word in words], stdout=log, stderr=log)
+            self.process = subprocess.Popen([str(word) for word in words], stdout=log, stderr=log, env=environment)
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -52,6 +54,10 @@ class Server:
     def url(self):
         return f"hdfs://127.0.0.1:{self.port}"
 
+    @property
+    def web(self):
+        return f"http://127.0.0.1:{self.http_port}"
+
     def kill(self):
         self.process.kill()
         self.process.wait()
@@ -62,8 +68,8 @@ class Server:
 
 
 @pytest.fixture
-def server(tmp_path):
-    server = Server(tmp_path)
+def server(tmp_path, request):
+    server = Server(tmp_path, **getattr(request, "param", {}))
     yield server
     server.kill()
 

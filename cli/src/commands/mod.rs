@@ -92,6 +92,7 @@ fn configuration(args: &Args) -> Result<Config, CliError> {
             tenants_port,
             files_port,
             files_data_port,
+            files_http_port,
             functions_port,
             cluster_port,
             files,
@@ -106,6 +107,7 @@ fn configuration(args: &Args) -> Result<Config, CliError> {
             ("tenants.port", tenants_port, "--tenants-port"),
             ("files.port", files_port, "--files-port"),
             ("files.data_port", files_data_port, "--files-data-port"),
+            ("files.http_port", files_http_port, "--files-http-port"),
             ("functions.port", functions_port, "--functions-port"),
             ("cluster.port", cluster_port, "--cluster-port"),
         ]);

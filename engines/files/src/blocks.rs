@@ -121,10 +121,10 @@ impl Blocks {
         std::mem::take(&mut self.unwanted)
     }
 
-    /// Blocks of a file that the data node lacks; for figures.
-    #[must_use]
-    pub fn missing(&self) -> usize {
-        self.entries.values().filter(|entry| entry.replica.is_none()).count()
+    /// Blocks of files that are here which the data node lacks, or that somebody found damaged, in any order: which, of which file, and whether it is lacking.
+    pub fn damaged(&self) -> impl Iterator<Item = (BlockId, InodeId, bool)> {
+        let damaged = self.entries.iter().filter(|(_, entry)| entry.replica.is_none() || entry.is_corrupt);
+        damaged.map(|(block, entry)| (*block, entry.inode, entry.replica.is_none()))
     }
 
     /// A file has other blocks than before. Those that another file has meanwhile stay.
@@ -187,6 +187,10 @@ mod tests {
         assert_eq!((blocks.inode(BlockId(1)), blocks.inode(BlockId(2))), (Some(InodeId(7)), None));
         assert_eq!(blocks.take_unwanted(), [BlockId(2)]);
         assert_eq!(blocks.take_unwanted(), []);
-        assert_eq!((blocks.len(), blocks.missing()), (1, 1));
+        assert_eq!((blocks.len(), blocks.damaged().collect::<Vec<_>>()), (1, vec![(BlockId(1), InodeId(7), true)]));
+        blocks.received(replica(1, 5, 1));
+        assert_eq!(blocks.damaged().next(), None);
+        blocks.found_corrupt(BlockId(1));
+        assert_eq!(blocks.damaged().collect::<Vec<_>>(), [(BlockId(1), InodeId(7), false)]);
     }
 }

@@ -14,7 +14,7 @@
 //!
 //! `ids` and `change` are the words of the log, `request` those of clients, `tree` is the inodes in memory, `blocks`, `lease` and
 //! `retry` follow from rows, `namespace` has all of them and applies changes, `operation` has a file for each operation. With a database behind the log, `cache` says what an operation
-//! lacks and takes it in, and `flush` what goes to the database. `permission` and `acl` say who may do what.
+//! lacks and takes it in, and `flush` what goes to the database. `permission` and `acl` say who may do what, `reserved` knows paths that begin with a number.
 
 mod acl;
 pub mod blocks;
@@ -30,6 +30,7 @@ pub mod path;
 pub mod permission;
 mod quota;
 pub mod request;
+mod reserved;
 pub mod retry;
 pub mod tree;
 

@@ -107,6 +107,12 @@ impl Namespace {
         self.tree.len() - 2
     }
 
+    /// The path of an inode that is here; none if it is being taken apart.
+    #[must_use]
+    pub fn path(&self, id: InodeId) -> Option<String> {
+        path_in(&self.tree, id)
+    }
+
     /// Does a change. One that was done before changes nothing. What of it is not in its rows, for a database.
     pub fn apply(&mut self, change: &Change) -> Applied {
         let mut applied = Applied::default();

@@ -87,6 +87,8 @@ pub enum Request {
     Rename { from: String, to: String },
     /// Moves, to exactly that path.
     Rename2 { from: String, to: String, overwrites: bool },
+    /// Takes a file away that was not written to its end, for its writer.
+    GiveUp { file: Written },
     /// Deletes.
     Delete { path: String, is_recursive: bool },
     /// Sets permission bits.

@@ -1,4 +1,4 @@
-//! A name node with its data node, alone: `files_server DIRECTORY [PORT [PORT OF BLOCKS [DATABASE [CACHE]]]]`. `FILES_AUDIT` names the file of an audit log.
+//! A name node with its data node, alone: `files_server DIRECTORY [PORT [PORT OF BLOCKS [PORT OF HTTP [DATABASE [CACHE]]]]]`. `FILES_AUDIT` names the file of an audit log, `FILES_TRASH` says for how many minutes the trash is kept.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -13,7 +13,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = PathBuf::from(words.next().ok_or("expected a directory")?);
     let mut port =
         || -> Result<u16, Box<dyn std::error::Error>> { Ok(words.next().map_or(Ok(0), |word| word.parse())?) };
-    let [address, transfer_address] = [port()?, port()?].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let [address, transfer_address, http_address] =
+        [port()?, port()?, port()?].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     let inodes_max = |word: Option<String>| word.map_or(Ok(1_000_000), |word| word.parse());
     let database = match words.next() {
         Some(address) => {
@@ -25,6 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::create_dir_all(&log)?;
     let epoch = newest_epoch(&log)?.next();
     let superuser = who_runs_this();
+    let trash = std::env::var("FILES_TRASH").ok();
     let host = HostOptions {
         log: Options::dir(log),
         epoch,
@@ -32,11 +34,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         directory,
         superuser,
         limits: Limits::default(),
+        trash: trash.map_or(Ok(0), |minutes| minutes.parse())?,
         database,
     };
     let audit = std::env::var_os("FILES_AUDIT").map(PathBuf::from);
-    let server =
-        Server::start(ServerOptions { address, transfer_address, threads: 2, clients_max: 1_000, audit, host })?;
-    println!("files: {} {}", server.address(), server.transfer_address());
+    let server = Server::start(ServerOptions {
+        address,
+        transfer_address,
+        http_address,
+        threads: 2,
+        clients_max: 1_000,
+        hosts: Vec::new(),
+        audit,
+        host,
+    })?;
+    println!("files: {} {} {}", server.address(), server.transfer_address(), server.http_address());
     Ok(server.wait()?)
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::SystemTime;
 
-use savanna_files_host::request::{AclEdit, Create, Status};
+use savanna_files_host::request::{AclEdit, Create, Status, Written};
 use savanna_files_host::{Answer, Class, Reply, Request, Unanswered};
 
 use crate::protocol::Peer;
@@ -61,8 +61,8 @@ impl AuditLog {
         let now = chrono::DateTime::<chrono::Utc>::from(SystemTime::now()).format("%Y-%m-%d %H:%M:%S,%3f");
         let (user, Entry { command, source, target, .. }) = (plain(&peer.user), entry);
         let line = format!(
-            "{now} INFO FSNamesystem.audit: allowed={is_allowed}\tugi={user} (auth:SIMPLE)\tip=/{}\tcmd={command}\tsrc={source}\tdst={target}\tperm={permissions}\tproto=rpc\n",
-            peer.machine
+            "{now} INFO FSNamesystem.audit: allowed={is_allowed}\tugi={user} (auth:SIMPLE)\tip=/{}\tcmd={command}\tsrc={source}\tdst={target}\tperm={permissions}\tproto={}\n",
+            peer.machine, peer.by
         );
         if self.lines.try_send(line).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -101,7 +101,7 @@ impl Entry {
             Request::Rename { from, to } => moved("rename", from, to),
             Request::Rename2 { from, to, overwrites: false } => moved("rename (options=[NONE])", from, to),
             Request::Rename2 { from, to, overwrites: true } => moved("rename (options=[OVERWRITE])", from, to),
-            Request::Delete { path, .. } => Self::on("delete", path),
+            Request::Delete { path, .. } | Request::GiveUp { file: Written { path, .. } } => Self::on("delete", path),
             Request::SetPermission { path, .. } => Self::on("setPermission", path),
             Request::SetOwner { path, .. } => Self::on("setOwner", path),
             Request::SetTimes { path, .. } => Self::on("setTimes", path),
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     fn peer(user: &str) -> Peer {
-        Peer { user: user.to_owned(), machine: "10.0.0.7".to_owned(), reached: Ipv4Addr::LOCALHOST.into() }
+        Peer { user: user.to_owned(), machine: "10.0.0.7".to_owned(), reached: Ipv4Addr::LOCALHOST.into(), by: "rpc" }
     }
 
     /// The lines that are written after a while, without their instants.

@@ -276,7 +276,8 @@ fn invalid(words: &str) -> ClientError {
     io::Error::new(io::ErrorKind::InvalidData, words.to_owned()).into()
 }
 
-fn entry_text(entry: &AclEntry) -> String {
+/// An entry of an access control list, as `setfacl` writes it.
+pub(crate) fn entry_text(entry: &AclEntry) -> String {
     let scope = if entry.scope == 1 { "default:" } else { "" };
     let kind = ["user", "group", "mask", "other"].get(entry.kind.max(0).cast_unsigned() as usize).unwrap_or(&"other");
     let bits: String = [(4, 'r'), (2, 'w'), (1, 'x')]

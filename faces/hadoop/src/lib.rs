@@ -3,6 +3,7 @@
 //! ```text
 //!  hdfs dfs, hdfs-native, .. ──IPC──► Decoder ─► ClientProtocol ─► Files ─► answers, when the log has what they depend on
 //!                            ──transfer──► a thread for each connection ─► Replicas
+//!  hdfs dfs -ls webhdfs://.., curl, .. ──HTTP──► a request of WebHDFS ─► Files, Replicas
 //! ```
 //!
 //! Calls are done on the task that read them; answers leave as they come to be, in any order. Blocks go over connections of
@@ -11,7 +12,7 @@
 //! # A tour of the source
 //!
 //! `audit` is the log of who asked for what, `client` a client for commands, `ipc` calls and answers of any protocol, `wire` the messages, `protocol` what calls mean, `exception` what refusals are called,
-//! `transfer` the data node, `server` begins and ends all.
+//! `transfer` the data node, `web` WebHDFS and what monitors read, `server` begins and ends all.
 
 mod audit;
 pub mod client;
@@ -20,10 +21,13 @@ pub mod ipc;
 mod protocol;
 mod server;
 mod transfer;
+mod web;
 mod wire;
 
+pub use savanna_files_host::{Files, HostOptions, Limits};
+
 pub use crate::audit::AuditLog;
-pub use crate::server::{Server, ServerError, ServerOptions, Stopper};
+pub use crate::server::{Server, ServerError, ServerOptions, Stopper, serve_client};
 
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,14 @@
 //! The server from its beginning to its end.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use savanna_files_host::{Files, HostError, HostOptions, Upkeep};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 
@@ -13,6 +16,7 @@ use crate::audit::AuditLog;
 use crate::ipc::connection;
 use crate::protocol::Service;
 use crate::transfer::Transfer;
+use crate::web::{Web, Writes};
 
 /// What a server is to be.
 #[derive(Debug)]
@@ -21,10 +25,14 @@ pub struct ServerOptions {
     pub address: SocketAddr,
     /// Where blocks come and go; port 0 for any.
     pub transfer_address: SocketAddr,
-    /// Threads for calls.
+    /// Where requests of WebHDFS come; port 0 for any.
+    pub http_address: SocketAddr,
+    /// Threads for calls and requests.
     pub threads: u16,
-    /// Connections that there may be, of calls and of transfers each.
+    /// Connections that there may be, of calls, of transfers and of requests each.
     pub clients_max: usize,
+    /// Names by which clients may reach it over HTTP, beside its addresses and `localhost`.
+    pub hosts: Vec<String>,
     /// The file of the audit log, if there is to be one.
     pub audit: Option<PathBuf>,
     /// The files behind it.
@@ -63,10 +71,12 @@ pub enum ServerError {
 pub struct Server {
     address: SocketAddr,
     transfer_address: SocketAddr,
+    http_address: SocketAddr,
     files: Files,
     audit: Option<AuditLog>,
     upkeep: Option<Upkeep>,
     transfer: Transfer,
+    writes: Arc<Writes>,
     runtime: Option<Runtime>,
     stop: watch::Sender<bool>,
 }
@@ -75,15 +85,23 @@ pub struct Server {
 #[derive(Clone, Debug)]
 pub struct Stopper {
     files: Files,
+    writes: Arc<Writes>,
     stop: watch::Sender<bool>,
 }
 
 impl Stopper {
-    /// Has the server end.
+    /// Has the server end, perhaps a moment later: what clients write over HTTP is given up before.
     pub fn stop(&self) {
         self.stop.send_replace(true);
-        // What went wrong is told to who waits for the end.
-        let _ = self.files.close();
+        let (files, writes) = (self.files.clone(), Arc::clone(&self.writes));
+        let close = move || {
+            writes.wait();
+            // What went wrong is told to who waits for the end.
+            let _ = files.close();
+        };
+        if self.writes.are_done() || std::thread::Builder::new().name("files-end".to_owned()).spawn(close).is_err() {
+            let _ = self.files.close();
+        }
     }
 }
 
@@ -93,10 +111,14 @@ impl Server {
     /// # Errors
     /// [`ServerError`].
     pub fn start(options: ServerOptions) -> Result<Self, ServerError> {
-        let ServerOptions { address, transfer_address, threads, clients_max, audit, host } = options;
+        let ServerOptions { address, transfer_address, http_address, threads, clients_max, hosts, audit, host } =
+            options;
         let (listener, address) = listen(address)?;
         let (transfer_listener, transfer_address) = listen(transfer_address)?;
-        listener.set_nonblocking(true).map_err(ServerError::Start)?;
+        let (http_listener, http_address) = listen(http_address)?;
+        for listener in [&listener, &http_listener] {
+            listener.set_nonblocking(true).map_err(ServerError::Start)?;
+        }
         let opened = |path: PathBuf| AuditLog::open(path.clone()).map_err(|source| ServerError::Audit { path, source });
         let audit = audit.map(opened).transpose()?;
         let (files, upkeep) = Files::open(host)?;
@@ -107,22 +129,25 @@ impl Server {
             .enable_all()
             .build()
             .map_err(ServerError::Start)?;
+        let writes = Arc::new(Writes::default());
         let service = Arc::new(Service {
             files: files.clone(),
             audit: audit.clone(),
             transfer_port: transfer_address.port(),
             ipc_port: address.port(),
+            http_port: http_address.port(),
+            writes: Arc::clone(&writes),
+            checks: Service::checks(),
             runtime: runtime.handle().clone(),
         });
         let (stop, stopping) = watch::channel(false);
-        let accepting = accept(listener, service, clients_max, stopping);
-        runtime.spawn(async move {
-            if let Err(error) = accepting.await {
-                tracing::error!(%error, "calls of files are not accepted any more");
-            }
-        });
+        let (service_of_web, begun) = (Arc::clone(&service), SystemTime::now());
+        let web = Web { service: service_of_web, address: http_address, hosts: hosts.into(), begun };
+        let calls = move |stream| connection::serve(stream, Arc::clone(&service));
+        runtime.spawn(accept(listener, clients_max, stopping.clone(), calls));
+        runtime.spawn(accept(http_listener, clients_max, stopping, move |stream| web.clone().accepted(stream)));
         let (upkeep, runtime) = (Some(upkeep), Some(runtime));
-        Ok(Self { address, transfer_address, files, audit, upkeep, transfer, runtime, stop })
+        Ok(Self { address, transfer_address, http_address, files, audit, upkeep, transfer, writes, runtime, stop })
     }
 
     /// Where calls come.
@@ -135,6 +160,12 @@ impl Server {
     #[must_use]
     pub const fn transfer_address(&self) -> SocketAddr {
         self.transfer_address
+    }
+
+    /// Where requests of WebHDFS come.
+    #[must_use]
+    pub const fn http_address(&self) -> SocketAddr {
+        self.http_address
     }
 
     /// The files.
@@ -152,7 +183,7 @@ impl Server {
     /// What stops it while somebody else waits for its end.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
-        Stopper { files: self.files.clone(), stop: self.stop.clone() }
+        Stopper { files: self.files.clone(), writes: Arc::clone(&self.writes), stop: self.stop.clone() }
     }
 
     /// Waits until the server ends, which it does by itself when its log does.
@@ -169,6 +200,8 @@ impl Server {
     fn end(&mut self) -> Result<(), ServerError> {
         self.stop.send_replace(true);
         self.transfer.stop();
+        self.writes.wait();
+        self.writes.end();
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -187,19 +220,24 @@ impl Drop for Server {
 }
 
 /// Serves who connects, until it is to stop.
-async fn accept(
+async fn accept<F>(
     listener: TcpListener,
-    service: Arc<Service>,
     clients_max: usize,
     mut stopping: watch::Receiver<bool>,
-) -> io::Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
+    serve: impl Fn(TcpStream) -> F,
+) where
+    F: Future<Output = io::Result<()>> + Send + 'static,
+{
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "clients of files are not accepted"),
+    };
     let places = Arc::new(Semaphore::new(clients_max.min(Semaphore::MAX_PERMITS)));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             // A closed channel means that the server is gone.
-            _ = stopping.wait_for(|stop| *stop) => return Ok(()),
+            _ = stopping.wait_for(|stop| *stop) => return,
         };
         let stream = match accepted {
             Ok((stream, _)) => stream,
@@ -213,10 +251,10 @@ async fn accept(
             tracing::warn!("{clients_max} clients of files are connected; one more is refused");
             continue;
         };
-        let (service, mut stopping) = (Arc::clone(&service), stopping.clone());
+        let (serving, mut stopping) = (serve(stream), stopping.clone());
         tokio::spawn(async move {
             let ended = tokio::select! {
-                ended = connection::serve(stream, service) => ended,
+                ended = serving => ended,
                 _ = stopping.wait_for(|stop| *stop) => Ok(()),
             };
             if let Err(error) = ended {
@@ -225,6 +263,20 @@ async fn accept(
             drop(place);
         });
     }
+}
+
+/// Serves one client of WebHDFS that has come by something else than a port, until it goes.
+pub async fn serve_client<S: AsyncRead + AsyncWrite + Unpin>(files: Files, stream: S) {
+    let here = IpAddr::from(Ipv4Addr::LOCALHOST);
+    let runtime = tokio::runtime::Handle::current();
+    let (writes, audit) = (Arc::default(), None);
+    let (transfer_port, ipc_port, http_port) = (0, 0, 0);
+    let checks = Service::checks();
+    let service = Service { files, audit, transfer_port, ipc_port, http_port, writes, checks, runtime };
+    let service = Arc::new(service);
+    let (hosts, begun) = ([].into(), SystemTime::now());
+    let web = Web { service, address: SocketAddr::new(here, 0), hosts, begun };
+    web.serve(stream, here, here).await;
 }
 
 fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServerError> {

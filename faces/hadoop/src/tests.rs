@@ -10,6 +10,7 @@ use savanna_epoch::NodeEpoch;
 use savanna_files_host::{HostOptions, Limits};
 use savanna_journal::Options;
 use savanna_journal::sim::SimDisk;
+use savanna_ownership::{BootClock, Clock as _, LeaseGuard, LeaseHolder, LeaseTerms};
 
 use crate::wire::client::{
     AddBlock, Complete, ContentSummaryResponse, Create, Delete, EnclosingRoot, Flag, Fsync, GetBlockLocations,
@@ -24,25 +25,44 @@ use crate::wire::transfer::{
 };
 use crate::{Server, ServerOptions};
 
+mod admin;
+mod web;
+
 const CLIENT: &str = "org.apache.hadoop.hdfs.protocol.ClientProtocol";
 const DATANODE: &str = "org.apache.hadoop.hdfs.protocol.ClientDatanodeProtocol";
 const PERMISSION: Permission = Permission { bits: 0o644 };
 
-fn started(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64) -> Server {
+pub(crate) fn started(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64) -> Server {
+    leased(disk, folder, epoch, None)
+}
+
+/// A lease that covers any instant, until it is revoked.
+pub(crate) fn lease() -> LeaseGuard {
+    let clock = Arc::new(BootClock);
+    let guard = LeaseGuard::new(Arc::<BootClock>::clone(&clock));
+    let terms = LeaseTerms::new(Duration::from_secs(3_600), Duration::from_secs(1)).unwrap();
+    guard.publish(&LeaseHolder::new(terms, clock.now()));
+    guard
+}
+
+pub(crate) fn leased(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64, lease: Option<LeaseGuard>) -> Server {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     Server::start(ServerOptions {
         address: any,
         transfer_address: any,
+        http_address: any,
         threads: 2,
         clients_max: 10,
+        hosts: vec!["node.example".to_owned()],
         audit: Some(folder.join("audit.log")),
         host: HostOptions {
             log: Options::disk(Arc::clone(disk) as _),
             epoch: NodeEpoch(epoch),
-            lease: None,
+            lease,
             directory: folder.to_owned(),
             superuser: "root".to_owned(),
             limits: Limits::default(),
+            trash: 60,
             database: None,
         },
     })

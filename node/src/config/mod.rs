@@ -261,14 +261,20 @@ pub struct NodeConfig {
     pub files_port: u16,
     /// The port of Hadoop's transfer of blocks, 0 for any.
     pub files_data_port: u16,
+    /// The port of files over HTTP, 0 for any.
+    pub files_http_port: u16,
     /// Threads of the files service; none for one per core.
     pub files_threads: Option<u16>,
     /// Clients of files that may be connected.
     pub files_max_clients: usize,
     /// Whether clients of files are believed who they are where not everybody is trusted.
     pub files_trusts_names: bool,
+    /// Names by which clients of files may reach this node over HTTP.
+    pub files_hosts: Vec<String>,
     /// Whether calls of files are noted in an audit log.
     pub files_audit: bool,
+    /// Minutes for which what users delete is in their trash, 0 to delete at once.
+    pub files_trash: u32,
     /// What is behind the names of files.
     pub files_database: FilesDatabase,
     /// Files and directories that may be in memory, if that is a database.

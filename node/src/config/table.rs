@@ -220,17 +220,32 @@ pub const SETTINGS: &[SettingSpec] = &[
         "port of Hadoop's calls (hdfs://HOST:PORT/), 0 for any; a node of a cluster has no files",
     ),
     setting("files.data_port", "9866", "port on which clients of files read and write blocks, 0 for any"),
+    setting("files.http_port", "9870", "port of WebHDFS (webhdfs://HOST:PORT/) and of /jmx, 0 for any"),
     setting("files.threads", "auto", "threads for calls of the files service, one per core if auto"),
-    setting("files.max_clients", "1000", "clients of files that may be connected, for calls and for blocks each"),
+    setting(
+        "files.max_clients",
+        "1000",
+        "clients of files that may be connected, for calls, for blocks and over HTTP each",
+    ),
     setting(
         "files.trust_names",
         "false",
         "true believes clients of files who they are also beyond the loopback, and where auth.users is set",
     ),
     setting(
+        "files.hosts",
+        "none",
+        "names by which clients reach files over HTTP, with commas between them, beside addresses, localhost and the name of the machine",
+    ),
+    setting(
         "files.audit",
         "false",
         "true notes each call of files in filesystem/audit.log of the data directory, as Hadoop's audit log does",
+    ),
+    setting(
+        "files.trash",
+        "0",
+        "minutes for which what users of files delete is in their trash (fs.trash.interval), 0 to delete at once",
     ),
     setting(
         FILES_DATABASE,
@@ -529,10 +544,22 @@ impl NodeConfig {
             tenants_threads: read.automatic("tenants.threads")?,
             files_port: read.port("files.port")?,
             files_data_port: read.port("files.data_port")?,
+            files_http_port: read.port("files.http_port")?,
             files_threads: read.automatic("files.threads")?,
             files_max_clients: read.count("files.max_clients")?,
             files_trusts_names: read.flag("files.trust_names")?,
+            files_hosts: read.get("files.hosts", "names with commas between them, or none", |text| match text {
+                "none" => Some(Vec::new()),
+                names => {
+                    let fits = |b: u8| b.is_ascii_alphanumeric() || b".-_".contains(&b);
+                    let names = names.split(',').map(str::trim);
+                    names.map(|name| (!name.is_empty() && name.bytes().all(fits)).then(|| name.to_owned())).collect()
+                }
+            })?,
             files_audit: read.flag("files.audit")?,
+            files_trash: read.get("files.trash", "a whole number of minutes, 0 to 5256000", |text| {
+                text.parse::<u32>().ok().filter(|minutes| *minutes <= 5_256_000)
+            })?,
             files_database: read.files_database()?,
             files_cache: read.get("files.cache", "a whole number, 1 to 1000000000", |text| {
                 text.parse::<usize>().ok().filter(|n| (1..=1_000_000_000).contains(n))

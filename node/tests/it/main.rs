@@ -57,6 +57,7 @@ pub(crate) fn config(directory: &Path, flags: &[(&str, &str)]) -> Config {
         ("tenants.threads", "1"),
         ("files.port", "0"),
         ("files.data_port", "0"),
+        ("files.http_port", "0"),
         ("files.threads", "1"),
         ("lease.ttl", "600ms"),
         ("lease.margin", "100ms"),

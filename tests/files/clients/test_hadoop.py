@@ -1,5 +1,6 @@
 """The commands of `hdfs dfs` of Hadoop 3.5, unmodified: they are a class in the jars."""
 
+import getpass
 import os
 import pathlib
 import random
@@ -8,6 +9,7 @@ import shutil
 import subprocess
 import time
 
+import hdfs_native
 import pytest
 
 HERE = pathlib.Path(__file__).parent / "java"
@@ -33,9 +35,10 @@ def hdfs(server, jars, tmp_path):
     conf = tmp_path / "conf"
     conf.mkdir()
     # A connection that has been idle for longer is not used again: the node may have begun anew meanwhile.
-    settings = {"fs.defaultFS": server.url, "ipc.client.connection.maxidletime": 100}
-    properties = [f"<property><name>{name}</name><value>{value}</value></property>" for name, value in settings.items()]
-    (conf / "core-site.xml").write_text(f"<configuration>{''.join(properties)}</configuration>")
+    core = {"fs.defaultFS": server.url, "ipc.client.connection.maxidletime": 100}
+    for file, settings in {"core": core, "hdfs": {"dfs.namenode.http-address": f"127.0.0.1:{server.http_port}"}}.items():
+        properties = [f"<property><name>{name}</name><value>{value}</value></property>" for name, value in settings.items()]
+        (conf / f"{file}-site.xml").write_text(f"<configuration>{''.join(properties)}</configuration>")
     command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{conf}:{jars}/*", HERE / "Shell.java"]
     with open(tmp_path / "errors", "w") as errors:
         shell = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
@@ -53,7 +56,7 @@ def hdfs(server, jars, tmp_path):
         assert found, f"{words}\n{said}\n{errors}"
         out = "".join(said).removesuffix("\n")
         assert int(found[1]) == status, f"{words}\n{out}\n{errors}\n{server.text()}"
-        return out if status == 0 else errors
+        return out if status == 0 else out + errors
 
     yield run
     shell.kill()
@@ -201,3 +204,120 @@ def test_access_control_lists_are_kept_shown_and_inherited(hdfs, server, tmp_pat
     hdfs("-cp", "-p", "/d/before", "/copy")
     assert "only directories may have a default ACL" in hdfs("-setfacl", "-m", "default:user:ann:r--", "/d/before", status=1)
     assert "mask is required" in hdfs("-setfacl", "-x", "mask::", "/d/before", status=1)
+
+
+@pytest.mark.parametrize("server", [{"trash": 60}], indirect=True)
+def test_what_is_deleted_is_in_the_trash(hdfs, server, tmp_path):
+    (tmp_path / "words").write_text("first\nlast\n")
+    hdfs("-mkdir", "-p", "/d", "/user")
+    for name in "ab":
+        hdfs("-put", tmp_path / "words", f"/d/{name}")
+    home = f"/user/{getpass.getuser()}"
+    hdfs("-rm", "/d/a")
+    assert hdfs("-cat", f"{home}/.Trash/Current/d/a") == "first\nlast\n"
+    hdfs("-rm", "-skipTrash", "/d/b")
+    assert hdfs("-ls", "/d") == ""
+    hdfs("-expunge")
+    [checkpoint] = [line.split()[-1] for line in hdfs("-ls", f"{home}/.Trash").splitlines()[1:]]
+    assert re.fullmatch(rf"{home}/\.Trash/\d{{12}}", checkpoint)
+    assert hdfs("-cat", f"{checkpoint}/d/a") == "first\nlast\n"
+    hdfs("-mv", f"{checkpoint}/d/a", "/d/a")
+    hdfs("-rm", "-r", "/d")
+    hdfs("-expunge", "-immediate")
+    assert hdfs("-ls", f"{home}/.Trash") == ""
+
+
+def test_the_shell_over_http(hdfs, server, tmp_path):
+    content = random.Random(6).randbytes(1_500_000)
+    (tmp_path / "big").write_bytes(content)
+    (tmp_path / "words").write_text("first\nlast\n")
+    web = f"webhdfs://127.0.0.1:{server.http_port}"
+    hdfs("-mkdir", "-p", f"{web}/d/a b")
+    hdfs("-put", tmp_path / "words", tmp_path / "big", f"{web}/d")
+    assert hdfs("-cat", f"{web}/d/words") == "first\nlast\n"
+    hdfs("-get", f"{web}/d/big", tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == content
+    assert hdfs("-tail", f"{web}/d/words") == "first\nlast\n"
+    hdfs("-appendToFile", tmp_path / "words", f"{web}/d/words")
+    hdfs("-truncate", "-w", 17, f"{web}/d/words")
+    assert hdfs("-cat", "/d/words") == "first\nlast\nfirst\n"
+    listed = [line.split(None, 7)[-1].removeprefix(web) for line in hdfs("-ls", "-R", f"{web}/").splitlines()]
+    assert listed == ["/d", "/d/a b", "/d/big", "/d/words"]
+    hdfs("-chmod", "640", f"{web}/d/words")
+    hdfs("-chown", "ann:staff", f"{web}/d/words")
+    hdfs("-setrep", "2", f"{web}/d/words")
+    assert hdfs("-stat", "%a %u %g %b %r", f"{web}/d/words") == "640 ann staff 17 2\n"
+    assert hdfs("-count", "-q", f"{web}/d").split()[4:7] == ["2", "2", "1500017"]
+    assert [line.split()[0] for line in hdfs("-du", f"{web}/d").splitlines()] == ["0", "1500000", "17"]
+    hdfs("-touchz", f"{web}/d/empty")
+    for name in ("big", "words", "empty"):
+        assert hdfs("-checksum", f"{web}/d/{name}").split()[1:] == hdfs("-checksum", f"/d/{name}").split()[1:], name
+    for blocks in (2, 3, 5):
+        hdfs("-D", "dfs.blocksize=65536", "-put", tmp_path / "big", f"/blocks-{blocks}")
+        hdfs("-truncate", "-w", 65_536 * blocks - 1_000, f"/blocks-{blocks}")
+        assert hdfs("-checksum", f"{web}/blocks-{blocks}").split()[1:] == hdfs("-checksum", f"/blocks-{blocks}").split()[1:], blocks
+        hdfs("-rm", f"/blocks-{blocks}")
+    hdfs("-rm", f"{web}/d/empty")
+    hdfs("-setfattr", "-n", "user.colour", "-v", "green", f"{web}/d")
+    assert hdfs("-getfattr", "-n", "user.colour", f"{web}/d").splitlines()[1:] == ['user.colour="green"']
+    hdfs("-setfacl", "-m", "user:ann:rwx,default:group:staff:r-x", f"{web}/d")
+    shown = [line for line in hdfs("-getfacl", f"{web}/d").splitlines() if not line.startswith("#")]
+    assert shown == [line for line in hdfs("-getfacl", "/d").splitlines() if not line.startswith("#")]
+    assert "user:ann:rwx" in shown
+    hdfs("-setfacl", "-b", f"{web}/d")
+    hdfs("-cp", f"{web}/d/words", f"{web}/d/more")
+    hdfs("-concat", f"{web}/d/big", f"{web}/d/words", f"{web}/d/more")
+    hdfs("-mv", f"{web}/d/big", f"{web}/moved")
+    hdfs("-cp", f"{web}/moved", f"{web}/copy")
+    time.sleep(1)
+    server.restart()
+    hdfs("-get", f"{web}/copy", tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == content + b"first\nlast\nfirst\n" * 2
+    assert "No such file or directory" in hdfs("-cat", f"{web}/nothing", status=1)
+    assert "File exists" in hdfs("-mkdir", f"{web}/d", status=1)
+    hdfs("-rm", "-r", f"{web}/d", f"{web}/moved", f"{web}/copy")
+    assert hdfs("-ls", f"{web}/") == ""
+
+
+def test_administrators_see_how_it_is(hdfs, server, replicas, tmp_path):
+    (tmp_path / "words").write_text("first\nlast\n")
+    hdfs("-mkdir", "-p", "/d/deep")
+    hdfs("-put", tmp_path / "words", "/d/a")
+    hdfs("-put", tmp_path / "words", "/d/deep/b")
+    report = hdfs("admin", "-report")
+    assert "Live datanodes (1):" in report and "Missing blocks: 0" in report and "Num of Blocks: 2" in report
+    assert "Name: 127.0.0.1:" in report and "Decommission Status : Normal" in report
+    hdfs("admin", "-metasave", "seen")
+    [seen] = (server.folder / "data").glob("**/metasave/seen")
+    assert "4 files and directories, 2 blocks = 6 total filesystem objects" in seen.read_text()
+    assert "Expected the name of a file" in hdfs("admin", "-metasave", "../seen", status=-1)
+    assert "is HEALTHY" in hdfs("fsck", "/").splitlines()[-1]
+    shown = hdfs("fsck", "/d", "-files", "-blocks", "-locations")
+    assert "/d <dir>" in shown and "/d/a 11 bytes, replicated: replication=3, 1 block(s):  OK" in shown
+    assert "len=11 Live_repl=1  [DatanodeInfoWithStorage[127.0.0.1:" in shown and "Total files:\t2" in shown
+    assert "has 0 CORRUPT blocks" in hdfs("fsck", "-list-corruptfileblocks")
+    # A block that is lost is missing after a restart.
+    server.kill()
+    lost = next(path for path in (server.folder / "data").glob(f"**/{replicas()[0]}"))
+    lost.unlink()
+    server.start()
+    assert "MISSING 1 blocks of total size 11 B" in hdfs("fsck", "/", status=1)
+    # It is counted since the file was read from the database.
+    assert "Missing blocks: 1" in hdfs("admin", "-report")
+    assert "The filesystem under path '/' has 1 CORRUPT blocks" in hdfs("fsck", "-list-corruptfileblocks", status=-1)
+
+
+def test_several_directories_are_listed_by_one_call(hdfs, server, tmp_path):
+    (tmp_path / "words").write_text("first\nlast\n")
+    client = hdfs_native.Client(server.url)
+    for number in range(1_500):
+        client.mkdirs(f"/a/{number:04}", create_parent=True)
+    hdfs("-mkdir", "-p", "/b/only", "/empty")
+    hdfs("-put", tmp_path / "words", "/file")
+    lines = [line.split(": ") for line in hdfs("batched", "/b", "/a", "/nothing", "/file", "/empty", "/b").splitlines()]
+    names = {}
+    for path, said in lines:
+        names.setdefault(path, []).extend(said.split())
+    assert names["/a"] == [f"{number:04}" for number in range(1_500)]
+    assert names["/b"] == ["only", "only"] and names["/nothing"] == ["FileNotFoundException"]
+    assert names["/file"] == ["file"] and names["/empty"] == []

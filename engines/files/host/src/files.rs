@@ -1,7 +1,10 @@
 //! The handle of faces.
 
+mod metasave;
+
 use std::collections::HashSet;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::mpsc::Sender;
@@ -70,6 +73,8 @@ pub struct Stats {
     pub space: Space,
     /// Blocks that the data node lacks.
     pub missing: u64,
+    /// Blocks that it has, and somebody found damaged.
+    pub corrupt: u64,
 }
 
 /// Figures for whoever watches.
@@ -122,7 +127,9 @@ struct Shared {
     lease: Option<LeaseGuard>,
     replicas: Replicas,
     identity: Identity,
+    directory: PathBuf,
     superuser: String,
+    trash_minutes: u32,
     groups: Groups,
     tasks: Sender<Task>,
     behind: Option<Arc<Behind>>,
@@ -148,7 +155,7 @@ impl Files {
     /// # Errors
     /// [`HostError`].
     pub fn open(options: HostOptions) -> Result<(Self, Upkeep), HostError> {
-        let HostOptions { log, epoch, lease, directory, superuser, limits, database } = options;
+        let HostOptions { log, epoch, lease, directory, superuser, limits, trash, database } = options;
         let failed = |path: &std::path::Path| {
             let path = path.to_owned();
             move |source| HostError::Directory { path, source }
@@ -193,8 +200,21 @@ impl Files {
         let groups = Groups::default();
         let behind = behind.map(Arc::new);
         let (needed, lost) = (Mutex::new(needed), OnceLock::new());
-        let shared =
-            Shared { state, journal, lease, replicas, identity, superuser, groups, tasks, behind, needed, lost };
+        let shared = Shared {
+            state,
+            journal,
+            lease,
+            replicas,
+            identity,
+            directory: directory.clone(),
+            superuser,
+            trash_minutes: trash,
+            groups,
+            tasks,
+            behind,
+            needed,
+            lost,
+        };
         let files = Self(Arc::new(shared));
         files.cut();
         if files.0.behind.is_some() {
@@ -570,6 +590,21 @@ impl Files {
         Ok(true)
     }
 
+    /// Closes a file that a client writes and goes on with no more, with what the data node has of it. Nothing if somebody else writes it by now. Blocks.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn leave(&self, file: InodeId, client: &str) -> Result<(), Unanswered> {
+        let mut state = self.0.state.write();
+        let is_its = state.namespace.leases.files(client).any(|id| id == file);
+        let Some((change, recovery)) = is_its.then(|| state.namespace.close_left(file, now())).flatten() else {
+            return Ok(());
+        };
+        let lsn = self.commit(&mut state, change)?;
+        drop(state);
+        self.close_left(lsn, recovery).map(drop)
+    }
+
     /// Whether a file has no writer, and the log says so.
     fn is_closed(&self, file: InodeId) -> Result<bool, Unanswered> {
         let state = self.0.state.read();
@@ -626,9 +661,8 @@ impl Files {
     /// # Errors
     /// [`Unanswered`].
     pub fn safe_mode(&self, asker: &Asker<'_>, wanted: Option<bool>) -> Result<bool, Unanswered> {
-        let groups = self.0.groups.of(asker.user);
-        if wanted.is_some() && !self.context(asker, &groups).is_superuser {
-            return Err(FilesError::not_superuser(asker.user).into());
+        if wanted.is_some() {
+            self.check_superuser(asker)?;
         }
         let mut state = self.0.state.write();
         let is_safe = wanted.unwrap_or(state.namespace.is_safe);
@@ -638,11 +672,27 @@ impl Files {
         Ok(is_safe)
     }
 
+    /// Whether somebody may do everything.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn check_superuser(&self, asker: &Asker<'_>) -> Result<(), Unanswered> {
+        let groups = self.0.groups.of(asker.user);
+        if !self.context(asker, &groups).is_superuser {
+            return Err(FilesError::not_superuser(asker.user).into());
+        }
+        self.wait(None)
+    }
+
     /// What there is on the disk.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let missing = self.0.state.read().namespace.blocks.missing() as u64;
-        Stats { space: self.0.replicas.space(), missing }
+        let mut stats = Stats { space: self.0.replicas.space(), ..Stats::default() };
+        for (.., is_missing) in self.0.state.read().namespace.blocks.damaged() {
+            let count = if is_missing { &mut stats.missing } else { &mut stats.corrupt };
+            *count += 1;
+        }
+        stats
     }
 
     /// Figures for whoever watches.
@@ -671,6 +721,17 @@ impl Files {
     #[must_use]
     pub fn replicas(&self) -> &Replicas {
         &self.0.replicas
+    }
+
+    /// Who may do everything.
+    pub(crate) fn superuser(&self) -> &str {
+        &self.0.superuser
+    }
+
+    /// Minutes for which what users delete is in their trash; 0 if clients delete at once.
+    #[must_use]
+    pub fn trash_minutes(&self) -> u32 {
+        self.0.trash_minutes
     }
 
     /// What the installation is called.
@@ -862,7 +923,7 @@ const NO_DATABASE: &str = "it was read for a database, and there is none; this i
 const SUPERGROUP: &str = "supergroup";
 
 /// The instant, by the clock of the machine.
-fn now() -> Millis {
+pub(crate) fn now() -> Millis {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -5,7 +5,7 @@
 //!
 //! # A tour of the source
 //!
-//! `files` is the handle of faces, `behind` has the database behind the log and what waits for it, `groups` knows who is in which group, `recovery` reads the log and makes it short, `upkeep` does what nobody asks for, `identity` is
+//! `files` is the handle of faces, `behind` has the database behind the log and what waits for it, `groups` knows who is in which group, `recovery` reads the log and makes it short, `trash` empties the trash of users, `upkeep` does what nobody asks for, `identity` is
 //! what an installation is called for ever, `pending` knows which position of the log a change has.
 
 mod behind;
@@ -15,6 +15,7 @@ mod identity;
 mod options;
 mod pending;
 mod recovery;
+mod trash;
 mod upkeep;
 
 pub use savanna_files::{

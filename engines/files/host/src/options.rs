@@ -25,6 +25,8 @@ pub struct HostOptions {
     pub superuser: String,
     /// What operations keep to.
     pub limits: Limits,
+    /// Minutes for which what users delete is in their trash; 0 if clients delete at once.
+    pub trash: u32,
     /// The database behind the log; none if all names are in memory.
     pub database: Option<DatabaseOptions>,
 }

@@ -1,4 +1,4 @@
-//! What nobody asks for: replicas that no file has any more, subtrees that were deleted, files whose writers have gone.
+//! What nobody asks for: replicas that no file has any more, subtrees that were deleted, files whose writers have gone, the trash of users.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -11,7 +11,8 @@ use savanna_files::lease::HARD_LIMIT;
 use savanna_files::operation::Recovery;
 use savanna_journal::Lsn;
 
-use crate::files::{Files, Unanswered};
+use crate::files::{Files, Unanswered, now};
+use crate::trash::Emptier;
 
 /// How often it looks whether there is something to do.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -33,8 +34,9 @@ pub struct Upkeep(JoinHandle<()>);
 
 impl Upkeep {
     pub(crate) fn begin(files: Files, tasks: Receiver<Task>) -> io::Result<Self> {
+        let mut emptier = Emptier::new(files.trash_minutes(), now());
         let thread = std::thread::Builder::new().name("files-upkeep".to_owned());
-        Ok(Self(thread.spawn(move || run(&files, &tasks))?))
+        Ok(Self(thread.spawn(move || run(&files, &tasks, emptier.as_mut()))?))
     }
 
     /// Waits until it has ended, which it does when the files are closed, and when the log ends by itself.
@@ -45,7 +47,7 @@ impl Upkeep {
     }
 }
 
-fn run(files: &Files, tasks: &Receiver<Task>) {
+fn run(files: &Files, tasks: &Receiver<Task>, mut emptier: Option<&mut Emptier>) {
     // A recovery that was under way when the process ended is begun again.
     let mut done = files.close_all_left(|namespace, _| {
         CLOSERS.into_iter().flat_map(|client| namespace.leases.files(client)).collect::<Vec<InodeId>>()
@@ -76,17 +78,24 @@ fn run(files: &Files, tasks: &Receiver<Task>) {
             Ok(Task::End) | Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {}
         }
-        done = tidy(files);
+        done = tidy(files, emptier.as_deref_mut());
         next = Instant::now() + INTERVAL;
     }
 }
 
-fn tidy(files: &Files) -> Result<(), Unanswered> {
+fn tidy(files: &Files, emptier: Option<&mut Emptier>) -> Result<(), Unanswered> {
     files.probe()?;
     let left = |namespace: &savanna_files::Namespace, now: Millis| namespace.leases.over(HARD_LIMIT, now).collect();
-    files.close_all_left(left)?;
+    let closed = files.close_all_left(left);
+    if closed == Err(Unanswered::Gone) {
+        return closed;
+    }
+    // A file that cannot be closed holds up nothing else.
     while files.dismantle()? {}
-    Ok(())
+    if let Some(emptier) = emptier {
+        emptier.turn(files, now())?;
+    }
+    closed
 }
 
 fn remove(files: &Files, blocks: &[BlockId]) {

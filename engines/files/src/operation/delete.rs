@@ -7,7 +7,7 @@ use crate::error::{Class, FilesError};
 use crate::ids::InodeId;
 use crate::namespace::Draft;
 use crate::permission;
-use crate::request::{Context, Reply};
+use crate::request::{Context, Reply, Written};
 use crate::tree::{Covered, Inode, Tree};
 
 /// Subtrees of more inodes go at once all the same, and are taken apart later.
@@ -31,6 +31,18 @@ pub(super) fn delete(
     permission::check_removal(&namespace.tree, parent, inode, context)?;
     let mut draft = Draft::new(namespace, context.now);
     draft.touch(parent);
+    remove(&namespace.tree, &mut draft, inode);
+    Ok(Outcome::changed(draft, context.call, Reply::Bool(true), RetryAnswer::Bool(true)))
+}
+
+/// Takes a file away that its writer did not write to its end. Whoever writes it now keeps it. Who has its lease may do that wherever it is by now:
+/// what the user may do was asked when it was made, and half of a file is not to stay.
+pub(super) fn give_up(namespace: &View<'_>, context: &Context<'_>, file: &Written) -> Result<Outcome, FilesError> {
+    let inode = namespace.written(context, file)?;
+    let mut draft = Draft::new(namespace, context.now);
+    if let Some(parent) = namespace.tree.get(inode.parent) {
+        draft.touch(parent);
+    }
     remove(&namespace.tree, &mut draft, inode);
     Ok(Outcome::changed(draft, context.call, Reply::Bool(true), RetryAnswer::Bool(true)))
 }

@@ -112,6 +112,13 @@ impl View<'_> {
 
     fn outcome(&self, request: &Request, context: &Context<'_>) -> Result<Outcome, FilesError> {
         check_texts(request, context)?;
+        match self.named_request(request)? {
+            Some(named) => self.outcome_of(&named, context),
+            None => self.outcome_of(request, context),
+        }
+    }
+
+    fn outcome_of(&self, request: &Request, context: &Context<'_>) -> Result<Outcome, FilesError> {
         match request {
             Request::FileInfo { path } => status::file_info(self, context, path),
             Request::LocatedInfo { path } => status::located_info(self, context, path),
@@ -141,6 +148,7 @@ impl View<'_> {
             }
             Request::Rename { from, to } => rename::rename(self, context, from, to),
             Request::Rename2 { from, to, overwrites } => rename::rename2(self, context, from, to, *overwrites),
+            Request::GiveUp { file } => delete::give_up(self, context, file),
             Request::Delete { path, is_recursive } => delete::delete(self, context, path, *is_recursive),
             Request::SetPermission { path, mode } => attributes::set_permission(self, context, path, *mode),
             Request::SetOwner { path, owner, group } => {

@@ -145,6 +145,7 @@ impl View<'_> {
     }
 
     fn recover_lease(&self, context: &Context<'_>, path: &str, client: &str) -> Result<Begun, FilesError> {
+        let path = &*self.named_path(path)?;
         let at = self.resolve(path, context)?;
         let inode = at.existing()?;
         let file = inode.file().ok_or_else(|| super::status::not_a_file(path))?;

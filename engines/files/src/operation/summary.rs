@@ -87,7 +87,8 @@ impl Walk {
         known: Option<&Known>,
     ) -> Result<Result<Self, FilesError>, Missing> {
         namespace.look(known, |view| {
-            let at = view.resolve(path, context)?;
+            let path = view.named_path(path)?;
+            let at = view.resolve(&path, context)?;
             let inode = at.existing()?;
             let summary = Summary { quota: inode.quota().copied(), ..Summary::default() };
             let mut walk = Self { root: inode.id, open: Vec::new(), summary, depends: at.depends };

@@ -4,6 +4,7 @@ mod database;
 mod extended;
 mod lists;
 mod model;
+mod numbers;
 mod operations;
 mod quotas;
 mod world;

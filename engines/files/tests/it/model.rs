@@ -272,14 +272,29 @@ fn written(path: &str) -> String {
     if path.is_empty() { "/".to_owned() } else { path.to_owned() }
 }
 
+/// A path as somebody writes it; perhaps with the number of something on the way in the place of its names.
+fn called(world: &mut World, path: &str, random: &mut ChaCha8Rng) -> String {
+    let path = written(path);
+    if random.random_bool(0.7) {
+        return path;
+    }
+    let ends: Vec<usize> = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]).collect();
+    let (above, below) = path.split_at(ends[random.random_range(0..ends.len())]);
+    match world.status(above) {
+        Some(status) => format!("/.reserved/.inodes/{}{below}", status.id),
+        None => path,
+    }
+}
+
 fn step(world: &mut World, model: &mut Model, random: &mut ChaCha8Rng) {
     let (one, other) = (path(random), path(random));
-    let (a, b) = (written(&one), written(&other));
+    let (a, b) = (called(world, &one, random), called(world, &other, random));
     let (expected, got, what) = match random.random_range(0..17) {
         0 | 1 => (model.mkdirs(&one), simply(world.root(&mkdirs(&a))), "mkdirs"),
         2 | 3 => {
             let lengths: Vec<u64> = (0..random.random_range(0..3)).map(|_| random.random_range(1..=64)).collect();
-            let got = world.write(&a, &lengths).map(|_| true).map_err(|error| error.class);
+            // What takes the place of a file has another number.
+            let got = world.write(&written(&one), &lengths).map(|_| true).map_err(|error| error.class);
             (model.write(&one, lengths.iter().sum()), got, "write")
         }
         4 => {

@@ -81,7 +81,7 @@ pub(crate) async fn serve(stream: TcpStream, service: Arc<Service>) -> io::Resul
     let mut writing = tokio::spawn(write(writer, frames));
     let mut connection = Connection {
         decoder: Decoder::default(),
-        peer: Arc::new(Peer { user: String::new(), machine: remote.ip().to_string(), reached: local.ip() }),
+        peer: Arc::new(Peer { user: String::new(), machine: remote.ip().to_string(), reached: local.ip(), by: "rpc" }),
         calls: Arc::new(Semaphore::new(CALLS_MAX)),
         service,
         outgoing,
@@ -137,9 +137,9 @@ impl Connection {
 
     async fn call(&mut self, call: Call) {
         if self.peer.user.is_empty() {
-            let Peer { machine, reached, .. } = &*self.peer;
+            let Peer { machine, reached, by, .. } = &*self.peer;
             let (user, machine, reached) = (self.decoder.user().to_owned(), machine.clone(), *reached);
-            self.peer = Arc::new(Peer { user, machine, reached });
+            self.peer = Arc::new(Peer { user, machine, reached, by });
         }
         // It is never closed.
         let Ok(permit) = Arc::clone(&self.calls).acquire_owned().await else { return };

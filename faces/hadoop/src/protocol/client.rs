@@ -7,12 +7,11 @@ use prost::Message;
 use savanna_files_host::change::{Attribute, AttributeSpace, CallId, Usage};
 use savanna_files_host::ids::{InodeId, Millis};
 use savanna_files_host::request::{self, AclEdit, Limit, LocatedBlock, Modes, Written};
-use savanna_files_host::{Asker, Class, FilesError, Reply, Request, Summary};
+use savanna_files_host::{Class, FilesError, Reply, Request, Summary};
 
 use super::replies::{self, Encoder, NO_QUOTA};
 use super::{Peer, Service, message, named, no_such_method, refuse, unanswered, unsupported};
 use super::{lists, policies};
-use crate::audit::Entry;
 use crate::exception;
 use crate::ipc::answer::Detail;
 use crate::ipc::connection::Answerer;
@@ -39,13 +38,17 @@ const REPLACE: u32 = 2;
 /// The state of a name node that serves.
 const ACTIVE: i32 = 1;
 
+/// What who wants a quota of a kind of storage is told.
+pub(crate) const NO_STORAGE_QUOTA: &str =
+    "Expected a quota of names or of bytes, came one of a kind of storage, which is not supported";
+
 /// A quota that is to stay as it is.
 const SAME_QUOTA: u64 = i64::MAX as u64;
 /// A time that is to stay as it is.
 const SAME_TIME: u64 = u64::MAX;
 
-/// What clients choose if nobody says anything else.
-const DEFAULTS: ServerDefaults = ServerDefaults {
+/// The same but for the trash.
+pub(crate) const DEFAULTS: ServerDefaults = ServerDefaults {
     block_size: 128 << 20,
     chunk: 512,
     packet: 64 << 10,
@@ -57,12 +60,17 @@ const DEFAULTS: ServerDefaults = ServerDefaults {
 };
 const CRC32C: i32 = 2;
 
+/// What clients choose if nobody says anything else.
+pub(crate) fn defaults(service: &Service) -> ServerDefaults {
+    ServerDefaults { trash_minutes: Some(service.files.trash_minutes().into()), ..DEFAULTS }
+}
+
 /// A call with who made it.
-struct Asked<'a> {
-    service: &'a Arc<Service>,
-    peer: &'a Arc<Peer>,
-    body: Bytes,
-    answerer: Answerer,
+pub(super) struct Asked<'a> {
+    pub(super) service: &'a Arc<Service>,
+    pub(super) peer: &'a Arc<Peer>,
+    pub(super) body: Bytes,
+    pub(super) answerer: Answerer,
 }
 
 /// Does a call.
@@ -160,7 +168,9 @@ pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body:
         "checkAccess" => {
             asked.request(|PathAndNumber { path, number }| Request::CheckAccess { path, mode: bits(number) })
         }
-        "getServerDefaults" => asked.answerer.done(&ServerDefaultsResponse { it: Some(DEFAULTS) }),
+        "getServerDefaults" => {
+            asked.answerer.done(&ServerDefaultsResponse { it: Some(defaults(service)) });
+        }
         "renewLease" => asked.renew_lease(),
         "recoverLease" => asked.recover_lease(),
         "getContentSummary" => asked.content_summary(),
@@ -168,6 +178,12 @@ pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body:
         "reportBadBlocks" => asked.report_bad_blocks(),
         "getFsStats" => asked.stats(),
         "setSafeMode" => asked.safe_mode(),
+        "getBatchedListing" => asked.batched_listing(),
+        "getDatanodeReport" => asked.datanode_report(),
+        "getSlowDatanodeReport" => asked.slow_datanode_report(),
+        "getFsReplicatedBlockStats" => asked.replicated_block_stats(),
+        "getFsECBlockGroupStats" => asked.group_stats(),
+        "metaSave" => asked.metasave(),
         "getQuotaUsage" => asked.quota_usage(),
         "getStoragePolicies" => asked.answerer.done(&StoragePolicies { policies: policies::all() }),
         "getStoragePolicy" => asked.storage_policy(),
@@ -192,17 +208,10 @@ impl Asked<'_> {
         let caller = answerer.caller();
         let client = <[u8; 16]>::try_from(caller.client.as_slice()).ok();
         let call = client.filter(|_| request.is_done_once()).map(|client| CallId { client, call: caller.call });
-        let asker = Asker { user: &peer.user, machine: &peer.machine, call };
         let (at, to) = (Arc::clone(service), Arc::clone(peer));
-        let noted = service.audit.clone().and_then(|log| Some((log, Entry::of(&request)?)));
-        service.files.call(&asker, &request, move |answer| {
-            if let Some((log, entry)) = noted {
-                log.note(&to, &entry, &answer);
-            }
-            match answer {
-                Ok(reply) => replies::answer(&at, &to, reply, answerer),
-                Err(why) => unanswered(&why, answerer),
-            }
+        service.ask(peer, call, &request, move |answer| match answer {
+            Ok(reply) => replies::answer(&at, &to, reply, answerer),
+            Err(why) => unanswered(&why, answerer),
         });
     }
 
@@ -219,8 +228,7 @@ impl Asked<'_> {
     fn set_quota(self) {
         let Some((SetQuota { storage, .. }, answerer)) = message(self.body.clone(), self.answerer) else { return };
         if storage.is_some() {
-            let words = "Expected a quota of names or of bytes, came one of a kind of storage, which is not supported";
-            return refuse(&FilesError::new(Class::Unsupported, words), answerer);
+            return refuse(&FilesError::new(Class::Unsupported, NO_STORAGE_QUOTA), answerer);
         }
         Asked { answerer, ..self }.request(|SetQuota { path, names, space, .. }| Request::SetQuota {
             path,
@@ -244,8 +252,7 @@ impl Asked<'_> {
         let Some((RecoverLease { path, client }, answerer)) = message(body, answerer) else { return };
         let (at, peer) = (Arc::clone(service), Arc::clone(peer));
         service.runtime.spawn_blocking(move || {
-            let asker = Asker { user: &peer.user, machine: &peer.machine, call: None };
-            let outcome = at.files.recover_lease(&asker, &path, &client);
+            let outcome = at.files.recover_lease(&peer.asker(None), &path, &client);
             at.note(&peer, "recoverLease", &path, &outcome);
             match outcome {
                 Ok(it) => answerer.done(&Flag { it }),
@@ -274,9 +281,8 @@ impl Asked<'_> {
     fn quota_usage(self) {
         let Self { service, peer, body, answerer } = self;
         let Some((Text { it: path }, answerer)) = message(body.clone(), answerer) else { return };
-        let asker = Asker { user: &peer.user, machine: &peer.machine, call: None };
         let (at, to) = (Arc::clone(service), Arc::clone(peer));
-        service.files.call(&asker, &Request::Quota { path }, move |answer| match answer {
+        service.files.call(&peer.asker(None), &Request::Quota { path }, move |answer| match answer {
             Ok(Reply::Quota(None)) => {
                 let asked = Asked { service: &at, peer: &to, body, answerer };
                 asked.summary("quotaUsage", |summary, answerer| {
@@ -294,10 +300,7 @@ impl Asked<'_> {
         let Some((SetStoragePolicy { policy, .. }, answerer)) = message(self.body.clone(), self.answerer) else {
             return;
         };
-        let policy = policies::number(&policy).ok_or_else(|| {
-            FilesError::new(Class::IllegalArgument, format!("Cannot find a block policy with the name {policy}"))
-        });
-        match policy {
+        match policies::named(&policy) {
             Ok(policy) => Asked { answerer, ..self }
                 .request(|SetStoragePolicy { path, .. }| Request::SetPolicy { path, policy: Some(policy) }),
             Err(error) => refuse(&error, answerer),
@@ -307,12 +310,8 @@ impl Asked<'_> {
     fn storage_policy(self) {
         let Self { service, peer, body, answerer } = self;
         let Some((Text { it: path }, answerer)) = message(body, answerer) else { return };
-        let asker = Asker { user: &peer.user, machine: &peer.machine, call: None };
-        service.files.call(&asker, &Request::FileInfo { path: path.clone() }, move |answer| match answer {
-            Ok(Reply::Status(None)) => {
-                let words = format!("File/Directory does not exist: {path}");
-                refuse(&FilesError::new(Class::FileNotFound, words), answerer);
-            }
+        service.files.call(&peer.asker(None), &Request::FileInfo { path: path.clone() }, move |answer| match answer {
+            Ok(Reply::Status(None)) => refuse(&policies::nothing_at(&path), answerer),
             Ok(Reply::Status(Some(status))) => answerer.done(&One { it: Some(policies::of(status.policy)) }),
             // Nothing else is the answer to that.
             Ok(_) => drop(answerer),
@@ -320,21 +319,12 @@ impl Asked<'_> {
         });
     }
 
-    /// May go over many inodes, so it is done elsewhere.
     fn summary(self, command: &'static str, tell: impl FnOnce(Summary, Answerer) + Send + 'static) {
         let Self { service, peer, body, answerer } = self;
         let Some((Text { it: path }, answerer)) = message(body, answerer) else { return };
-        let (at, peer) = (Arc::clone(service), Arc::clone(peer));
-        service.runtime.spawn_blocking(move || {
-            let asker = Asker { user: &peer.user, machine: &peer.machine, call: None };
-            let (here, to, of) = (Arc::clone(&at), Arc::clone(&peer), path.clone());
-            at.files.summary(&asker, &path, move |summary| {
-                here.note(&to, command, &of, &summary);
-                match summary {
-                    Ok(summary) => tell(summary, answerer),
-                    Err(why) => unanswered(&why, answerer),
-                }
-            });
+        service.summary(peer, command, path, move |summary| match summary {
+            Ok(summary) => tell(summary, answerer),
+            Err(why) => unanswered(&why, answerer),
         });
     }
 
@@ -368,7 +358,7 @@ impl Asked<'_> {
             used: space.used,
             remaining: space.remaining,
             under_replicated: 0,
-            corrupt: 0,
+            corrupt: stats.corrupt,
             missing: stats.missing,
         });
     }
@@ -385,8 +375,7 @@ impl Asked<'_> {
                 return refuse(&FilesError::new(Class::IllegalArgument, words), answerer);
             }
         };
-        let asker = Asker { user: &peer.user, machine: &peer.machine, call: None };
-        match service.files.safe_mode(&asker, wanted) {
+        match service.files.safe_mode(&peer.asker(None), wanted) {
             Ok(it) => answerer.done(&Flag { it }),
             Err(why) => unanswered(&why, answerer),
         }
@@ -426,7 +415,7 @@ fn attribute_of(attribute: wire::client::Attribute) -> Attribute {
 }
 
 /// A quota as clients say it.
-const fn limit(quota: u64) -> Limit {
+pub(crate) const fn limit(quota: u64) -> Limit {
     match quota {
         SAME_QUOTA => Limit::Same,
         NO_QUOTA => Limit::None,

@@ -27,7 +27,7 @@ fn entry(entry: wire::client::AclEntry) -> AclEntry {
     AclEntry { is_default: scope == DEFAULT, kind, name, bits: u8::try_from(bits & 7).unwrap_or(0) }
 }
 
-fn message(entry: &AclEntry) -> wire::client::AclEntry {
+pub(crate) fn message(entry: &AclEntry) -> wire::client::AclEntry {
     let kind = match entry.kind {
         AclKind::User => 0,
         AclKind::Group => 1,

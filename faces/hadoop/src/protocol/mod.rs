@@ -1,11 +1,13 @@
 //! What calls mean.
 
-mod client;
+mod admin;
+mod batched;
+pub(crate) mod client;
 mod datanode;
-mod lists;
-mod namenode;
-mod policies;
-mod replies;
+pub(crate) mod lists;
+pub(crate) mod namenode;
+pub(crate) mod policies;
+pub(crate) mod replies;
 mod unsupported;
 
 use std::net::IpAddr;
@@ -13,14 +15,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
+use savanna_files_host::change::CallId;
 use savanna_files_host::ids::{BlockId, Stamp};
 use savanna_files_host::request::BlockName;
-use savanna_files_host::{Answer, Files, FilesError, Reply, Unanswered};
+use savanna_files_host::{Answer, Asker, Files, FilesError, Reply, Request, Summary, Unanswered};
+use tokio::sync::Semaphore;
 
 use crate::audit::{AuditLog, Entry};
 use crate::exception;
 use crate::ipc::answer::Detail;
 use crate::ipc::connection::Answerer;
+use crate::web::Writes;
 use crate::wire::hdfs::{Block, Node, NodeId};
 
 /// What a server serves.
@@ -33,6 +38,12 @@ pub(crate) struct Service {
     pub(crate) transfer_port: u16,
     /// Where its calls are.
     pub(crate) ipc_port: u16,
+    /// Where its bytes go over HTTP.
+    pub(crate) http_port: u16,
+    /// What clients write over HTTP.
+    pub(crate) writes: Arc<Writes>,
+    /// Places of checks of files.
+    pub(crate) checks: Arc<Semaphore>,
     /// For calls that take long.
     pub(crate) runtime: tokio::runtime::Handle,
 }
@@ -46,6 +57,15 @@ pub(crate) struct Peer {
     pub(crate) machine: String,
     /// The address of this machine that it reached; it will reach the data node there, too.
     pub(crate) reached: IpAddr,
+    /// By which protocol it calls, as the audit log says it.
+    pub(crate) by: &'static str,
+}
+
+impl Peer {
+    /// The same for the host.
+    pub(crate) fn asker(&self, call: Option<CallId>) -> Asker<'_> {
+        Asker { user: &self.user, machine: &self.machine, call }
+    }
 }
 
 /// A protocol: what calls of a connection may be.
@@ -107,9 +127,53 @@ fn message<M: Message + Default>(body: Bytes, answerer: Answerer) -> Option<(M, 
     }
 }
 
+/// Checks that may be under way: each goes over all names that it is asked for.
+const CHECKS: usize = 4;
+
 impl Service {
+    /// Places of checks.
+    pub(crate) fn checks() -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(CHECKS))
+    }
+
+    /// Does a request, and notes what became of it.
+    pub(crate) fn ask(
+        &self,
+        peer: &Arc<Peer>,
+        call: Option<CallId>,
+        request: &Request,
+        answer: impl FnOnce(Answer) + Send + 'static,
+    ) {
+        let noted = self.audit.clone().and_then(|log| Some((log, Entry::of(request)?)));
+        let to = Arc::clone(peer);
+        self.files.call(&peer.asker(call), request, move |outcome| {
+            if let Some((log, entry)) = noted {
+                log.note(&to, &entry, &outcome);
+            }
+            answer(outcome);
+        });
+    }
+
+    /// Counts what is below a path. May go over many inodes, so it is done elsewhere.
+    pub(crate) fn summary(
+        self: &Arc<Self>,
+        peer: &Arc<Peer>,
+        command: &'static str,
+        path: String,
+        tell: impl FnOnce(Result<Summary, Unanswered>) + Send + 'static,
+    ) {
+        let (at, peer) = (Arc::clone(self), Arc::clone(peer));
+        self.runtime.spawn_blocking(move || {
+            let (here, to, of) = (Arc::clone(&at), Arc::clone(&peer), path.clone());
+            at.files.summary(&peer.asker(None), &path, move |summary| {
+                here.note(&to, command, &of, &summary);
+                tell(summary);
+            });
+        });
+    }
+
     /// Notes what became of a call on a path.
-    fn note<T>(&self, peer: &Peer, command: &'static str, path: &str, outcome: &Result<T, Unanswered>) {
+    pub(crate) fn note<T>(&self, peer: &Peer, command: &'static str, path: &str, outcome: &Result<T, Unanswered>) {
         if let Some(log) = &self.audit {
             let answer: Answer = outcome.as_ref().map(|_| Reply::Done).map_err(Clone::clone);
             log.note(peer, &Entry::on(command, path), &answer);
@@ -125,7 +189,7 @@ impl Service {
             host: address,
             uuid: self.node_uuid(),
             transfer_port: u32::from(self.transfer_port),
-            info_port: 0,
+            info_port: u32::from(self.http_port),
             ipc_port: u32::from(self.ipc_port),
         };
         Node {
@@ -135,6 +199,7 @@ impl Service {
             remaining: Some(space.remaining),
             location: Some("/default-rack".to_owned()),
             state: Some(0),
+            ..Node::default()
         }
     }
 

@@ -9,7 +9,9 @@ use crate::wire::client::{NamespaceInfo, StorageInfo, VersionResponse};
 pub(super) const NAME: &str = "org.apache.hadoop.hdfs.server.protocol.NamenodeProtocol";
 
 /// The release of Hadoop whose protocols are spoken.
-const SOFTWARE: &str = "3.5.0";
+pub(crate) const SOFTWARE: &str = "3.5.0";
+/// What this program is called.
+pub(crate) const BUILD: &str = concat!("savanna-", env!("CARGO_PKG_VERSION"));
 /// The layout of its name nodes, which is a negative number.
 const LAYOUT: i32 = -67;
 
@@ -27,7 +29,7 @@ pub(super) fn call(service: &Arc<Service>, method: &str, answerer: Answerer) {
     };
     answerer.done(&VersionResponse {
         it: Some(NamespaceInfo {
-            build: concat!("savanna-", env!("CARGO_PKG_VERSION")).to_owned(),
+            build: BUILD.to_owned(),
             unused: 0,
             pool: identity.pool.clone(),
             storage,

@@ -1,5 +1,7 @@
 //! Storage policies: they are kept and shown, and blocks are on the one disk whatever they say.
 
+use savanna_files_host::{Class, FilesError};
+
 use crate::wire::client::{StoragePolicy, StorageTypes};
 
 const DISK: i32 = 1;
@@ -21,17 +23,34 @@ const POLICIES: [Policy; 5] = [
 ];
 
 /// All of them.
-pub(super) fn all() -> Vec<StoragePolicy> {
+pub(crate) fn all() -> Vec<StoragePolicy> {
     POLICIES.iter().map(message).collect()
 }
 
 /// The number of a name, in any case.
-pub(super) fn number(name: &str) -> Option<u8> {
-    POLICIES.iter().find(|(_, other, _)| other.eq_ignore_ascii_case(name)).map(|(number, ..)| *number)
+pub(crate) fn named(name: &str) -> Result<u8, FilesError> {
+    let found = POLICIES.iter().find(|(_, other, _)| other.eq_ignore_ascii_case(name));
+    found.map(|(number, ..)| *number).ok_or_else(|| {
+        FilesError::new(Class::IllegalArgument, format!("Cannot find a block policy with the name {name}"))
+    })
+}
+
+/// What who asks for the policy of nothing is told.
+pub(crate) fn nothing_at(path: &str) -> FilesError {
+    FilesError::new(Class::FileNotFound, format!("File/Directory does not exist: {path}"))
+}
+
+/// A kind of storage as Hadoop calls it.
+pub(crate) const fn storage_name(kind: i32) -> &'static str {
+    match kind {
+        SSD => "SSD",
+        ARCHIVE => "ARCHIVE",
+        _ => "DISK",
+    }
 }
 
 /// What is so for an inode whose directories say this.
-pub(super) fn of(number: Option<u8>) -> StoragePolicy {
+pub(crate) fn of(number: Option<u8>) -> StoragePolicy {
     let wanted = number.unwrap_or(HOT);
     let found = POLICIES.iter().find(|(number, ..)| *number == wanted);
     message(found.unwrap_or(&POLICIES[2]))

@@ -70,7 +70,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    fn status(&self, status: Status) -> FileStatus {
+    pub(super) fn status(&self, status: Status) -> FileStatus {
         FileStatus {
             kind: if status.is_directory { DIRECTORY } else { FILE },
             path: status.name.into_vec(),
@@ -103,13 +103,13 @@ const fn attribute_space(space: AttributeSpace) -> i32 {
 }
 
 /// What a directory has, and may have.
-pub(super) fn quota_usage(used: Usage, quota: Option<Quota>) -> QuotaUsage {
+pub(crate) fn quota_usage(used: Usage, quota: Option<Quota>) -> QuotaUsage {
     let [names, space] = limits(quota);
     QuotaUsage { inodes: used.names, quota: names, space: used.space, space_quota: space }
 }
 
 /// How many names and bytes there may be, as clients hear of it.
-pub(super) fn limits(quota: Option<Quota>) -> [u64; 2] {
+pub(crate) fn limits(quota: Option<Quota>) -> [u64; 2] {
     let Quota { names, space, .. } = quota.unwrap_or_default();
     [names, space].map(|most| most.unwrap_or(NO_QUOTA))
 }

@@ -43,10 +43,20 @@ pub(crate) struct Node {
     pub(crate) used: Option<u64>,
     #[prost(uint64, optional, tag = "4")]
     pub(crate) remaining: Option<u64>,
+    #[prost(uint64, optional, tag = "5")]
+    pub(crate) pool_used: Option<u64>,
+    #[prost(uint64, optional, tag = "6")]
+    pub(crate) updated: Option<u64>,
     #[prost(string, optional, tag = "8")]
     pub(crate) location: Option<String>,
+    #[prost(uint64, optional, tag = "9")]
+    pub(crate) other_used: Option<u64>,
     #[prost(int32, optional, tag = "10")]
     pub(crate) state: Option<i32>,
+    #[prost(uint32, optional, tag = "17")]
+    pub(crate) blocks: Option<u32>,
+    #[prost(string, optional, tag = "18")]
+    pub(crate) software: Option<String>,
 }
 
 /// `hadoop.common.TokenProto`.

@@ -1,10 +1,19 @@
 import java.io.BufferedReader;
+import java.io.IOException;
 import java.io.InputStreamReader;
+import java.util.Arrays;
+import java.util.List;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.FsShell;
+import org.apache.hadoop.fs.PartialListing;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RemoteIterator;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
+import org.apache.hadoop.hdfs.HdfsConfiguration;
+import org.apache.hadoop.hdfs.tools.DFSAdmin;
+import org.apache.hadoop.hdfs.tools.DFSck;
 import org.apache.hadoop.util.ToolRunner;
 
 /** The shell of Hadoop, for many commands: one in each line, its words between tabs. A line with its status ends what it says. */
@@ -16,12 +25,36 @@ public class Shell {
             int status = switch (words[0]) {
                 case "quota" -> quota(words);
                 case "policy" -> policy(line.split("\t", -1));
+                case "admin" -> ToolRunner.run(new DFSAdmin(new HdfsConfiguration()), rest(words));
+                case "fsck" -> ToolRunner.run(new DFSck(new HdfsConfiguration()), rest(words));
+                case "batched" -> batched(rest(words));
                 default -> ToolRunner.run(new FsShell(new Configuration()), words);
             };
             System.err.flush();
             System.out.println("\nstatus " + status);
             System.out.flush();
         }
+    }
+
+    private static String[] rest(String[] words) {
+        return Arrays.copyOfRange(words, 1, words.length);
+    }
+
+    /** Lists several directories by calls for all of them. */
+    private static int batched(String[] words) throws Exception {
+        List<Path> paths = Arrays.stream(words).map(Path::new).toList();
+        RemoteIterator<PartialListing<FileStatus>> listings = files().batchedListStatusIterator(paths);
+        while (listings.hasNext()) {
+            PartialListing<FileStatus> listing = listings.next();
+            String said;
+            try {
+                said = String.join(" ", listing.get().stream().map(status -> status.getPath().getName()).toList());
+            } catch (IOException refused) {
+                said = refused.getClass().getSimpleName();
+            }
+            System.out.println(listing.getListedPath().toUri().getPath() + ": " + said);
+        }
+        return 0;
     }
 
     private static DistributedFileSystem files() throws Exception {

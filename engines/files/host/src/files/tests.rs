@@ -11,6 +11,7 @@ use super::*;
 use crate::options::DatabaseOptions;
 
 mod database;
+mod trash;
 
 struct Running {
     files: Files,
@@ -34,6 +35,7 @@ fn open(
         directory: folder.to_owned(),
         superuser: "root".to_owned(),
         limits: Limits::default(),
+        trash: 0,
         database,
     })?;
     Ok(Running { files, upkeep })

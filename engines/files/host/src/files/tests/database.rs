@@ -110,7 +110,7 @@ impl Running {
         until(|| self.database().unflushed == 0);
     }
 
-    fn mkdirs(&self, path: &str) {
+    pub(super) fn mkdirs(&self, path: &str) {
         assert_eq!(self.call(&mkdirs(path)), Ok(Reply::Bool(true)));
     }
 

@@ -1,0 +1,80 @@
+//! What the name node knows, as a file for whoever looks after it (`hdfs dfsadmin -metasave`).
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::Write as _;
+
+use savanna_files::Class;
+
+use super::{Asker, Figures, Files, FilesError, Unanswered};
+
+/// The folder of such files: nothing else is in it, so that no name does any harm.
+const FOLDER: &str = "metasave";
+/// Blocks that are listed; there may be more.
+const BLOCKS: usize = 1_000;
+/// The longest name of such a file, in bytes.
+const NAME_MAX: usize = 200;
+
+impl Files {
+    /// Writes what there is to a file of this name, which may be there, for the superuser. Blocks.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn metasave(&self, asker: &Asker<'_>, name: &str) -> Result<(), Unanswered> {
+        self.check_superuser(asker)?;
+        let is_plain = |symbol: char| symbol.is_alphanumeric() || "._-".contains(symbol);
+        if name.is_empty() || name.starts_with('.') || name.len() > NAME_MAX || !name.chars().all(is_plain) {
+            let words = format!(
+                "Expected the name of a file of at most {NAME_MAX} letters, digits, dots and lines that does not begin with a dot, came {name:?}; it is made in {FOLDER} of the folder of files"
+            );
+            return Err(FilesError::new(Class::IllegalArgument, words).into());
+        }
+        let folder = self.0.directory.join(FOLDER);
+        let (beside, path) = (folder.join(format!(".{name}.new")), folder.join(name));
+        let written = fs::create_dir_all(&folder)
+            .and_then(|()| File::create(&beside))
+            .and_then(|mut file| file.write_all(self.shown().as_bytes()).and_then(|()| file.sync_all()))
+            .and_then(|()| fs::rename(&beside, &path));
+        written.map_err(|error| FilesError::new(Class::Io, format!("{}: {error}", path.display())).into())
+    }
+
+    fn shown(&self) -> String {
+        let Figures { inodes, blocks, bytes, .. } = self.figures();
+        let space = self.0.replicas.space();
+        let state = self.0.state.read();
+        let damaged: Vec<_> = state.namespace.blocks.damaged().take(BLOCKS + 1).collect();
+        let lines: Vec<String> = damaged
+            .iter()
+            .take(BLOCKS)
+            .map(|(block, inode, is_missing)| {
+                let path = state.namespace.path(*inode).unwrap_or_else(|| "a file that is not in memory".to_owned());
+                format!("blk_{block} {} {path}", if *is_missing { "MISSING" } else { "CORRUPT" })
+            })
+            .collect();
+        drop(state);
+        let mut text = format!(
+            "{inodes} files and directories, {blocks} blocks = {} total filesystem objects\n\
+             Live Datanodes: 1\nDead Datanodes: 0\n\
+             Metasave: Blocks waiting for reconstruction: 0\n\
+             Metasave: Blocks being reconstructed: 0\n\
+             Metasave: Blocks 0 waiting deletion from 0 datanodes.\n\
+             Metasave: Blocks missing, corrupt or being written: {}{}\n",
+            inodes + blocks,
+            lines.len(),
+            if damaged.len() > BLOCKS { " and more" } else { "" },
+        );
+        for line in lines {
+            text.push_str(&line);
+            text.push('\n');
+        }
+        // A text takes all that is written to it.
+        let _ = writeln!(
+            text,
+            "Metasave: Number of datanodes: 1\n{} IN {}(capacity) {bytes}(used) {}(remaining)",
+            self.0.identity.cluster.trim_start_matches("CID-"),
+            space.capacity,
+            space.remaining
+        );
+        text
+    }
+}
