@@ -12,7 +12,7 @@ use savanna_keys::hyperloglog::HyperLogLog;
 use savanna_keys::keyspace::replica::ABSENCE;
 use savanna_keys::keyspace::{Keyspace, Value};
 use savanna_keys::log::recover;
-use savanna_keys::placement::Placement;
+use savanna_keys::placement::Routes;
 use savanna_keys::reply::Tape;
 use savanna_keys::session::Ticket;
 use savanna_lattice::UnixMillis;
@@ -175,7 +175,7 @@ fn disagreement(world: &mut World) -> Option<String> {
             rest = &rest[length..];
         }
     }
-    let mut model = Keyspace::new(Placement::over(1), 0);
+    let mut model = Keyspace::new(Routes::over(1), 0);
     model.set_now(world.now);
     for _ in 0..changes.len() * 2 {
         let change = &changes[world.chance.below(changes.len())];
