@@ -378,6 +378,18 @@ impl Keyspace {
         self.weigh(database, key);
     }
 
+    /// Hears that a key of the selected database is gone because its time has come. Says whether it has replicas: the life of such a key
+    /// only hides itself. Another replica may have said that it is to last longer, or have written it anew, and if it were ended, all that would be
+    /// lost. What is written here next ends it, or that it has had no value for a while.
+    pub(super) fn let_expire(&mut self, key: &[u8]) -> bool {
+        let has_replicas = self.replicas.get(self.selected, key).is_some();
+        if has_replicas {
+            self.log.note_changed(key);
+            self.note_presence(self.selected, key);
+        }
+        has_replicas
+    }
+
     /// Deletes a key of a database that is emptied, as far as this replica has seen it, for the others to hear of. What a replica that
     /// was given up has not told is never told: whoever has seen it deletes it.
     pub(super) fn end_replica(&mut self, database: u8, key: &[u8]) {
