@@ -56,7 +56,7 @@ pub fn group_of(key: &[u8]) -> KeyGroup {
 
 #[inline]
 const fn group_of_sum(sum: u16) -> KeyGroup {
-    let number = sum % SLOTS << 1 | sum / SLOTS & 1;
+    let number = ((sum % SLOTS) << 1) | ((sum / SLOTS) & 1);
     KeyGroup::from_hash((number as u64) << (u64::BITS - KEY_GROUPS.trailing_zeros()))
 }
 
