@@ -701,16 +701,14 @@ impl Keyspace {
         let spot = self.spot_of(key);
         self.keep(self.selected, key);
         let entry = self.database_mut()?.remove(spot, key)?;
-        let (version, has_expired) = (self.next_version(), entry.has_expired(self.now));
-        if !has_expired || !self.let_expire(key) {
-            self.log.delete(Header { database: self.selected, key, base: entry.version, version });
-        }
+        let version = self.next_version();
+        self.log.delete(Header { database: self.selected, key, base: entry.version, version });
         self.note_deletion(spot, version);
         self.counters.changes += 1;
         if matches!(entry.value, Value::Stream(_)) {
             self.note_ready(key);
         }
-        if has_expired {
+        if entry.has_expired(self.now) {
             self.note_event(EventClasses::EXPIRED, "expired", key);
             return None;
         }

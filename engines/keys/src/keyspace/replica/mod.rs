@@ -300,7 +300,7 @@ impl Keyspace {
     pub fn replicate(&mut self, key: &[u8], copies: u16) -> Result<(), CommandError> {
         if copies > 1 && self.peek(key).is_some_and(|entry| matches!(entry.value, Value::List(_) | Value::Stream(_))) {
             return Err(CommandError::text(
-                "ERR expected a key without a value, or a string, spot, set or sorted set, came a list or a stream; these \
+                "ERR expected a key without a value, or a string, hash, set or sorted set, came a list or a stream; these \
                  cannot have replicas, because several writers cannot keep their order",
             ));
         }
@@ -376,18 +376,6 @@ impl Keyspace {
             database.remove(spot, key);
         }
         self.weigh(database, key);
-    }
-
-    /// Hears that a key of the selected database is gone because its time has come. Says whether it has replicas: the life of such a key
-    /// only hides itself. Another replica may have said that it is to last longer, or have written it anew, and if it were ended, all that would be
-    /// lost. What is written here next ends it, or that it has had no value for a while.
-    pub(super) fn let_expire(&mut self, key: &[u8]) -> bool {
-        let has_replicas = self.replicas.get(self.selected, key).is_some();
-        if has_replicas {
-            self.log.note_changed(key);
-            self.note_presence(self.selected, key);
-        }
-        has_replicas
     }
 
     /// Deletes a key of a database that is emptied, as far as this replica has seen it, for the others to hear of. What a replica that
