@@ -6,13 +6,13 @@ use libfuzzer_sys::fuzz_target;
 use savanna_keys::actor::Actor;
 use savanna_keys::actor::loading::{Check, Loading};
 use savanna_keys::config::Config;
-use savanna_keys::placement::{ActorId, Placement};
+use savanna_keys::placement::{ActorId, Routes};
 use savanna_keys_rdb::{FileReader, Item};
 use savanna_lattice::UnixMillis;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(mut reader) = FileReader::new(bytes) else { return };
-    let mut actors = [Actor::new(ActorId(0), Placement::over(1), Config::default(), 0)];
+    let mut actors = [Actor::new(ActorId(0), Routes::over(1), Config::default(), 0)];
     actors[0].keep_changes();
     let (check, mut loading) = (Check::default(), Loading::new(&mut actors, UnixMillis(1)));
     // Libraries are Lua, which takes as long as it likes.

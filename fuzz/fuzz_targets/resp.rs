@@ -5,13 +5,13 @@
 use libfuzzer_sys::fuzz_target;
 use savanna_keys::actor::{Actor, Progress};
 use savanna_keys::config::Config;
-use savanna_keys::placement::{ActorId, Placement};
+use savanna_keys::placement::{ActorId, Routes};
 use savanna_keys::request::Args;
 use savanna_resp::Encoder;
 use savanna_resp::parse::{Limits, Parser};
 
 fuzz_target!(|bytes: &[u8]| {
-    let mut actor = Actor::new(ActorId(0), Placement::over(1), Config::default(), 0);
+    let mut actor = Actor::new(ActorId(0), Routes::over(1), Config::default(), 0);
     actor.keep_changes();
     let session = actor.open_session(String::new(), String::new());
     // Small, so that a long string is soon one that is refused.

@@ -95,6 +95,17 @@ def test_keys_of_a_slot_are_counted_and_given(both):
     assert same(both, "CLUSTER", "COUNTKEYSINSLOT", slot) == 0
 
 
+def test_keys_of_any_names_are_in_the_slots_of_redis(both):
+    names = [f"name:{number}".encode() for number in range(500)]
+    for server in both:
+        for name in names:
+            assert server.call("SET", name, 1) == "OK"
+    for slot in {same(both, "CLUSTER", "KEYSLOT", name) for name in names}:
+        assert same(both, "CLUSTER", "COUNTKEYSINSLOT", slot) > 0
+        theirs, ours = (sorted(server.call("CLUSTER", "GETKEYSINSLOT", slot, 100)) for server in both)
+        assert ours == theirs
+
+
 def test_keys_of_several_slots_are_refused(both):
     crossed = "CROSSSLOT Keys in request don't hash to the same slot"
     for words in [

@@ -20,7 +20,7 @@ use crate::actor::{Actor, FIRST};
 use crate::delta::{self, Body};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::{Keyspace, is_of_library};
-use crate::placement::{KeyHash, Placement};
+use crate::placement::{Routes, group_of};
 
 /// The kinds of records: deltas, or a part of deltas that are too many for one record. Only what has an end counts.
 const DELTAS: u16 = 1;
@@ -43,9 +43,9 @@ const RECORD_BYTES_MAX: usize = 32 << 20;
 /// # Panics
 /// If there are not as many actors as each of them knows of.
 pub fn recover(options: Options, epoch: NodeEpoch, actors: &mut [Actor]) -> Result<Arc<Journal>, JournalError> {
-    let placement = Placement::over(actors.len() as u16);
+    let routes = Routes::over(actors.len() as u16);
     let mut keyspaces: Vec<&mut Keyspace> = actors.iter_mut().map(|actor| &mut actor.keys).collect();
-    let (journal, is_half_loaded) = recover_keyspaces(options, epoch, placement, &mut keyspaces)?;
+    let (journal, is_half_loaded) = recover_keyspaces(options, epoch, &routes, &mut keyspaces)?;
     actors[FIRST.index()].is_half_loaded = is_half_loaded;
     Actor::recover_libraries(actors);
     Ok(journal)
@@ -67,7 +67,7 @@ pub const fn loaded() -> Draft<'static> {
 fn recover_keyspaces(
     options: Options,
     epoch: NodeEpoch,
-    placement: Placement,
+    routes: &Routes,
     keyspaces: &mut [&mut Keyspace],
 ) -> Result<(Arc<Journal>, bool), JournalError> {
     let (mut latest, mut is_half_loaded) = (Hlc::ZERO, false);
@@ -113,7 +113,7 @@ fn recover_keyspaces(
             }
             let actor = match is_of_library(&header) {
                 true => FIRST,
-                false => placement.actor_of(KeyHash::of(header.key).group()),
+                false => routes.actor_of(group_of(header.key)),
             };
             keyspaces[actor.index()].replay(header, body)
         })
@@ -123,14 +123,14 @@ fn recover_keyspaces(
     }
     let journal = Arc::new(journal);
     let last = keyspaces.iter().map(|keyspace| keyspace.last_writer()).max().unwrap_or_default();
-    for (keyspace, id) in keyspaces.iter_mut().zip(placement.all()) {
+    for (keyspace, id) in keyspaces.iter_mut().zip(routes.all()) {
         keyspace.belong_to(id, last);
         // Also later than what was deleted, of which nothing is left.
         keyspace.observe(latest);
         keyspace.log.enable(true);
         keyspace.log_space = LogSpace::of(&journal);
     }
-    for first in placement.all() {
+    for first in routes.all() {
         for recovered in keyspaces[first.index()].recovered() {
             keyspaces.iter_mut().for_each(|keyspace| keyspace.take_copy(first, &recovered));
         }
@@ -239,13 +239,13 @@ mod tests {
     use crate::keyspace::Expiry;
 
     fn opened(folder: &std::path::Path, epoch: u64, keys: &mut Keyspace) -> Arc<Journal> {
-        recover_keyspaces(Options::dir(folder), NodeEpoch(epoch), Placement::over(1), &mut [keys]).expect("a log").0
+        recover_keyspaces(Options::dir(folder), NodeEpoch(epoch), &Routes::over(1), &mut [keys]).expect("a log").0
     }
 
     #[test]
     fn what_is_too_much_for_a_record_is_there_in_whole_or_not_at_all() {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut keys = Keyspace::new(Placement::over(1), 1);
+        let mut keys = Keyspace::new(Routes::over(1), 1);
         let journal = opened(folder.path(), 1, &mut keys);
         let never = Expiry::At(UnixMillis::NEVER);
         keys.set_string(b"a", &[b'a'; 1000], never);
@@ -259,7 +259,7 @@ mod tests {
         journal.append(&[Draft { shard: 0, kind: BEGINNING, payload: &rest[..300] }]).expect("takes it");
         journal.close().expect("flushes");
         drop(journal);
-        let mut again = Keyspace::new(Placement::over(1), 1);
+        let mut again = Keyspace::new(Routes::over(1), 1);
         let journal = opened(folder.path(), 2, &mut again);
         assert_eq!(again.string(b"a").expect("a string"), Some(&[b'a'; 1000][..]));
         assert!(again.contains(b"b") && !again.contains(b"c"));
@@ -270,7 +270,7 @@ mod tests {
         append_in_records(&mut again, 300, |draft| journal.append(&[draft])).expect("takes it");
         journal.close().expect("flushes");
         drop(journal);
-        let mut last = Keyspace::new(Placement::over(1), 1);
+        let mut last = Keyspace::new(Routes::over(1), 1);
         opened(folder.path(), 3, &mut last);
         assert!(last.contains(b"d") && last.contains(b"e") && !last.contains(b"c"));
     }

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use memchr::memchr;
+use savanna_ownership::{KEY_GROUPS, KeyGroup};
 
 /// How many slots there are.
 pub const SLOTS: u16 = 16_384;
@@ -32,6 +33,31 @@ impl HashSlot {
     pub const fn get(self) -> u16 {
         self.0
     }
+
+    /// The slot that a key group is a half of.
+    #[must_use]
+    pub const fn of_group(group: KeyGroup) -> Self {
+        Self(group.get() / 2)
+    }
+
+    /// Its key groups.
+    #[must_use]
+    pub fn groups(self) -> [KeyGroup; 2] {
+        [self.0, self.0 | SLOTS].map(group_of_sum)
+    }
+}
+
+/// The key group of a key: its slot, halved by one bit more of the sum, so that the tables of a group stay small.
+#[inline]
+#[must_use]
+pub fn group_of(key: &[u8]) -> KeyGroup {
+    group_of_sum(sum_of(key))
+}
+
+#[inline]
+const fn group_of_sum(sum: u16) -> KeyGroup {
+    let number = ((sum % SLOTS) << 1) | ((sum / SLOTS) & 1);
+    KeyGroup::from_hash((number as u64) << (u64::BITS - KEY_GROUPS.trailing_zeros()))
 }
 
 impl fmt::Display for HashSlot {
@@ -174,6 +200,17 @@ mod tests {
             assert_eq!(HashSlot::of(whole).get(), plain(whole) % SLOTS, "{}", whole.escape_ascii());
         }
         assert_eq!(HashSlot::new(SLOTS), None);
+    }
+
+    #[test]
+    fn a_key_is_in_one_of_the_groups_of_its_slot_and_these_are_next_to_each_other() {
+        let mut halves = [0; 2];
+        for key in (0..1_000).map(|number: u32| number.to_string()) {
+            let (groups, group) = (HashSlot::of(key.as_bytes()).groups(), group_of(key.as_bytes()));
+            assert_eq!(groups.map(HashSlot::of_group), [HashSlot::of(key.as_bytes()); 2]);
+            halves[groups.iter().position(|one| *one == group).expect("one of the two")] += 1;
+        }
+        assert!(halves.iter().all(|half| *half > 400), "{halves:?}");
     }
 
     proptest! {

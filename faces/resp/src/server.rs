@@ -13,7 +13,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rustls::ServerConfig;
 use savanna_identity::PendingClients;
 use savanna_keys::handle::SharedKeysHandle;
-use savanna_keys::placement::Placement;
+use savanna_keys::placement::Routes;
 use savanna_keys_host::{Gauge, HostError, HostOptions, Service, Stopper, Worker};
 
 use crate::thread::eviction::{Scales, Weight};
@@ -131,7 +131,7 @@ impl Opened {
         host.config.cluster_port = cluster_address.map_or(0, |address| address.port());
         allow_files(host.config.clients_max);
         let (mut polls, mut wakers) = (Vec::new(), Vec::new());
-        for _ in Placement::over(host.threads).all() {
+        for _ in Routes::over(host.threads).all() {
             let poll = Poll::new().map_err(ServerError::Start)?;
             let waker = mio::Waker::new(poll.registry(), WAKE).map_err(ServerError::Start)?;
             wakers.push(Arc::new(PollWaker(waker)).into());

@@ -10,7 +10,7 @@ use savanna_keys::actor::gossip::DIP;
 use savanna_keys::actor::message::Message;
 use savanna_keys::actor::{Actor, Progress};
 use savanna_keys::config::Config;
-use savanna_keys::placement::{ActorId, KeyHash, Placement};
+use savanna_keys::placement::{ActorId, Routes, group_of};
 use savanna_keys::reply::{Tape, Value};
 use savanna_keys::request::{Args, OwnedArgs, Span};
 use savanna_keys::session::SessionId;
@@ -50,17 +50,17 @@ struct Worker {
 
 /// Updates keys with so many replicas each.
 pub(crate) fn run(workload: &Workload, copies: u16) -> Spent {
-    let placement = Placement::over(workload.threads as u16);
-    let copies = copies.min(placement.actors());
-    let owner = |rank| placement.actor_of(KeyHash::of(&name(rank)).group()).index();
+    let routes = Routes::over(workload.threads as u16);
+    let copies = copies.min(routes.actors());
+    let owner = |rank| routes.actor_of(group_of(&name(rank))).index();
     let plans = workload.plan(|rank, number| (owner(rank) + number % usize::from(copies)) % workload.threads);
-    let (peers, inboxes): (Vec<_>, Vec<_>) = placement.all().map(|_| channel()).unzip();
-    let mut workers: Vec<Worker> = placement
+    let (peers, inboxes): (Vec<_>, Vec<_>) = routes.all().map(|_| channel()).unzip();
+    let mut workers: Vec<Worker> = routes
         .all()
         .zip(plans)
         .zip(inboxes)
         .map(|((id, plan), inbox)| {
-            Worker::new(workload, Actor::new(id, placement, Config::default(), 1), plan, inbox, &peers)
+            Worker::new(workload, Actor::new(id, routes.clone(), Config::default(), 1), plan, inbox, &peers)
         })
         .collect();
     for rank in 0..workload.keys as Rank {

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use dashmap::DashMap;
 use hashbrown::{DefaultHashBuilder, HashMap};
 use savanna_keys::keyspace::{Expiry, Keyspace};
-use savanna_keys::placement::Placement;
+use savanna_keys::placement::Routes;
 use savanna_lattice::UnixMillis;
 
 use super::workload::{Rank, Spent, Workload, name, run_all};
@@ -35,7 +35,7 @@ pub(crate) fn unsynchronised(workload: &Workload) -> Spent {
 pub(crate) fn keyspace(workload: &Workload) -> Spent {
     let never = Expiry::At(UnixMillis::NEVER);
     let workers = workload.even_plan().into_iter().map(|plan| {
-        let mut keys = Keyspace::new(Placement::over(1), 1);
+        let mut keys = Keyspace::new(Routes::over(1), 1);
         entries(workload).for_each(|(key, value)| keys.set_string(&key, &value, never));
         updating(workload, plan, move |key, value| keys.set_string(&key, value, never))
     });

@@ -143,7 +143,7 @@ mod tests {
     use savanna_journal::Options;
     use savanna_keys::config::Config;
     use savanna_keys::log::recover;
-    use savanna_keys::placement::Placement;
+    use savanna_keys::placement::Routes;
     use savanna_keys_rdb::{FileWriter, Pieces};
 
     use super::*;
@@ -197,9 +197,9 @@ mod tests {
 
         /// A start that is cut off when it has put the file into the log but for the last word.
         fn start_in_part(&mut self) {
-            let placement = Placement::over(2);
+            let routes = Routes::over(2);
             let mut actors: Vec<Actor> =
-                placement.all().map(|id| Actor::new(id, placement, Config::default(), 1)).collect();
+                routes.all().map(|id| Actor::new(id, routes.clone(), Config::default(), 1)).collect();
             let (options, epoch) = self.log();
             let journal = recover(options, epoch, &mut actors).expect("a log");
             note(&journal, loading()).expect("a log");
@@ -218,8 +218,7 @@ mod tests {
             node.write(database, &["a", "b"], library);
             let refusal = node.start().expect_err("it cannot be taken");
             assert!(refusal.contains(reason), "{refusal}");
-            let mut actors =
-                [Actor::new(savanna_keys::placement::ActorId(0), Placement::over(1), Config::default(), 1)];
+            let mut actors = [Actor::new(savanna_keys::placement::ActorId(0), Routes::over(1), Config::default(), 1)];
             let (options, epoch) = node.log();
             let journal = recover(options, epoch, &mut actors).expect("a log");
             assert_eq!(journal.appended(), Lsn::NONE, "nothing was put into the log");

@@ -141,7 +141,7 @@ mod tests {
     use savanna_epoch::NodeEpoch;
     use savanna_journal::Options;
     use savanna_keys::config::Config;
-    use savanna_keys::placement::{KeyHash, Placement};
+    use savanna_keys::placement::{Routes, group_of};
     use savanna_keys::reply::Tape;
     use savanna_keys::request::OwnedArgs;
 
@@ -192,7 +192,7 @@ mod tests {
         listener.finish_turn().expect("a log");
         publisher.begin_turn();
         let session = publisher.admission().open(String::new(), String::new(), None, true);
-        let is_here = |key: &String| Placement::over(2).actor_of(KeyHash::of(key.as_bytes()).group()).index() == 0;
+        let is_here = |key: &String| Routes::over(2).actor_of(group_of(key.as_bytes())).index() == 0;
         let key = (0..).map(|number| format!("key{number}")).find(is_here).expect("a key of the first thread");
         let endless = ["EVAL", "while true do end", "0"];
         for words in [&["MULTI"][..], &["SET", &key, "changed"], &["PUBLISH", "news", "changed"], &endless, &["EXEC"]] {

@@ -14,7 +14,7 @@ use savanna_keys::config::Config;
 use savanna_keys::figures::Figures;
 use savanna_keys::handle::{Answer, HandleError, KeysHandle, KeysNodes, KeysRequest, Owner, SharedKeysHandle};
 use savanna_keys::log::recover;
-use savanna_keys::placement::{ActorId, KeyHash, Placement};
+use savanna_keys::placement::{ActorId, Routes, group_of};
 use savanna_lattice::UnixMillis;
 use savanna_ownership::guard::LeaseGuard;
 
@@ -61,7 +61,7 @@ pub struct Elsewhere {
 #[derive(Debug)]
 pub struct Service {
     slots: Arc<[Slot]>,
-    placement: Placement,
+    routes: Routes,
     figures: Arc<[Arc<Mutex<Figures>>]>,
     lease: Option<LeaseGuard>,
     /// Who has the keys, if another node does.
@@ -77,15 +77,15 @@ impl Service {
     /// [`HostError::Users`], [`HostError::Log`], [`HostError::Dump`].
     ///
     /// # Panics
-    /// If there are not as many wakers as [`Placement::over`] gives actors to the threads.
+    /// If there are not as many wakers as [`Routes::over`] gives actors to the threads.
     pub fn open(options: HostOptions, wakers: Vec<Waker>) -> Result<(Self, Vec<Worker>), HostError> {
         let HostOptions { threads, mut config, log, lease, seed, elsewhere } = options;
-        let placement = Placement::over(threads);
-        assert_eq!(wakers.len(), usize::from(placement.actors()), "each thread has a waker");
+        let routes = Routes::over(threads);
+        assert_eq!(wakers.len(), usize::from(routes.actors()), "each thread has a waker");
         config.is_logged = log.is_some();
         let users = Users::configured(&config).map_err(HostError::Users)?;
         let mut actors: Vec<Actor> =
-            placement.all().map(|id| Actor::new(id, placement, config.clone(), seed)).collect();
+            routes.all().map(|id| Actor::new(id, routes.clone(), config.clone(), seed)).collect();
         Actor::introduce(&mut actors);
         if elsewhere.is_some() {
             actors.iter_mut().for_each(Actor::face_elsewhere);
@@ -105,7 +105,7 @@ impl Service {
         let figures = actors.iter().map(|actor| Arc::new(Mutex::new(actor.figures()))).collect();
         let owner = elsewhere.as_ref().map(|elsewhere| elsewhere.owner.clone());
         let ending = Ending::default();
-        let service = Self { slots, placement, figures, journal, lease: lease.clone(), owner, ending };
+        let service = Self { slots, routes, figures, journal, lease: lease.clone(), owner, ending };
         let workers = actors.into_iter().zip(mailboxes).zip(service.figures.iter());
         let workers = workers.map(|((actor, mailbox), figures)| Worker {
             host: Host::new(actor, service.journal.clone()),
@@ -141,7 +141,7 @@ impl Service {
     #[must_use]
     pub fn handle(&self) -> SharedKeysHandle {
         let (slots, lease, owner) = (Arc::clone(&self.slots), self.lease.clone(), self.owner.clone());
-        Arc::new(LocalKeys { slots, placement: self.placement, lease, owner })
+        Arc::new(LocalKeys { slots, routes: self.routes.clone(), lease, owner })
     }
 
     /// What stops it while somebody else waits for its end.
@@ -173,7 +173,7 @@ impl Service {
 #[derive(Clone, Debug)]
 struct LocalKeys {
     slots: Arc<[Slot]>,
-    placement: Placement,
+    routes: Routes,
     lease: Option<LeaseGuard>,
     owner: Option<Owner>,
 }
@@ -186,7 +186,7 @@ impl LocalKeys {
     fn first_of(&self, request: &KeysRequest) -> ActorId {
         let mut steps = request.parts().flat_map(|part| part.steps());
         let key = steps.find_map(|(command, args)| command.keys.of(args).ok()?.next());
-        key.map_or(ActorId(0), |key| self.placement.actor_of(KeyHash::of(key).group()))
+        key.map_or(ActorId(0), |key| self.routes.actor_of(group_of(key)))
     }
 }
 

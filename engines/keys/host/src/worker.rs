@@ -136,6 +136,11 @@ impl Worker {
         self.host.request(session, args, reply)
     }
 
+    /// Brings the entries of keys near that a session's next requests are about. See [`Actor::bring_near`].
+    pub fn bring_near(&mut self, session: SessionId, keys: &[&[u8]]) {
+        self.host.actor_mut().bring_near(session, keys);
+    }
+
     /// Notes errors that clients were told.
     pub fn note_errors(&mut self, errors: &ErrorCounts) {
         self.host.actor_mut().note_errors(errors);

@@ -107,8 +107,8 @@ impl Actor {
                 self.begin_gather(self.id, to, database, command, args, combine);
                 return Ok(());
             }
-            Run::Finds { .. } if self.placement.actors() > 1 && !patterns(args).is_empty() => Place::Several,
-            Run::Scan(_) => match self.placement.actor_of(KeyHash::from_cursor(parse_cursor(&args[1])?).group()) {
+            Run::Finds { .. } if self.routes.actors() > 1 && !patterns(args).is_empty() => Place::Several,
+            Run::Scan(_) => match self.routes.actor_of(KeyHash::from_cursor(parse_cursor(&args[1])?).group()) {
                 actor if actor == self.id => Place::Here,
                 actor => Place::At(actor),
             },

@@ -86,7 +86,7 @@ impl Actor {
         if self.held.is_some() {
             return self.change_held(change, reply);
         }
-        if self.placement.actors() == 1 {
+        if self.routes.actors() == 1 {
             self.may_change_databases(change)?;
             match change {
                 DatabaseChange::Swap(one, other) => {
@@ -150,7 +150,7 @@ impl Actor {
         freeze.frozen += 1;
         freeze.obstacle = freeze.obstacle.take().or(obstacle);
         let change = freeze.change;
-        match self.placement.all().nth(freeze.frozen) {
+        match self.routes.all().nth(freeze.frozen) {
             Some(next) => self.send(next, Message::Freeze { number, change }),
             None => self.end_freeze(number),
         }
@@ -164,7 +164,7 @@ impl Actor {
             DatabaseChange::Flush(database) => Thawed::Flushed(database, self.flush(database)),
             DatabaseChange::Save(order) => Thawed::Saved(order),
         };
-        for actor in self.placement.all().filter(|actor| *actor != FIRST) {
+        for actor in self.routes.all().filter(|actor| *actor != FIRST) {
             self.send(actor, Message::Thaw { thawed });
         }
         // A save is acknowledged when the file is there.

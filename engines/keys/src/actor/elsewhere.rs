@@ -4,7 +4,7 @@ use super::message::{Destination, Message, Notice, Requests};
 use super::{Actor, FIRST, Progress};
 use crate::command::{Class, Combine, Command, Run};
 use crate::error::CommandError;
-use crate::placement::{ActorId, KeyHash};
+use crate::placement::{ActorId, KeyHash, group_of};
 use crate::reply::{Reply, Tape};
 use crate::request::{Args, OwnedArgs};
 use crate::session::Session;
@@ -32,7 +32,7 @@ impl Actor {
     pub(super) fn place<'a>(&self, keys: impl Iterator<Item = &'a [u8]>, replicas_of: Option<u8>) -> Place {
         let mut place = None;
         for key in keys {
-            let mut actor = self.placement.actor_of(KeyHash::of(key).group());
+            let mut actor = self.routes.actor_of(self.keys.group_of(key));
             if actor != self.id && replicas_of.is_some_and(|database| self.keys.serves(database, key)) {
                 actor = self.id;
             }
@@ -86,7 +86,7 @@ impl Actor {
         let Some(key) = command.keys.of(args).into_iter().flatten().next() else { return progress };
         match (self.keys.ask_first_replica(session.database, key), progress) {
             (Some((vector, asked)), Progress::Later(ticket)) => {
-                let first = self.placement.actor_of(KeyHash::of(key).group());
+                let first = self.routes.actor_of(group_of(key));
                 let (database, key) = (session.database, key.into());
                 self.send(first, Message::Notice(Notice::Join { database, key, vector, asked }));
                 Progress::LaterAlone(ticket)
@@ -135,7 +135,7 @@ impl Actor {
 
     /// Whether what all actors answer is put together, also if there is one only.
     pub(super) fn needs_parts(&self, combine: Combine) -> bool {
-        self.placement.actors() > 1
+        self.routes.actors() > 1
             || matches!(combine, Combine::HotKeys | Combine::Histograms | Combine::MemoryStats | Combine::MemoryAdvice)
     }
 
@@ -179,7 +179,7 @@ impl Actor {
         args: Args<'_>,
         reply: &mut dyn Reply,
     ) -> Result<Progress, CommandError> {
-        let index = client.rem_euclid(i64::from(self.placement.actors()));
+        let index = client.rem_euclid(i64::from(self.routes.actors()));
         let actor = ActorId(index as u16);
         if actor != self.id {
             return Ok(self.send_request(session, actor, command, args));

@@ -45,10 +45,10 @@ impl Actor {
         combine: Combine,
     ) {
         let number = self.number();
-        let missing = self.placement.actors();
+        let missing = self.routes.actors();
         self.gathers.insert(number, Gather { from, to, combine, missing, parts: Vec::new(), walk: None });
         let part = Destination::Gather(number);
-        for actor in self.placement.all() {
+        for actor in self.routes.all() {
             if actor == self.id {
                 continue;
             }
@@ -67,14 +67,14 @@ impl Actor {
         reply: &mut dyn Reply,
     ) -> Result<Progress, CommandError> {
         let Run::Everywhere(_, combine) = command.run else { return Err(CommandError::Syntax) };
-        if self.placement.actors() == 1 {
+        if self.routes.actors() == 1 {
             combined(combine, &[own], &mut self.keys.random, reply);
             return Ok(Progress::Answered);
         }
         let (number, ticket) = (self.number(), session.ticket());
-        let (from, to, missing) = (self.id, Destination::Session(session.id, ticket), self.placement.actors() - 1);
+        let (from, to, missing) = (self.id, Destination::Session(session.id, ticket), self.routes.actors() - 1);
         self.gathers.insert(number, Gather { from, to, combine, missing, parts: vec![own], walk: None });
-        for actor in self.placement.all().filter(|actor| *actor != from) {
+        for actor in self.routes.all().filter(|actor| *actor != from) {
             self.requests_to(actor).push(Destination::Gather(number), session.database, command, args);
         }
         Ok(Progress::LaterAlone(ticket))
@@ -116,13 +116,13 @@ impl Actor {
 
     /// Asks the next actor, if a walk has come to the end of one's keys and found fewer than were asked for.
     fn goes_on_scanning(&mut self, number: u64) -> bool {
-        let placement = self.placement;
+        let routes = &self.routes;
         let rest = self.gathers.get(&number).and_then(|gather| {
             let walk = gather.walk.as_ref()?;
-            let place = part_ends_at(gather.parts.last()?, placement)?;
+            let place = part_ends_at(gather.parts.last()?, routes)?;
             let found = gather.parts.iter().map(keys_in).sum();
             let rest = rest_of_scan(walk.args.args(), place, found)?;
-            Some((placement.actor_of(place.group()), walk.database, walk.command, rest))
+            Some((routes.actor_of(place.group()), walk.database, walk.command, rest))
         });
         let Some((actor, database, command, rest)) = rest else { return false };
         self.ask_for_scanned(number, actor, database, command, rest);
@@ -131,7 +131,7 @@ impl Actor {
 
     /// Puts what a request of all actors is answered with together, for parts that are no requests.
     pub(super) fn gather_acknowledgements(&mut self, from: ActorId, to: Destination) -> u64 {
-        let (number, missing) = (self.number(), self.placement.actors());
+        let (number, missing) = (self.number(), self.routes.actors());
         self.gathers
             .insert(number, Gather { from, to, combine: Combine::First, missing, parts: Vec::new(), walk: None });
         number
@@ -139,7 +139,7 @@ impl Actor {
 
     /// The same where this actor's part is there already, and is the reply.
     pub(super) fn gather_acknowledgements_of_others(&mut self, from: ActorId, to: Destination, own: Tape) -> u64 {
-        let (number, missing) = (self.number(), self.placement.actors() - 1);
+        let (number, missing) = (self.number(), self.routes.actors() - 1);
         self.gathers
             .insert(number, Gather { from, to, combine: Combine::First, missing, parts: vec![own], walk: None });
         number

@@ -179,14 +179,14 @@ impl Actor {
         self.rounds.owes_answer = false;
         self.rounds.sent += 1;
         let number = self.rounds.sent;
-        let mut items: Vec<Vec<Item>> = self.placement.all().map(|_| Vec::new()).collect();
+        let mut items: Vec<Vec<Item>> = self.routes.all().map(|_| Vec::new()).collect();
         for (actor, item) in self.keys.take_unsent(number) {
             items[actor.index()].push(item);
         }
         let asks = self.keys.awaits_all(number);
         let heard = self.rounds.heard(self.id);
         let clock = self.keys.latest_version();
-        for (actor, items) in self.placement.all().zip(items) {
+        for (actor, items) in self.routes.all().zip(items) {
             if actor != self.id {
                 self.send(actor, Message::Gossip(Gossip { number, clock, heard: heard.clone(), asks, items }));
             }
@@ -301,11 +301,11 @@ impl Actor {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::placement::Placement;
+    use crate::placement::Routes;
 
     #[test]
     fn a_rewrite_of_the_log_waits_for_what_was_put_off() {
-        let mut actor = Actor::new(ActorId(0), Placement::over(2), Config::default(), 1);
+        let mut actor = Actor::new(ActorId(0), Routes::over(2), Config::default(), 1);
         actor.begin_rewrite();
         actor.put_gossip_off();
         let gossip = Gossip { number: 1, clock: Hlc::ZERO, heard: vec![0, 1], asks: false, items: Vec::new() };

@@ -34,7 +34,7 @@ impl Actor {
         request: LibraryRequest,
         reply: &mut dyn Reply,
     ) -> Result<Progress, CommandError> {
-        if self.placement.actors() == 1 {
+        if self.routes.actors() == 1 {
             let change = self.make_change(&request)?;
             answer(&request, &change, reply);
             return Ok(Progress::Answered);
@@ -55,7 +55,7 @@ impl Actor {
             Ok(change) => {
                 answer(request, &change, &mut told);
                 let gather = self.gather_acknowledgements_of_others(from, to, told);
-                for actor in self.placement.all().filter(|actor| *actor != FIRST) {
+                for actor in self.routes.all().filter(|actor| *actor != FIRST) {
                     self.send(actor, Message::Libraries { gather, change: change.clone() });
                 }
             }
@@ -133,13 +133,13 @@ fn answer(request: &LibraryRequest, change: &LibraryChange, reply: &mut dyn Repl
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::placement::Placement;
+    use crate::placement::Routes;
 
     #[test]
     fn a_library_that_cannot_be_loaded_stays_in_the_log_until_somebody_deletes_all() {
-        let placement = Placement::over(2);
+        let routes = Routes::over(2);
         let mut actors: Vec<Actor> =
-            placement.all().map(|id| Actor::new(id, placement, Config::default(), u64::from(id.0))).collect();
+            routes.all().map(|id| Actor::new(id, routes.clone(), Config::default(), u64::from(id.0))).collect();
         let good =
             |name: &str| format!("#!lua name={name}\nredis.register_function('f_{name}', function() end)").into_bytes();
         actors[0].keys.keep_library(b"broken", b"#!lua name=broken\nerror('not now')");

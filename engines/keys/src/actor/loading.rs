@@ -6,7 +6,7 @@ use super::{Actor, FIRST};
 use crate::error::CommandError;
 use crate::keyspace::entry::LATEST_EXPIRY;
 use crate::keyspace::{DATABASES, Value, payload};
-use crate::placement::KeyHash;
+use crate::placement::group_of;
 use crate::scripting::{LibraryRequest, Scripts};
 
 /// What a file had.
@@ -91,8 +91,8 @@ impl<'a> Loading<'a> {
         value: &[u8],
     ) -> Result<&mut Actor, String> {
         let (number, value) = (number_of(database)?, value_of(value)?);
-        let placement = self.actors[FIRST.index()].placement;
-        let actor = &mut self.actors[placement.actor_of(KeyHash::of(key).group()).index()];
+        let actor = self.actors[FIRST.index()].routes.actor_of(group_of(key));
+        let actor = &mut self.actors[actor.index()];
         let expires_at = expires_at.map_or(UnixMillis::NEVER, |at| UnixMillis(at).min(LATEST_EXPIRY));
         if expires_at <= self.now {
             self.loaded.expired += 1;

@@ -57,7 +57,7 @@ impl Actor {
         self.is_busy = is_busy;
         let Some(mut attendant) = self.attendant.take() else { return };
         // What the script has said so far is not to be told before its changes are in the log.
-        let outboxes = self.placement.all().map(|_| Vec::new()).collect();
+        let outboxes = self.routes.all().map(|_| Vec::new()).collect();
         let outboxes = std::mem::replace(&mut self.outboxes, outboxes);
         let replies = std::mem::take(&mut self.replies);
         let database = self.keys.selected();

@@ -99,7 +99,7 @@ use crate::error_counts::ErrorCounts;
 use crate::handle::KeysReply;
 use crate::keyspace::{self, Keyspace, NEAR_MAX};
 use crate::memory;
-use crate::placement::{ActorId, KeyHash, Placement};
+use crate::placement::{ActorId, KeyHash, Routes};
 use crate::reply::{REPLY_BYTES_MAX, Reply};
 use crate::request::Args;
 use crate::scripting::{Scripts, Watch};
@@ -126,7 +126,7 @@ pub enum Progress {
 #[derive(Debug)]
 pub struct Actor {
     id: ActorId,
-    placement: Placement,
+    routes: Routes,
     /// The keys.
     pub(crate) keys: Keyspace,
     /// The sessions.
@@ -252,18 +252,17 @@ fn is_unnoted(command: &Command) -> bool {
 }
 
 impl Actor {
-    /// An actor among `placement.actors()`, which all have the same configuration.
+    /// An actor among `routes.actors()`, which all have the same configuration.
     #[must_use]
-    pub fn new(id: ActorId, placement: Placement, config: Config, seed: u64) -> Self {
+    pub fn new(id: ActorId, routes: Routes, config: Config, seed: u64) -> Self {
         let scripts = Scripts::default();
-        let mut keys = Keyspace::new(placement, seed ^ u64::from(id.0));
+        let mut keys = Keyspace::new(routes.clone(), seed ^ u64::from(id.0));
         keys.belong_to(id, WriterId(0));
         keys.events.want(config.events);
         keys.encodings = config.encodings;
         keys.count_uses(config.counting());
         Self {
             id,
-            placement,
             keys,
             sessions: Sessions::default(),
             users: Users::new(&config),
@@ -299,7 +298,7 @@ impl Actor {
             loaded: Loaded::default(),
             is_half_loaded: false,
             saves: Saves::default(),
-            rounds: Rounds::new(placement.actors()),
+            rounds: Rounds::new(routes.actors()),
             waiters: Waiters::default(),
             watches: vec![scripts.watch().clone()],
             scripts,
@@ -307,12 +306,13 @@ impl Actor {
             script_has_room: true,
             log_full: None,
             hot_keys: HotKeys::new(seed ^ u64::from(id.0)),
-            spreading: Spreading::new(placement.actors()),
+            spreading: Spreading::new(routes.actors()),
             pause: None,
             owes_room: false,
             numbered: 0,
             replies: Replies::default(),
-            outboxes: placement.all().map(|_| Vec::new()).collect(),
+            outboxes: routes.all().map(|_| Vec::new()).collect(),
+            routes,
             said_before: Vec::new(),
             had_changes: false,
             attendant: None,
@@ -359,23 +359,22 @@ impl Actor {
         self.end_tracking(session);
     }
 
-    /// Brings the entries of keys near that a session's next requests are about, at most [`NEAR_MAX`]. Changes nothing.
-    pub fn bring_near(&self, id: SessionId, keys: &[&[u8]]) {
+    /// Brings the entries of keys near that a session's next requests are about, at most [`NEAR_MAX`], an empty one for a request without a
+    /// key. Changes nothing.
+    pub fn bring_near(&mut self, id: SessionId, keys: &[&[u8]]) {
         if let Some(session) = self.sessions.get(id) {
             self.keys.bring_near(session.database, keys);
         }
     }
 
     /// Brings the entries near that requests from elsewhere are about, from a place among them.
-    fn bring_requested_near(&self, requests: &Requests, first: usize) {
+    fn bring_requested_near(&mut self, requests: &Requests, first: usize) {
         let mut next = requests.iter().skip(first).take(NEAR_MAX).peekable();
         let Some((_, database, ..)) = next.peek().copied() else { return };
         let (mut keys, mut count) = ([&[][..]; NEAR_MAX], 0);
-        for (.., args) in next.filter(|(_, other, ..)| *other == database) {
-            if let Some(key) = args.from(1).next() {
-                keys[count] = key;
-                count += 1;
-            }
+        for (_, other, _, args) in next {
+            keys[count] = args.from(1).next().filter(|_| other == database).unwrap_or_default();
+            count += 1;
         }
         // One alone has nothing to be fetched beside it.
         if count > 1 {
@@ -385,6 +384,7 @@ impl Actor {
 
     /// Takes a request of a session.
     pub fn request(&mut self, id: SessionId, args: Args<'_>, reply: &mut dyn Reply) -> Progress {
+        self.keys.begin_turn();
         if args.is_empty() {
             return Progress::Answered;
         }
@@ -463,7 +463,7 @@ impl Actor {
             if self.front.is_some() && is_about_all(command, args) {
                 return Err(not_in_a_transaction(command));
             }
-            if self.placement.actors() > 1 {
+            if self.routes.actors() > 1 {
                 is_refused_by_several(command, args)?;
             }
             // What other threads have room for they say when it runs.
@@ -509,7 +509,7 @@ impl Actor {
                 let program = Box::new(Program::single(session.database, command, args));
                 self.execute(session, program, reply)
             }
-            Run::Finds { .. } if self.placement.actors() > 1 && !patterns(args).is_empty() => {
+            Run::Finds { .. } if self.routes.actors() > 1 && !patterns(args).is_empty() => {
                 self.go_to_firsts(session, command.keys.of(args).into_iter().flatten());
                 let program = Box::new(Program::single(session.database, command, args));
                 let ticket = session.ticket();
@@ -524,7 +524,7 @@ impl Actor {
                 let has_room = self.has_room_for(command);
                 let mut copy = Copy::Unfit;
                 let place = match command.keys.of(args) {
-                    Ok(keys) if self.placement.actors() > 1 => {
+                    Ok(keys) if self.routes.actors() > 1 => {
                         if self.keys.has_replicas() {
                             copy = self.look_for_copy(session, command, args);
                         }
@@ -578,8 +578,8 @@ impl Actor {
             }
             Run::Scan(run) => {
                 let cursor = KeyHash::from_cursor(parse_cursor(&args[1])?);
-                if self.placement.actors() > 1 {
-                    return Ok(self.begin_scan(session, self.placement.actor_of(cursor.group()), command, args));
+                if self.routes.actors() > 1 {
+                    return Ok(self.begin_scan(session, self.routes.actor_of(cursor.group()), command, args));
                 }
                 if !self.claims.is_free() {
                     return Ok(self.wait_here(session, command, args));
@@ -595,7 +595,7 @@ impl Actor {
     /// The number of a client, unique in the node.
     #[must_use]
     pub fn client_number(&self, session: SessionId) -> i64 {
-        i64::from(session.serial) * i64::from(self.placement.actors()) + i64::from(self.id.0)
+        i64::from(session.serial) * i64::from(self.routes.actors()) + i64::from(self.id.0)
     }
 
     /// Takes a message of another actor.
@@ -607,6 +607,7 @@ impl Actor {
                     if place % NEAR_MAX == 0 {
                         self.bring_requested_near(&requests, place);
                     }
+                    self.keys.begin_turn();
                     if self.is_blocked(command, args) {
                         self.wait_for_keys(from, to, database, command, args);
                     } else {
@@ -767,7 +768,7 @@ impl Actor {
 
     /// All actors.
     pub fn actors(&self) -> impl Iterator<Item = ActorId> + use<> {
-        self.placement.all()
+        self.routes.all()
     }
 
     /// Says that what comes belongs to another request.

@@ -34,7 +34,7 @@ impl Actor {
 
     fn tell_of_monitors(&mut self, count: usize) {
         let id = self.id;
-        for actor in self.placement.all().filter(|actor| *actor != id) {
+        for actor in self.routes.all().filter(|actor| *actor != id) {
             self.send(actor, Message::Notice(Notice::Monitors { count }));
         }
     }

@@ -68,7 +68,7 @@ impl Actor {
 
     /// Pauses all actors for one of its sessions.
     pub(crate) fn ask_for_pause(&mut self, session: &mut Session, pause: Pause, reply: &mut dyn Reply) -> Progress {
-        if self.placement.actors() == 1 {
+        if self.routes.actors() == 1 {
             self.begin_pause(pause);
             reply.ok();
             return Progress::Answered;
@@ -85,7 +85,7 @@ impl Actor {
 
     pub(super) fn pause_all(&mut self, from: ActorId, to: Destination, pause: Pause) {
         let gather = self.gather_acknowledgements(from, to);
-        for actor in self.placement.all().filter(|actor| *actor != FIRST) {
+        for actor in self.routes.all().filter(|actor| *actor != FIRST) {
             self.send(actor, Message::Pause { gather, pause });
         }
         self.hear_pause(FIRST, gather, pause);

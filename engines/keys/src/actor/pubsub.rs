@@ -169,7 +169,7 @@ impl Topic {
 
 impl Actor {
     fn tell_listeners(&mut self, topic: Topic, name: &[u8], count: usize) {
-        for actor in self.placement.all() {
+        for actor in self.routes.all() {
             if actor == self.id {
                 continue;
             }

@@ -36,7 +36,7 @@ impl Actor {
         if self.config.memory_max == 0 || self.is_still() {
             return true;
         }
-        let share = self.config.memory_max / usize::from(self.placement.actors());
+        let share = self.config.memory_max / usize::from(self.routes.actors());
         let mut may_have_copies = true;
         for _ in 0..PATIENCE {
             if self.keys.byte_count() + KEY_BYTES <= share {

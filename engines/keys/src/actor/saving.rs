@@ -215,7 +215,7 @@ impl Actor {
         let order = SaveOrder { number: self.saves.numbered, target };
         self.saves.under_way = Some((order, self.keys.now()));
         self.saves.served = self.saves.waiting.extract_if(.., |waiter| waiter.wish.target() == target).collect();
-        if self.placement.actors() == 1 {
+        if self.routes.actors() == 1 {
             self.begin_save(order);
         } else {
             self.begin_freeze(FIRST, Destination::Gather(0), DatabaseChange::Save(order));
@@ -340,14 +340,14 @@ mod tests {
     use super::*;
     use crate::actor::databases::Thawed;
     use crate::config::Config;
-    use crate::placement::Placement;
+    use crate::placement::Routes;
     use crate::reply::Tape;
     use crate::request::OwnedArgs;
 
     fn actors(count: u16) -> Vec<Actor> {
-        let placement = Placement::over(count);
+        let routes = Routes::over(count);
         let config = Config { dump_directory: Some("somewhere".into()), ..Config::default() };
-        let mut actors: Vec<Actor> = placement.all().map(|id| Actor::new(id, placement, config.clone(), 1)).collect();
+        let mut actors: Vec<Actor> = routes.all().map(|id| Actor::new(id, routes.clone(), config.clone(), 1)).collect();
         Actor::introduce(&mut actors);
         actors
     }

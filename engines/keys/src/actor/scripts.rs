@@ -29,7 +29,7 @@ impl Actor {
             self.scripts.unlearn(&digest);
             return Err(error);
         }
-        for actor in self.placement.all().filter(|actor| !is_loaded && *actor != self.id) {
+        for actor in self.routes.all().filter(|actor| !is_loaded && *actor != self.id) {
             self.outboxes[actor.index()].push(Message::Script { source: source.into() });
         }
         Ok(())
@@ -122,11 +122,11 @@ impl Actor {
         }
         let is_allowed = match command.run {
             Run::Keys(_) => true,
-            Run::Finds { .. } => self.placement.actors() == 1 || patterns(args).is_empty(),
-            Run::Session(_) if matches!(command.name, "flushdb" | "flushall") => self.placement.actors() == 1,
+            Run::Finds { .. } => self.routes.actors() == 1 || patterns(args).is_empty(),
+            Run::Session(_) if matches!(command.name, "flushdb" | "flushall") => self.routes.actors() == 1,
             Run::Session(_) => SESSION_COMMANDS.contains(&command.name),
             Run::Everywhere(_, Combine::HotKeys) => false,
-            Run::Scan(_) | Run::Everywhere(..) => self.placement.actors() == 1,
+            Run::Scan(_) | Run::Everywhere(..) => self.routes.actors() == 1,
             Run::Waits(..) => command.deadline(args, self.keys.now()).is_none(),
             Run::Script(_) => false,
         };
@@ -163,7 +163,7 @@ impl Actor {
         if command.is_refused(self.script_has_room, args) {
             return Err(out_of_memory());
         }
-        if self.placement.actors() > 1 {
+        if self.routes.actors() > 1 {
             let mut keys = command.keys.of(args).into_iter().flatten();
             if let Some(key) = keys.find(|key| !declared.contains(key) && !self.has_at_hand(key)) {
                 return Err(CommandError::from(format!(

@@ -5,21 +5,25 @@ use crate::cluster::SlotsOwner;
 use crate::command::Command;
 use crate::commands::server::INFO_OF_CLUSTER;
 use crate::error::CommandError;
+use crate::keyspace::Keyspace;
 use crate::number::integer;
 use crate::request::Args;
 use crate::session::{Session, SessionId};
 use crate::slot::HashSlot;
 
 /// The slot of the keys of requests, as far as they were looked at.
-#[derive(Debug, Default)]
-struct OneSlot(Option<HashSlot>);
+#[derive(Debug)]
+struct OneSlot<'k> {
+    keyspace: &'k Keyspace,
+    slot: Option<HashSlot>,
+}
 
-impl OneSlot {
+impl OneSlot<'_> {
     /// Whether all keys are of one slot, these too.
     fn has<'a>(&mut self, mut keys: impl Iterator<Item = &'a [u8]>) -> bool {
         keys.all(|key| {
-            let slot = HashSlot::of(key);
-            *self.0.get_or_insert(slot) == slot
+            let slot = HashSlot::of_group(self.keyspace.group_of(key));
+            *self.slot.get_or_insert(slot) == slot
         })
     }
 
@@ -53,12 +57,12 @@ impl Actor {
         args: Args<'_>,
     ) -> Result<(), CommandError> {
         check_database(command, args)?;
-        let mut slot = OneSlot::default();
+        let mut one = OneSlot { keyspace: &self.keys, slot: None };
         let is_one = match (command.name, &session.queued) {
-            ("exec", Some(program)) => program.steps().all(|(command, args)| slot.has_those_of(command, args)),
-            _ => slot.has_those_of(command, args),
+            ("exec", Some(program)) => program.steps().all(|(command, args)| one.has_those_of(command, args)),
+            _ => one.has_those_of(command, args),
         };
-        let refused = match (is_one, slot.0) {
+        let refused = match (is_one, one.slot) {
             (false, _) => CommandError::text("CROSSSLOT Keys in request don't hash to the same slot"),
             (true, None) => return Ok(()),
             (true, Some(slot)) => match self.slots_owner() {
@@ -109,12 +113,12 @@ mod tests {
     use super::*;
     use crate::cluster::{ClusterNode, node_id};
     use crate::config::Config;
-    use crate::placement::{ActorId, Placement};
+    use crate::placement::{ActorId, Routes};
     use crate::reply::Tape;
     use crate::request::OwnedArgs;
 
     fn at_port(is_of_cluster: bool) -> (Actor, SessionId) {
-        let mut actor = Actor::new(ActorId(0), Placement::over(1), Config::default(), 1);
+        let mut actor = Actor::new(ActorId(0), Routes::over(1), Config::default(), 1);
         let session = actor.open_session(String::new(), "127.0.0.1:7000".to_owned());
         if is_of_cluster {
             actor.note_cluster_port(session);

@@ -21,7 +21,7 @@ use super::Actor;
 use super::hot_keys::Heat;
 use super::message::Message;
 use crate::keyspace::replica::SPREAD;
-use crate::placement::{ActorId, KeyHash};
+use crate::placement::{ActorId, group_of};
 
 /// A key is hot that gets at least one of so many requests of its thread, ..
 const HOT_PART: u64 = 8;
@@ -202,7 +202,7 @@ impl Actor {
     pub(super) fn spread_hot_keys(&mut self, now: UnixMillis) -> Option<UnixMillis> {
         // What was spread once is gathered, also where nothing is to be spread any more.
         let is_over = self.config.hot_keys_memory == 0 && self.spreading.is_settled();
-        if self.placement.actors() == 1 || is_over {
+        if self.routes.actors() == 1 || is_over {
             return None;
         }
         let due = UnixMillis(self.spreading.looked_at.0 + PERIOD);
@@ -220,7 +220,7 @@ impl Actor {
             heat.into_iter().partition(|heat| self.keys.is_first_replica(&heat.key));
         self.tell_heat(others);
         let seen = self.observe_heat(&own, now);
-        let budget = self.config.hot_keys_memory / usize::from(self.placement.actors());
+        let budget = self.config.hot_keys_memory / usize::from(self.routes.actors());
         let limits = Limits { budget, requests_min: self.config.hot_keys_requests_min as u64, requests };
         for action in self.spreading.step(&seen, limits, now) {
             let ((database, key), copies) = match action {
@@ -241,11 +241,11 @@ impl Actor {
 
     /// Tells other actors how often this one was asked for keys of theirs of which it has copies.
     fn tell_heat(&mut self, others: Vec<Heat>) {
-        let mut told: Vec<Vec<Heat>> = self.placement.all().map(|_| Vec::new()).collect();
+        let mut told: Vec<Vec<Heat>> = self.routes.all().map(|_| Vec::new()).collect();
         for heat in others.into_iter().filter(|heat| self.keys.serves(heat.database, &heat.key)) {
-            told[self.placement.actor_of(KeyHash::of(&heat.key).group()).index()].push(heat);
+            told[self.routes.actor_of(group_of(&heat.key)).index()].push(heat);
         }
-        for (actor, heat) in self.placement.all().zip(told) {
+        for (actor, heat) in self.routes.all().zip(told) {
             if !heat.is_empty() {
                 self.send(actor, Message::Heat(heat));
             }

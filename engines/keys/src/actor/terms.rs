@@ -136,13 +136,13 @@ fn is_local(peer: Option<IpAddr>) -> bool {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::placement::{ActorId, Placement};
+    use crate::placement::{ActorId, Routes};
     use crate::reply::Tape;
     use crate::request::OwnedArgs;
 
     #[test]
     fn a_client_is_counted_with_what_it_has_queued_and_may_say_that_it_stays() {
-        let mut actor = Actor::new(ActorId(0), Placement::over(1), Config::default(), 1);
+        let mut actor = Actor::new(ActorId(0), Routes::over(1), Config::default(), 1);
         let session = actor.open_session(String::new(), String::new());
         let mut ask = |words: &[&[u8]]| {
             actor.request(session, OwnedArgs::of_words(words).args(), &mut Tape::new());
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_client_is_counted_with_what_it_watches_and_listens_to() {
-        let mut actor = Actor::new(ActorId(0), Placement::over(1), Config::default(), 1);
+        let mut actor = Actor::new(ActorId(0), Routes::over(1), Config::default(), 1);
         let session = actor.open_session(String::new(), String::new());
         let mut total_after = |words: &[&[u8]]| {
             actor.request(session, OwnedArgs::of_words(words).args(), &mut Tape::new());

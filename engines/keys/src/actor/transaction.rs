@@ -34,7 +34,7 @@ use crate::commands;
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::replica::Aside;
 use crate::keyspace::{Arrival, DATABASES};
-use crate::placement::{ActorId, KeyHash};
+use crate::placement::{ActorId, KeyHash, group_of};
 use crate::reply::{Reply, TOO_LONG, Tape};
 use crate::session::{Session, Watched};
 
@@ -97,7 +97,7 @@ impl Actor {
         let mut stops: Vec<(ActorId, Vec<Box<[u8]>>)> = Vec::new();
         let keys = keys_of(&program).into_iter();
         let mut placed: Vec<(ActorId, Box<[u8]>)> =
-            keys.map(|key| (self.placement.actor_of(KeyHash::of(&key).group()), key)).collect();
+            keys.map(|key| (self.routes.actor_of(group_of(&key)), key)).collect();
         placed.sort();
         for (actor, key) in placed {
             match stops.last_mut() {
@@ -105,11 +105,11 @@ impl Actor {
                 _ => stops.push((actor, vec![key])),
             }
         }
-        let whole = if self.placement.actors() > 1 { Whole::of(&program) } else { None };
+        let whole = if self.routes.actors() > 1 { Whole::of(&program) } else { None };
         if whole.is_some() {
             let mut named = stops.into_iter().peekable();
             let keys_at = |actor| named.next_if(|(next, _)| *next == actor).unwrap_or((actor, Vec::new()));
-            stops = self.placement.all().map(keys_at).collect();
+            stops = self.routes.all().map(keys_at).collect();
         }
         let number = self.number();
         self.counters.transactions += 1;
@@ -593,7 +593,7 @@ impl Actor {
         let needs_session = program
             .steps()
             .any(|(command, args)| matches!(command.run, Run::Session(_)) || is_of_memory(command, args));
-        let is_whole = self.placement.actors() > 1 && Whole::of(&program).is_some();
+        let is_whole = self.routes.actors() > 1 && Whole::of(&program).is_some();
         match place {
             _ if is_whole => {
                 let ticket = session.ticket();
@@ -601,9 +601,7 @@ impl Actor {
                 Ok(Progress::LaterAlone(ticket))
             }
             Place::Here
-                if needs_session
-                    && self.placement.actors() > 1
-                    && !self.claims.blocks(keys.iter().map(|key| &**key)) =>
+                if needs_session && self.routes.actors() > 1 && !self.claims.blocks(keys.iter().map(|key| &**key)) =>
             {
                 let (mut tape, mut late) = (Tape::new(), Vec::new());
                 tape.write_at_most(self.reply_bytes_max, TOO_LONG, |tape| {
@@ -651,7 +649,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::placement::Placement;
+    use crate::placement::Routes;
     use crate::request::OwnedArgs;
     use crate::session::SessionId;
 
@@ -677,13 +675,13 @@ mod tests {
 
     #[test]
     fn fields_whose_time_comes_while_a_transaction_borrows_their_hash_are_gone_for_it() {
-        let placement = Placement::over(2);
+        let routes = Routes::over(2);
         let mut actors: Vec<Actor> =
-            placement.all().map(|id| Actor::new(id, placement, Config::default(), u64::from(id.0))).collect();
+            routes.all().map(|id| Actor::new(id, routes.clone(), Config::default(), u64::from(id.0))).collect();
         Actor::introduce(&mut actors);
         let of = |actor: u16| {
             let names = (0..).map(|number: u32| number.to_string().into_bytes());
-            let is_there = |name: &Vec<u8>| placement.actor_of(KeyHash::of(name).group()) == ActorId(actor);
+            let is_there = |name: &Vec<u8>| routes.actor_of(group_of(name)) == ActorId(actor);
             names.into_iter().find(is_there).expect("a name")
         };
         let (here, hash) = (of(0), of(1));
@@ -714,9 +712,9 @@ mod tests {
 
     #[test]
     fn the_replies_to_the_steps_of_a_transaction_are_together_no_longer_than_one() {
-        let placement = Placement::over(2);
+        let routes = Routes::over(2);
         let mut actors: Vec<Actor> =
-            placement.all().map(|id| Actor::new(id, placement, Config::default(), u64::from(id.0))).collect();
+            routes.all().map(|id| Actor::new(id, routes.clone(), Config::default(), u64::from(id.0))).collect();
         Actor::introduce(&mut actors);
         actors[0].reply_bytes_max = 1000;
         let client = actors[0].open_session(String::new(), String::new());

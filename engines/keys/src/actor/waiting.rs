@@ -32,7 +32,7 @@ use crate::command::{Command, Group, Run, WaitsFor};
 use crate::commands::streams::{LAST_IDS, names_last, wanted_of, with_last_ids};
 use crate::error::CommandError;
 use crate::keyspace::{Arrival, Stream, Value as KeyValue};
-use crate::placement::{ActorId, KeyHash};
+use crate::placement::{ActorId, group_of};
 use crate::reply::{Reply, Tape, Value};
 use crate::request::{Args, OwnedArgs};
 use crate::session::{Session, SessionId, Ticket};
@@ -385,7 +385,7 @@ impl Actor {
     }
 
     pub(super) fn owner_of(&self, key: &[u8]) -> ActorId {
-        self.placement.actor_of(KeyHash::of(key).group())
+        self.routes.actor_of(group_of(key))
     }
 
     fn end_waiting(&mut self, number: u64, ending: Ending) {

@@ -175,7 +175,7 @@ impl Actor {
         if !matches!(command.run, Run::Scan(_)) {
             return self.run_with_room(database, command, args, reply);
         }
-        match scan_from(args, self.placement, self.id) {
+        match scan_from(args, &self.routes, self.id) {
             Err(error) => error.answer(reply),
             Ok(None) => {}
             Ok(Some(own)) => self.run_with_room(database, command, own.args(), reply),
@@ -312,11 +312,11 @@ mod tests {
     use crate::actor::message::{LentRest, Message};
     use crate::config::Config;
     use crate::keyspace::Expiry;
-    use crate::placement::Placement;
+    use crate::placement::Routes;
 
     #[test]
     fn what_an_actor_says_to_all_steps_of_a_transaction_is_no_longer_than_one_reply() {
-        let mut actor = Actor::new(ActorId(1), Placement::over(2), Config::default(), 1);
+        let mut actor = Actor::new(ActorId(1), Routes::over(2), Config::default(), 1);
         for number in 0..10 {
             actor.keys.set_string(format!("{number:050}").as_bytes(), b"x", Expiry::Keep);
         }
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn what_one_actor_has_said_leaves_the_next_the_rest_of_the_room() {
-        let mut actor = Actor::new(ActorId(0), Placement::over(3), Config::default(), 1);
+        let mut actor = Actor::new(ActorId(0), Routes::over(3), Config::default(), 1);
         actor.reply_bytes_max = 1500;
         let mut program = Program::new(0);
         let words = [&b"KEYS"[..], b"*"];
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_walk_with_a_part_that_is_an_error_is_an_error() {
-        let mut actor = Actor::new(ActorId(0), Placement::over(2), Config::default(), 1);
+        let mut actor = Actor::new(ActorId(0), Routes::over(2), Config::default(), 1);
         actor.keys.set_string(b"a", b"x", Expiry::Keep);
         let mut part = Tape::new();
         part.error(TOO_LONG);

@@ -254,7 +254,7 @@ fn answer(answers: &[Option<i128>], reply: &mut dyn Reply) {
 mod tests {
     use super::*;
     use crate::keyspace::Expiry;
-    use crate::placement::Placement;
+    use crate::placement::Routes;
     use crate::reply::Tape;
     use crate::request::OwnedArgs;
 
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn zeros_behind_the_longest_string_are_logged_from_within() {
-        let mut keys = Keyspace::new(Placement::over(1), 1);
+        let mut keys = Keyspace::new(Routes::over(1), 1);
         keys.log.enable(true);
         keys.set_string(b"k", b"x", Expiry::Keep);
         let (before, mut tape) = (keys.log.bytes().len(), Tape::new());

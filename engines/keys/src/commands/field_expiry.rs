@@ -384,14 +384,14 @@ mod tests {
     use crate::command::{Command, Run};
     use crate::delta::read_all;
     use crate::keyspace::payload;
-    use crate::placement::Placement;
+    use crate::placement::Routes;
     use crate::reply::Tape;
     use crate::request::OwnedArgs;
 
     const NOW: u64 = 1_800_000_000_000;
 
     fn keyspace() -> Keyspace {
-        let mut keys = Keyspace::new(Placement::over(1), 1);
+        let mut keys = Keyspace::new(Routes::over(1), 1);
         keys.set_now(UnixMillis(NOW));
         keys.log.enable(true);
         keys

@@ -10,7 +10,7 @@ use crate::keyspace::{DATABASES, Entry, Keyspace};
 use crate::memory;
 use crate::number::parse_integer;
 use crate::pattern;
-use crate::placement::{ActorId, KeyHash, Placement};
+use crate::placement::{ActorId, KeyHash, Routes};
 use crate::random::Random;
 use crate::reply::{Reply, Tape, Value};
 use crate::request::{Args, OwnedArgs};
@@ -313,8 +313,8 @@ impl<'a> ScanOptions<'a> {
 pub fn scan(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let options = ScanOptions::parse(args, 2)?;
     let from = KeyHash::from_cursor(parse_cursor(&args[1])?);
-    let placement = keys.placement();
-    let end = placement.end_of(placement.actor_of(from.group()));
+    let routes = keys.routes();
+    let end = routes.end_of(routes.actor_of(from.group()));
     let mut found: Vec<Box<[u8]>> = Vec::new();
     let next = keys.scan(from, end, options.count, &mut |entry| {
         if options.wants_key(entry) {
@@ -333,12 +333,12 @@ pub fn scan(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
 }
 
 /// Where a part of `SCAN` ended because its actor has no more keys, if there are other actors behind it.
-pub(crate) fn part_ends_at(part: &Tape, placement: Placement) -> Option<KeyHash> {
+pub(crate) fn part_ends_at(part: &Tape, routes: &Routes) -> Option<KeyHash> {
     let Some(Value::Bulk(cursor)) = part.values().nth(1) else { return None };
     let place = KeyHash::from_cursor(str::from_utf8(cursor).ok()?.parse().ok().filter(|cursor| *cursor > 0)?);
     let is_boundary = place == KeyHash::first_of(place.group().get());
     let before = place.group().get().checked_sub(1).and_then(|group| KeyGroup::new(group).ok())?;
-    (is_boundary && placement.actor_of(before) != placement.actor_of(place.group())).then_some(place)
+    (is_boundary && routes.actor_of(before) != routes.actor_of(place.group())).then_some(place)
 }
 
 /// How many keys a part of `SCAN` has.
@@ -374,16 +374,12 @@ pub(crate) fn combine_scan(parts: &[Tape], reply: &mut dyn Reply) {
 ///
 /// # Errors
 /// If the cursor is none.
-pub(crate) fn scan_from(
-    args: Args<'_>,
-    placement: Placement,
-    actor: ActorId,
-) -> Result<Option<OwnedArgs>, CommandError> {
+pub(crate) fn scan_from(args: Args<'_>, routes: &Routes, actor: ActorId) -> Result<Option<OwnedArgs>, CommandError> {
     let from = KeyHash::from_cursor(parse_cursor(&args[1])?);
-    if placement.actor_of(from.group()) > actor {
+    if routes.actor_of(from.group()) > actor {
         return Ok(None);
     }
-    let cursor = from.max(KeyHash::first_of(placement.groups_of(actor).start)).cursor().to_string();
+    let cursor = from.max(KeyHash::first_of(routes.groups_of(actor).start)).cursor().to_string();
     let mut words: Vec<&[u8]> = vec![args.at(0), cursor.as_bytes()];
     words.extend(args.from(2));
     Ok(Some(OwnedArgs::of_words(&words)))
@@ -414,7 +410,7 @@ pub(crate) fn combine_scanned(
     {
         return part.play(reply);
     }
-    let (placement, from) = (keys.placement(), KeyHash::from_cursor(cursor));
+    let (routes, from) = (keys.routes(), KeyHash::from_cursor(cursor));
     let mut next = 0;
     let mut found: Vec<Box<[u8]>> = Vec::new();
     for ScannedPart { actor, part } in parts {
@@ -422,7 +418,7 @@ pub(crate) fn combine_scanned(
         next = parse_cursor(cursor).unwrap_or_default();
         let scanned = part.values().skip(3).map(|value| if let Value::Bulk(key) = value { key } else { b"" });
         found.extend(scanned.map(Box::from));
-        let groups = placement.groups_of(*actor);
+        let groups = routes.groups_of(*actor);
         let until = (next > 0).then(|| KeyHash::from_cursor(next));
         // Those of this actor were all there.
         let is_elsewhere = *actor != own;

@@ -9,7 +9,7 @@ use crate::request::Args;
 
 /// `SAV.REPLICATE key copies | FULL`, at the key's first replica
 pub fn replicate(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    let threads = keys.placement().actors();
+    let threads = keys.routes().actors();
     let copies = if args[2].eq_ignore_ascii_case(b"full") {
         if threads == 1 { 1 } else { FULL }
     } else {

@@ -90,13 +90,13 @@ pub fn replconf(_: &mut Actor, _: &mut Session, args: Args<'_>, reply: &mut dyn 
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::placement::{ActorId, Placement};
+    use crate::placement::{ActorId, Routes};
     use crate::reply::Tape;
     use crate::request::OwnedArgs;
 
     /// Whether a process with these settings is to stop when a client says this, and whether that is refused.
     fn says(config: Config, words: &[&[u8]]) -> (bool, bool) {
-        says_to(Actor::new(ActorId(0), Placement::over(1), config, 1), words)
+        says_to(Actor::new(ActorId(0), Routes::over(1), config, 1), words)
     }
 
     fn says_to(mut actor: Actor, words: &[&[u8]]) -> (bool, bool) {
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(says(may(), &[b"SHUTDOWN", b"SAVE"]), (false, true), "there is no place for a file");
         let saves = Config { dump_directory: Some("/".into()), ..may() };
         assert_eq!(says(saves.clone(), &[b"SHUTDOWN", b"save", b"now"]), (false, false), "the file is not there yet");
-        let mut front = Actor::new(ActorId(0), Placement::over(1), saves, 1);
+        let mut front = Actor::new(ActorId(0), Routes::over(1), saves, 1);
         front.face_elsewhere();
         assert_eq!(says_to(front, &[b"SHUTDOWN", b"SAVE"]), (false, true), "another node has the keys");
     }

@@ -9,14 +9,10 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Place;
 use savanna_lattice::UnixMillis;
 use savanna_ownership::{KEY_GROUPS, KeyGroup};
-use twox_hash::XxHash3_64;
 
 use crate::keyspace::entry::{Entry, Value};
-use crate::placement::KeyHash;
+use crate::keyspace::spot::{NEAR_MAX, Spot};
 use crate::random::Random;
-
-/// How many keys are brought near at a time: as many cache misses as a core has under way.
-pub const NEAR_MAX: usize = 16;
 
 /// The keys of one database that one actor holds: a small hash table per key group, so that no growth is ever long and a
 /// position in the space of hashes is a position in the database.
@@ -25,7 +21,7 @@ pub struct Database {
     groups: Box<[HashTable<Box<Entry>>]>,
     seed: u64,
     len: usize,
-    /// Keys by the time when they expire, found again by their slot. What is not true any more is dropped when its time
+    /// Keys by the time when they expire, found again by their spot. What is not true any more is dropped when its time
     /// comes.
     expiries: BinaryHeap<Reverse<Note>>,
     renewal: Option<Renewal>,
@@ -36,7 +32,7 @@ pub struct Database {
 }
 
 /// That a key may expire at a time.
-type Note = (UnixMillis, Slot);
+type Note = (UnixMillis, Spot);
 
 /// Notes that are true, while they are collected out of the tables in small steps: all at once would take long.
 #[derive(Debug, Default)]
@@ -44,27 +40,6 @@ struct Renewal {
     /// Key groups before this one were looked at; who writes to them since notes it here, too.
     group: usize,
     expiries: BinaryHeap<Reverse<Note>>,
-}
-
-/// Where an entry lies: the key group in the top bits, as in its [`KeyHash`]; below them a hash that depends on a seed, so that
-/// nobody who chooses names can choose them so that a group's table is slow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Slot(u64);
-
-impl Slot {
-    fn of(hash: KeyHash, key: &[u8], seed: u64) -> Self {
-        let group = KeyHash::first_of(hash.group().get()).get();
-        Self(group | XxHash3_64::oneshot_with_seed(seed, key) >> KEY_GROUPS.trailing_zeros())
-    }
-
-    const fn group(self) -> usize {
-        KeyGroup::from_hash(self.0).get() as usize
-    }
-
-    /// The hash within a group: the group's own bits go where hashbrown looks for neither place nor tag.
-    const fn within(self) -> u64 {
-        self.0.rotate_left(32)
-    }
 }
 
 impl Database {
@@ -104,22 +79,17 @@ impl Database {
 
     /// A key's entry.
     #[must_use]
-    pub fn find(&self, hash: KeyHash, key: &[u8]) -> Option<&Entry> {
-        let slot = Slot::of(hash, key, self.seed);
-        self.groups[slot.group()].find(slot.within(), |entry| *entry.key == *key).map(|entry| &**entry)
+    pub fn find(&self, spot: Spot, key: &[u8]) -> Option<&Entry> {
+        self.groups[spot.table()].find(spot.within(), |entry| *entry.key == *key).map(|entry| &**entry)
     }
 
     /// Reads what finding keys will read, so that it is in the processor's cache. In each step the reads do not depend on
     /// each other, so they are waited for together: places in tables, entries, values.
-    pub fn bring_near(&self, keys: &[&[u8]]) {
-        let mut slots = [Slot(0); NEAR_MAX];
-        for (slot, key) in slots.iter_mut().zip(keys) {
-            *slot = Slot::of(KeyHash::of(key), key, self.seed);
-        }
+    pub fn bring_near(&self, spots: &[Spot]) {
         let mut entries = [None; NEAR_MAX];
-        for (entry, slot) in entries.iter_mut().zip(&slots[..keys.len().min(NEAR_MAX)]) {
+        for (entry, spot) in entries.iter_mut().zip(spots) {
             // By its tag, which is nearly always enough.
-            *entry = self.groups[slot.group()].find(slot.within(), |_| true);
+            *entry = self.groups[spot.table()].find(spot.within(), |_| true);
         }
         let entries = entries.iter().flatten();
         entries.clone().for_each(|entry| {
@@ -133,48 +103,45 @@ impl Database {
     }
 
     /// A key's entry, to be changed; whoever changes the expiry tells [`Database::note_expiry`].
-    pub fn find_mut(&mut self, hash: KeyHash, key: &[u8]) -> Option<&mut Entry> {
-        let slot = Slot::of(hash, key, self.seed);
-        self.groups[slot.group()].find_mut(slot.within(), |entry| *entry.key == *key).map(|entry| &mut **entry)
+    pub fn find_mut(&mut self, spot: Spot, key: &[u8]) -> Option<&mut Entry> {
+        self.groups[spot.table()].find_mut(spot.within(), |entry| *entry.key == *key).map(|entry| &mut **entry)
     }
 
     /// Puts an entry in the place of the one of the same key.
-    pub fn insert(&mut self, hash: KeyHash, entry: Box<Entry>) -> &mut Entry {
-        let (seed, slot) = (self.seed, Slot::of(hash, &entry.key, self.seed));
-        let place = slot;
+    pub fn insert(&mut self, spot: Spot, entry: Box<Entry>) -> &mut Entry {
+        let seed = self.seed;
         let expires_at = entry.expires_at();
         if expires_at != UnixMillis::NEVER {
             self.expiring += 1;
-            self.note(expires_at, slot);
+            self.note(expires_at, spot);
         }
         self.bytes += entry.byte_count();
         let fields_expire_at = entry.value.first_field_expiry();
         // All entries of the table are of this key group.
-        let rehash = |other: &Entry| Slot::of(hash, &other.key, seed).within();
-        match self.groups[slot.group()].entry(slot.within(), |other| other.key == entry.key, |other| rehash(other)) {
+        let rehash = |other: &Entry| Spot::in_group(spot.group(), &other.key, seed).within();
+        match self.groups[spot.table()].entry(spot.within(), |other| other.key == entry.key, |other| rehash(other)) {
             Place::Occupied(mut slot) => {
                 let old = std::mem::replace(slot.get_mut(), entry);
                 self.expiring -= usize::from(old.expires_at() != UnixMillis::NEVER);
                 self.bytes = self.bytes.saturating_sub(old.byte_count());
                 let before = old.value.first_field_expiry();
-                Self::note_first_field(&mut self.field_expiries, place, before, fields_expire_at);
+                Self::note_first_field(&mut self.field_expiries, spot, before, fields_expire_at);
                 slot.into_mut()
             }
             Place::Vacant(slot) => {
                 self.len += 1;
-                Self::note_first_field(&mut self.field_expiries, place, None, fields_expire_at);
+                Self::note_first_field(&mut self.field_expiries, spot, None, fields_expire_at);
                 slot.insert(entry).into_mut()
             }
         }
     }
 
     /// Takes a key's entry out.
-    pub fn remove(&mut self, hash: KeyHash, key: &[u8]) -> Option<Box<Entry>> {
-        let slot = Slot::of(hash, key, self.seed);
-        let found = self.groups[slot.group()].find_entry(slot.within(), |entry| *entry.key == *key).ok()?;
+    pub fn remove(&mut self, spot: Spot, key: &[u8]) -> Option<Box<Entry>> {
+        let found = self.groups[spot.table()].find_entry(spot.within(), |entry| *entry.key == *key).ok()?;
         let (entry, _) = found.remove();
         self.len -= 1;
-        Self::note_first_field(&mut self.field_expiries, slot, entry.value.first_field_expiry(), None);
+        Self::note_first_field(&mut self.field_expiries, spot, entry.value.first_field_expiry(), None);
         self.expiring -= usize::from(entry.expires_at() != UnixMillis::NEVER);
         self.bytes = self.bytes.saturating_sub(entry.byte_count());
         Some(entry)
@@ -186,33 +153,27 @@ impl Database {
     }
 
     /// Hears that a key's expiry changed.
-    pub fn note_expiry(&mut self, hash: KeyHash, key: &[u8], before: UnixMillis, after: UnixMillis) {
+    pub fn note_expiry(&mut self, spot: Spot, before: UnixMillis, after: UnixMillis) {
         self.expiring += usize::from(after != UnixMillis::NEVER);
         self.expiring -= usize::from(before != UnixMillis::NEVER);
         if after != UnixMillis::NEVER {
-            self.note(after, Slot::of(hash, key, self.seed));
+            self.note(after, spot);
         }
     }
 
     /// Hears that the first field of a hash expires at another time than before.
-    pub fn note_field_expiry(
-        &mut self,
-        hash: KeyHash,
-        key: &[u8],
-        before: Option<UnixMillis>,
-        after: Option<UnixMillis>,
-    ) {
+    pub fn note_field_expiry(&mut self, spot: Spot, before: Option<UnixMillis>, after: Option<UnixMillis>) {
         if before != after {
-            Self::note_first_field(&mut self.field_expiries, Slot::of(hash, key, self.seed), before, after);
+            Self::note_first_field(&mut self.field_expiries, spot, before, after);
         }
     }
 
-    fn note_first_field(notes: &mut BTreeSet<Note>, slot: Slot, before: Option<UnixMillis>, after: Option<UnixMillis>) {
+    fn note_first_field(notes: &mut BTreeSet<Note>, spot: Spot, before: Option<UnixMillis>, after: Option<UnixMillis>) {
         if let Some(before) = before {
-            notes.remove(&(before, slot));
+            notes.remove(&(before, spot));
         }
         if let Some(after) = after {
-            notes.insert((after, slot));
+            notes.insert((after, spot));
         }
     }
 
@@ -226,24 +187,26 @@ impl Database {
     #[must_use]
     pub fn next_with_expired_fields(&self, now: UnixMillis) -> Option<&Entry> {
         let due = self.field_expiries.iter().take_while(|(at, _)| *at <= now);
-        due.filter_map(|(at, slot)| {
-            let is_it = |entry: &Entry| {
-                entry.value.first_field_expiry() == Some(*at)
-                    && Slot::of(KeyHash::of(&entry.key), &entry.key, self.seed) == *slot
-            };
-            self.groups[slot.group()].find(slot.within(), |entry| is_it(entry)).map(|entry| &**entry)
+        due.filter_map(|(at, spot)| {
+            let is_it = |entry: &Entry| entry.value.first_field_expiry() == Some(*at) && self.lies_at(entry, *spot);
+            self.groups[spot.table()].find(spot.within(), |entry| is_it(entry)).map(|entry| &**entry)
         })
         .next()
     }
 
+    /// Whether an entry of this spot's group lies there.
+    fn lies_at(&self, entry: &Entry, spot: Spot) -> bool {
+        Spot::in_group(spot.group(), &entry.key, self.seed) == spot
+    }
+
     /// Notes when a key expires; what is not true any more is forgotten in time.
-    fn note(&mut self, at: UnixMillis, slot: Slot) {
+    fn note(&mut self, at: UnixMillis, spot: Spot) {
         if self.renewal.is_none() && self.expiries.len() > 2 * self.expiring + self.len / 4 + 1024 {
             self.renewal = Some(Renewal::default());
         }
-        self.expiries.push(Reverse((at, slot)));
+        self.expiries.push(Reverse((at, spot)));
         if let Some(renewal) = &mut self.renewal {
-            renewal.expiries.push(Reverse((at, slot)));
+            renewal.expiries.push(Reverse((at, spot)));
             self.renew_some();
         }
     }
@@ -274,7 +237,7 @@ impl Database {
     /// What is to be noted of an entry, if it expires.
     fn note_of(&self, entry: &Entry) -> Option<Note> {
         let at = entry.expires_at();
-        (at != UnixMillis::NEVER).then(|| (at, Slot::of(KeyHash::of(&entry.key), &entry.key, self.seed)))
+        (at != UnixMillis::NEVER).then(|| (at, Spot::of(&entry.key, self.seed)))
     }
 
     /// When the next key may expire.
@@ -284,18 +247,16 @@ impl Database {
     }
 
     /// A key whose time has come, if there is one; it is to be removed. Looks at no more than `patience` notes.
-    pub fn next_expired(&mut self, now: UnixMillis, patience: &mut usize) -> Option<(KeyHash, Box<[u8]>)> {
+    pub fn next_expired(&mut self, now: UnixMillis, patience: &mut usize) -> Option<(Spot, Box<[u8]>)> {
         while *patience > 0 {
-            let Reverse((at, slot)) = *self.expiries.peek()?;
+            let Reverse((at, spot)) = *self.expiries.peek()?;
             if at > now {
                 return None;
             }
             *patience -= 1;
-            let is_it = |entry: &Entry| {
-                entry.has_expired(now) && Slot::of(KeyHash::of(&entry.key), &entry.key, self.seed) == slot
-            };
-            match self.groups[slot.group()].find(slot.within(), |entry| is_it(entry)) {
-                Some(entry) => return Some((KeyHash::of(&entry.key), Box::from(&*entry.key))),
+            let is_it = |entry: &Entry| entry.has_expired(now) && self.lies_at(entry, spot);
+            match self.groups[spot.table()].find(spot.within(), |entry| is_it(entry)) {
+                Some(entry) => return Some((spot, Box::from(&*entry.key))),
                 None => drop(self.expiries.pop()),
             }
         }
@@ -353,16 +314,16 @@ impl Database {
         };
         let notes = chosen.into_iter().map(|place| notes[place].0);
         notes
-            .filter(|(_, slot)| groups.contains(&(slot.group() as u16)))
+            .filter(|(_, spot)| groups.contains(&spot.group().get()))
             .filter(|note| self.noted(*note).is_some())
             .take(size)
             .collect()
     }
 
     /// The entry that a note is about, if it is true.
-    fn noted(&self, (at, slot): Note) -> Option<&Entry> {
-        let group = &self.groups[slot.group()];
-        group.find(slot.within(), |entry| self.note_of(entry) == Some((at, slot))).map(|entry| &**entry)
+    fn noted(&self, (at, spot): Note) -> Option<&Entry> {
+        let is_it = |entry: &Entry| at != UnixMillis::NEVER && entry.expires_at() == at && self.lies_at(entry, spot);
+        self.groups[spot.table()].find(spot.within(), |entry| is_it(entry)).map(|entry| &**entry)
     }
 
     /// All entries, in no order.
@@ -389,7 +350,7 @@ mod tests {
         let key = key.to_string().into_bytes();
         let mut entry = Box::new(Entry::new(&key, Value::String(ShortBytes::EMPTY), Hlc::ZERO));
         entry.expire_at(UnixMillis(at));
-        database.insert(KeyHash::of(&key), entry);
+        database.insert(Spot::of(&key, database.seed), entry);
     }
 
     #[test]
@@ -414,8 +375,8 @@ mod tests {
         assert_eq!(database.next_expired(UnixMillis(1_018), &mut patience), None);
         assert_eq!(database.sample_expiring(0..KEY_GROUPS, &mut random, 5).len(), 5);
         let mut expired = 0;
-        while let Some((hash, key)) = database.next_expired(UnixMillis(1_019), &mut patience) {
-            database.remove(hash, &key);
+        while let Some((spot, key)) = database.next_expired(UnixMillis(1_019), &mut patience) {
+            database.remove(spot, &key);
             expired += 1;
         }
         assert_eq!((expired, database.key_count(), database.expiring()), (KEYS, 0, 0));

@@ -5,10 +5,9 @@ use std::ops::Range;
 use savanna_lattice::Hlc;
 
 use super::replica::Replicas;
-use super::{DATABASES, Database, Keyspace, LIBRARIES, TABLES, Tables, deletion_class, rewrite};
+use super::{DATABASES, DELETION_CLASSES, Database, Keyspace, LIBRARIES, TABLES, Tables, rewrite};
 use crate::delta::Header;
 use crate::error::Outcome;
-use crate::placement::KeyHash;
 
 /// Which databases' tables there are to be seen, by number; `None` where nothing is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +83,8 @@ impl Keyspace {
                 if others == 0 {
                     break;
                 }
-                let deleted = &mut self.deleted[deletion_class(KeyHash::of(&entry.key))];
+                let class = self.spot_of(&entry.key).class(DELETION_CLASSES);
+                let deleted = &mut self.deleted[class];
                 others -= usize::from(*deleted != version);
                 *deleted = version;
             }
@@ -105,7 +105,7 @@ impl Keyspace {
     /// Forgets all keys and libraries as if they had never been. The log hears nothing of it.
     pub(crate) fn forget_all(&mut self) {
         self.databases = [const { None }; TABLES as usize];
-        self.replicas = Replicas::new(self.placement);
+        self.replicas = Replicas::new(self.routes.clone());
     }
 
     /// Asks for space in the log for emptying a database, or all.
@@ -163,22 +163,21 @@ fn numbers(database: Option<u8>) -> Range<u8> {
 mod tests {
     use super::*;
     use crate::commands::strings;
-    use crate::keyspace::DELETION_CLASSES;
-    use crate::placement::Placement;
+    use crate::placement::Routes;
     use crate::reply::Tape;
     use crate::request::OwnedArgs;
 
     #[test]
     fn a_flush_deletes_each_key_and_no_other() {
         for count in [3_usize, 20_000] {
-            let mut keys = Keyspace::new(Placement::over(1), 1);
+            let mut keys = Keyspace::new(Routes::over(1), 1);
             let names: Vec<String> = (0..count).map(|number| format!("key:{number}")).collect();
             for name in &names {
                 let args = OwnedArgs::of_words(&[b"SET", name.as_bytes(), b"x"]);
                 strings::set(&mut keys, args.args(), &mut Tape::new()).expect("a string");
             }
             let (version, _) = keys.flush(Some(0));
-            let class = |name: &String| deletion_class(KeyHash::of(name.as_bytes()));
+            let class = |name: &String| keys.spot_of(name.as_bytes()).class(DELETION_CLASSES);
             assert!(names.iter().all(|name| keys.deleted[class(name)] == version));
             let deleted = keys.deleted.iter().filter(|deleted| **deleted == version).count();
             assert_eq!(deleted, count.min(DELETION_CLASSES));

@@ -3,9 +3,8 @@
 use savanna_lattice::UnixMillis;
 
 use super::events::EventClasses;
-use super::{DATABASES, Database, Entry, Hash, Keyspace};
+use super::{DATABASES, Database, Entry, Hash, Keyspace, Spot};
 use crate::delta::Header;
-use crate::placement::KeyHash;
 
 /// How long to wait where the log has no space.
 const PAUSE_MILLIS: u64 = 1000;
@@ -15,23 +14,23 @@ const FIELDS_LOG_BYTES: usize = 128 << 10;
 impl Keyspace {
     /// Lets a key expire at a time, or never. Says whether it is there. A time that has come deletes it.
     pub fn expire(&mut self, key: &[u8], at: UnixMillis) -> bool {
-        let hash = KeyHash::of(key);
+        let spot = self.spot_of(key);
         if !self.contains(key) {
             return false;
         }
         if at <= self.now {
             return self.delete(key);
         }
-        self.keep(self.selected, hash, key);
+        self.keep(self.selected, key);
         let version = self.next_version();
         let database =
             self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
-        let Some(entry) = database.find_mut(hash, key) else { return false };
+        let Some(entry) = database.find_mut(spot, key) else { return false };
         let before = entry.expires_at();
         entry.expire_at(at);
         let at = entry.expires_at();
         let base = std::mem::replace(&mut entry.version, version);
-        database.note_expiry(hash, key, before, at);
+        database.note_expiry(spot, before, at);
         self.log.expiry(Header { database: self.selected, key, base, version }, at);
         self.counters.changes += 1;
         true
@@ -53,12 +52,12 @@ impl Keyspace {
         for number in 0..DATABASES {
             self.selected = number;
             while let Some(database) = self.databases[usize::from(number)].as_deref_mut() {
-                let Some((hash, key)) = database.next_expired(self.now, &mut patience) else { break };
+                let Some((spot, key)) = database.next_expired(self.now, &mut patience) else { break };
                 if self.replicas.is_first(&key) {
-                    self.expire_if_due(hash, &key);
+                    self.expire_if_due(spot, &key);
                 } else {
                     // The first replica deletes it; here it is only gone.
-                    database.remove(hash, &key);
+                    database.remove(spot, &key);
                 }
             }
         }
@@ -130,18 +129,18 @@ impl Keyspace {
 
     /// Removes a key that has expired as a whole, with its fields. Says how many keys that were.
     fn remove_expired(&mut self, key: &[u8]) -> usize {
-        let (hash, now) = (KeyHash::of(key), self.now);
-        let has_expired = self.database().and_then(|all| all.find(hash, key)).is_some_and(|it| it.has_expired(now));
+        let (spot, now) = (self.spot_of(key), self.now);
+        let has_expired = self.database().and_then(|all| all.find(spot, key)).is_some_and(|it| it.has_expired(now));
         if has_expired && self.ask_for_log(FIELDS_LOG_BYTES).is_ok() {
-            self.expire_if_due(hash, key);
+            self.expire_if_due(spot, key);
             return 1;
         }
         0
     }
 
-    pub(super) fn expire_if_due(&mut self, hash: KeyHash, key: &[u8]) {
+    pub(super) fn expire_if_due(&mut self, spot: Spot, key: &[u8]) {
         let now = self.now;
-        if self.database().and_then(|d| d.find(hash, key)).is_some_and(|entry| entry.has_expired(now)) {
+        if self.database().and_then(|d| d.find(spot, key)).is_some_and(|entry| entry.has_expired(now)) {
             self.take(key);
             self.counters.expired += 1;
         }

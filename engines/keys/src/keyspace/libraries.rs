@@ -4,7 +4,6 @@ use savanna_lattice::UnixMillis;
 
 use super::{Database, Entry, Keyspace, LIBRARIES, Value};
 use crate::delta::Header;
-use crate::placement::KeyHash;
 
 /// Whether a delta is about a library: these are the first actor's, whatever they are called.
 pub(crate) fn is_of_library(header: &Header<'_>) -> bool {
@@ -23,11 +22,11 @@ impl Keyspace {
 
     /// Keeps a library.
     pub(crate) fn keep_library(&mut self, name: &[u8], text: &[u8]) {
-        let (hash, version) = (KeyHash::of(name), self.next_version());
+        let (spot, version) = (self.spot_of(name), self.next_version());
         let table =
             self.databases[usize::from(LIBRARIES)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
-        let base = table.remove(hash, name).map_or_else(Default::default, |entry| entry.version);
-        table.insert(hash, Box::new(Entry::new(name, Value::String(text.into()), version)));
+        let base = table.remove(spot, name).map_or_else(Default::default, |entry| entry.version);
+        table.insert(spot, Box::new(Entry::new(name, Value::String(text.into()), version)));
         self.log.string(Header { database: LIBRARIES, key: name, base, version }, UnixMillis::NEVER, text, false);
     }
 
@@ -39,10 +38,10 @@ impl Keyspace {
 
     /// Forgets a library.
     pub(crate) fn forget_library(&mut self, name: &[u8]) {
-        let (hash, version) = (KeyHash::of(name), self.next_version());
+        let (spot, version) = (self.spot_of(name), self.next_version());
         let table = self.databases[usize::from(LIBRARIES)].as_mut();
-        let Some(entry) = table.and_then(|table| table.remove(hash, name)) else { return };
-        self.note_deletion(hash, version);
+        let Some(entry) = table.and_then(|table| table.remove(spot, name)) else { return };
+        self.note_deletion(spot, version);
         self.log.delete(Header { database: LIBRARIES, key: name, base: entry.version, version });
     }
 }

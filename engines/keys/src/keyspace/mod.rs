@@ -19,6 +19,7 @@ pub mod replica;
 mod rewrite;
 mod saving;
 mod scan;
+mod spot;
 mod types;
 
 use std::ops::Range;
@@ -34,8 +35,9 @@ use self::replica::Replicas;
 pub use self::saving::Saved;
 pub use self::{
     content::log_whole,
-    database::{Database, NEAR_MAX},
+    database::Database,
     entry::{Counting, Entry, PastUse, Use, Value},
+    spot::{NEAR_MAX, Spot},
     types::{
         BlockLimits, Collection, End, Hash, Kept, List, Score, ScoreRange, Set, SortedSet, Stream, StreamEntry,
         StreamGroup, StreamId, StreamOperation, Trim,
@@ -45,7 +47,7 @@ use crate::delta::{DeltaLog, Header, OpWriter, STRING_TAG};
 use crate::error::{CommandError, Outcome};
 use crate::log::LogSpace;
 use crate::memory;
-use crate::placement::{KeyHash, Placement};
+use crate::placement::Routes;
 use crate::random::Random;
 
 /// How many databases there are, as in Redis' default.
@@ -93,8 +95,9 @@ type Tables = [Option<Box<Database>>; TABLES as usize];
 #[derive(Debug)]
 pub struct Keyspace {
     databases: Tables,
-    /// What places in databases' tables depend on.
+    /// What spots in databases' tables depend on.
     table_seed: u64,
+    near: spot::Near,
     /// The database of the present command.
     selected: u8,
     now: UnixMillis,
@@ -133,7 +136,7 @@ pub struct Keyspace {
     counts_uses: Option<(u32, u8)>,
     /// All keys of one moment, while they are being written.
     saving: Option<Box<saving::Saving>>,
-    placement: Placement,
+    routes: Routes,
     /// Keys that have replicas at other actors, too.
     replicas: Replicas,
 }
@@ -167,15 +170,16 @@ pub enum Expiry {
 }
 
 impl Keyspace {
-    /// An empty keyspace of an actor among `placement.actors()`, with a seed for chance.
+    /// An empty keyspace of an actor among `routes.actors()`, with a seed for chance.
     #[must_use]
-    pub fn new(placement: Placement, seed: u64) -> Self {
+    pub fn new(routes: Routes, seed: u64) -> Self {
         /// So that what is left to chance does not tell the other seed.
         const OF_TABLES: u64 = 0x7461_626c_6573_0000;
         let table_seed = Random::new(seed ^ OF_TABLES).next();
         Self {
             databases: [const { None }; TABLES as usize],
             table_seed,
+            near: spot::Near::default(),
             selected: 0,
             now: UnixMillis(0),
             instant: || Hlc::ZERO,
@@ -196,8 +200,8 @@ impl Keyspace {
             logs_heard: false,
             counts_uses: None,
             saving: None,
-            placement,
-            replicas: Replicas::new(placement),
+            replicas: Replicas::new(routes.clone()),
+            routes,
         }
     }
 
@@ -231,7 +235,8 @@ impl Keyspace {
     /// Says how a key was used before; what is not noted of keys has no effect.
     pub fn set_use(&mut self, key: &[u8], used: PastUse) {
         let (now, counts) = (self.now, self.counts_uses.is_some());
-        let Some(entry) = self.database_mut().and_then(|all| all.find_mut(KeyHash::of(key), key)) else { return };
+        let spot = self.spot_of(key);
+        let Some(entry) = self.database_mut().and_then(|all| all.find_mut(spot, key)) else { return };
         match used {
             PastUse::Count(count) if counts => entry.set_use_count(now, count),
             PastUse::Idle(seconds) if !counts => entry.set_idle_seconds(now, seconds),
@@ -257,8 +262,8 @@ impl Keyspace {
 
     /// How the keys are spread over actors.
     #[must_use]
-    pub const fn placement(&self) -> Placement {
-        self.placement
+    pub const fn routes(&self) -> &Routes {
+        &self.routes
     }
 
     /// The selected database, if it ever held a key.
@@ -278,7 +283,7 @@ impl Keyspace {
 
     /// The key groups of this actor.
     fn own_groups(&self) -> Range<u16> {
-        self.placement.groups_of(self.replicas.id)
+        self.routes.groups_of(self.replicas.id)
     }
 
     /// How many keys of this actor the selected database has.
@@ -366,19 +371,12 @@ impl Keyspace {
     /// A key's entry, for those who want to know about it without using it.
     #[must_use]
     pub fn peek(&self, key: &[u8]) -> Option<&Entry> {
-        self.database()?.find(KeyHash::of(key), key).filter(|entry| !entry.has_expired(self.now))
+        self.database()?.find(self.spot_of(key), key).filter(|entry| !entry.has_expired(self.now))
     }
 
     /// A key's entry in a database, expired or not.
     fn peek_in(&self, database: u8, key: &[u8]) -> Option<&Entry> {
-        self.databases[usize::from(database)].as_ref()?.find(KeyHash::of(key), key)
-    }
-
-    /// Brings the entries of at most [`NEAR_MAX`] keys of a database into the processor's cache.
-    pub fn bring_near(&self, database: u8, keys: &[&[u8]]) {
-        if let Some(database) = &self.databases[usize::from(database)] {
-            database.bring_near(keys);
-        }
+        self.databases[usize::from(database)].as_ref()?.find(self.spot_of(key), key)
     }
 
     /// Whether a key is there.
@@ -398,10 +396,10 @@ impl Keyspace {
 
     /// A key's value, for those who read it. Counts a hit or a miss.
     pub fn get(&mut self, key: &[u8]) -> Option<&Value> {
-        let hash = KeyHash::of(key);
+        let spot = self.spot_of(key);
         let now = self.now;
         let used = self.use_now();
-        let found = self.databases[usize::from(self.selected)].as_mut().and_then(|d| d.find_mut(hash, key));
+        let found = self.databases[usize::from(self.selected)].as_mut().and_then(|d| d.find_mut(spot, key));
         match found {
             Some(entry) if !entry.has_expired(now) => {
                 self.counters.hits += 1;
@@ -461,11 +459,11 @@ impl Keyspace {
 
     /// Writes a string, whatever was there.
     pub fn set_string(&mut self, key: &[u8], bytes: &[u8], expiry: Expiry) {
-        let hash = KeyHash::of(key);
+        let spot = self.spot_of(key);
         if self.events.are_wanted() {
-            self.note_arrival(hash, key);
+            self.note_arrival(spot, key);
         }
-        self.keep(self.selected, hash, key);
+        self.keep(self.selected, key);
         let version = self.next_version();
         let now = self.now;
         let used = self.use_now();
@@ -473,7 +471,7 @@ impl Keyspace {
         let mut was_stream = false;
         let database =
             self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
-        let (base, before, after) = match database.find_mut(hash, key) {
+        let (base, before, after) = match database.find_mut(spot, key) {
             Some(entry) => {
                 let before = entry.expires_at();
                 let after = match expiry {
@@ -495,7 +493,7 @@ impl Keyspace {
                 entry.expire_at(after);
                 entry.touch(used);
                 database.note_size(size_before, size_after);
-                database.note_field_expiry(hash, key, fields_before, None);
+                database.note_field_expiry(spot, fields_before, None);
                 (base, before, after)
             }
             None => {
@@ -506,12 +504,12 @@ impl Keyspace {
                 let mut entry = Box::new(Entry::new(key, Value::String(bytes.into()), version));
                 entry.expire_at(after);
                 entry.touch(used);
-                database.insert(hash, entry);
+                database.insert(spot, entry);
                 (Hlc::ZERO, after, after)
             }
         };
         if before != after {
-            database.note_expiry(hash, key, before, after);
+            database.note_expiry(spot, before, after);
         }
         let is_kept = expiry == Expiry::Keep;
         self.log.string(Header { database: self.selected, key, base, version }, after, bytes, is_kept);
@@ -530,14 +528,14 @@ impl Keyspace {
         key: &[u8],
         change: impl FnOnce(&mut Vec<u8>) -> (Option<Range<usize>>, R),
     ) -> Result<R, CommandError> {
-        let hash = KeyHash::of(key);
-        self.expire_if_due(hash, key);
-        self.keep(self.selected, hash, key);
+        let spot = self.spot_of(key);
+        self.expire_if_due(spot, key);
+        self.keep(self.selected, key);
         let version = self.next_version();
         let used = self.use_now();
         let database =
             self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
-        let Some(entry) = database.find_mut(hash, key) else {
+        let Some(entry) = database.find_mut(spot, key) else {
             let mut bytes = Vec::new();
             let (changed, result) = change(&mut bytes);
             if changed.is_some() {
@@ -545,7 +543,7 @@ impl Keyspace {
                 self.log.string(header, UnixMillis::NEVER, &bytes, false);
                 let mut entry = Box::new(Entry::new(key, Value::Buffer(Box::new(bytes)), version));
                 entry.touch(used);
-                database.insert(hash, entry);
+                database.insert(spot, entry);
                 self.counters.changes += 1;
                 self.note_event(EventClasses::NEW, "new", key);
             }
@@ -580,14 +578,14 @@ impl Keyspace {
         key: &[u8],
         change: impl FnOnce(&mut Change<'_, T>) -> Result<R, CommandError>,
     ) -> Result<R, CommandError> {
-        let hash = KeyHash::of(key);
-        self.expire_if_due(hash, key);
-        self.keep(self.selected, hash, key);
+        let spot = self.spot_of(key);
+        self.expire_if_due(spot, key);
+        self.keep(self.selected, key);
         let version = self.next_version();
         let used = self.use_now();
         let database =
             self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
-        let Some(entry) = database.find_mut(hash, key) else {
+        let Some(entry) = database.find_mut(spot, key) else {
             let mut value = T::default();
             let header = Header { database: self.selected, key, base: Hlc::ZERO, version };
             let mut beginning =
@@ -601,7 +599,7 @@ impl Keyspace {
             if !value.is_empty() {
                 let mut entry = Box::new(Entry::new(key, value.into_value(), version));
                 entry.touch(used);
-                database.insert(hash, entry);
+                database.insert(spot, entry);
                 self.note_event(EventClasses::NEW, "new", key);
                 self.note_ready(key);
             }
@@ -625,10 +623,10 @@ impl Keyspace {
         let size_after = entry.value.heap_bytes();
         let fields_after = entry.value.first_field_expiry();
         database.note_size(size_before, size_after);
-        database.note_field_expiry(hash, key, fields_before, fields_after);
+        database.note_field_expiry(spot, fields_before, fields_after);
         if is_empty {
-            database.remove(hash, key);
-            self.note_deletion(hash, version);
+            database.remove(spot, key);
+            self.note_deletion(spot, version);
         }
         result
     }
@@ -650,22 +648,22 @@ impl Keyspace {
 
     /// Puts a whole value in the place of what is there.
     pub fn put(&mut self, key: &[u8], value: Value, expires_at: UnixMillis) {
-        let hash = KeyHash::of(key);
+        let spot = self.spot_of(key);
         if self.events.are_wanted() {
-            self.note_arrival(hash, key);
+            self.note_arrival(spot, key);
         }
-        self.keep(self.selected, hash, key);
+        self.keep(self.selected, key);
         let used = self.use_now();
         let version = self.next_version();
         let database =
             self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
-        let base = database.find(hash, key).map_or(Hlc::ZERO, |entry| entry.version);
+        let base = database.find(spot, key).map_or(Hlc::ZERO, |entry| entry.version);
         let mut entry = Box::new(Entry::new(key, value, version));
         entry.expire_at(expires_at);
         entry.touch(used);
         let header = Header { database: self.selected, key, base, version };
         log_whole(&mut self.log, header, &entry);
-        database.insert(hash, entry);
+        database.insert(spot, entry);
         self.counters.changes += 1;
         self.note_ready(key);
     }
@@ -700,12 +698,12 @@ impl Keyspace {
 
     /// Deletes a key and gives what it was.
     pub fn take(&mut self, key: &[u8]) -> Option<Box<Entry>> {
-        let hash = KeyHash::of(key);
-        self.keep(self.selected, hash, key);
-        let entry = self.database_mut()?.remove(hash, key)?;
+        let spot = self.spot_of(key);
+        self.keep(self.selected, key);
+        let entry = self.database_mut()?.remove(spot, key)?;
         let version = self.next_version();
         self.log.delete(Header { database: self.selected, key, base: entry.version, version });
-        self.note_deletion(hash, version);
+        self.note_deletion(spot, version);
         self.counters.changes += 1;
         if matches!(entry.value, Value::Stream(_)) {
             self.note_ready(key);
@@ -719,8 +717,8 @@ impl Keyspace {
 
     /// Notes that a key is to get a value, whatever it has.
     #[cold]
-    fn note_arrival(&mut self, hash: KeyHash, key: &[u8]) {
-        self.expire_if_due(hash, key);
+    fn note_arrival(&mut self, spot: Spot, key: &[u8]) {
+        self.expire_if_due(spot, key);
         if !self.contains(key) {
             self.note_event(EventClasses::NEW, "new", key);
         }
@@ -735,32 +733,32 @@ impl Keyspace {
         }
     }
 
-    fn note_deletion(&mut self, hash: KeyHash, version: Hlc) {
-        let class = &mut self.deleted[deletion_class(hash)];
+    fn note_deletion(&mut self, spot: Spot, version: Hlc) {
+        let class = &mut self.deleted[spot.class(DELETION_CLASSES)];
         *class = version.max(*class);
     }
 
     /// When a key of this key's class was last deleted.
     #[must_use]
     pub fn deletion_version(&self, key: &[u8]) -> Hlc {
-        self.deleted[deletion_class(KeyHash::of(key))]
+        self.deleted[self.spot_of(key).class(DELETION_CLASSES)]
     }
 
     /// Gives a key's entry away, to another actor's transaction. Not a deletion: the log knows nothing of it.
     pub fn lend(&mut self, database: u8, key: &[u8]) -> Option<Box<Entry>> {
-        let hash = KeyHash::of(key);
-        self.keep(database, hash, key);
-        self.databases[usize::from(database)].as_mut()?.remove(hash, key)
+        let spot = self.spot_of(key);
+        self.keep(database, key);
+        self.databases[usize::from(database)].as_mut()?.remove(spot, key)
     }
 
     /// Takes an entry in, lent or given back.
     pub fn adopt(&mut self, database: u8, entry: Box<Entry>) {
         self.observe(entry.version);
-        let hash = KeyHash::of(&entry.key);
-        self.keep(database, hash, &entry.key);
+        let spot = self.spot_of(&entry.key);
+        self.keep(database, &entry.key);
         let database =
             self.databases[usize::from(database)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
-        database.insert(hash, entry);
+        database.insert(spot, entry);
     }
 
     /// Hears of a version, so that later changes are later than it.
@@ -772,7 +770,7 @@ impl Keyspace {
     /// Hears that another actor deleted a key of this one.
     pub fn note_deleted_elsewhere(&mut self, key: &[u8], version: Hlc) {
         self.observe(version);
-        self.note_deletion(KeyHash::of(key), version);
+        self.note_deletion(self.spot_of(key), version);
     }
 
     /// The version of a change. Where replicas have to tell which of their changes was the last, it has the instant in it: the
@@ -789,10 +787,6 @@ impl Keyspace {
     pub const fn latest_version(&self) -> Hlc {
         self.clock.last()
     }
-}
-
-const fn deletion_class(hash: KeyHash) -> usize {
-    hash.get() as usize % DELETION_CLASSES
 }
 
 /// A collection that is being changed: each method changes the value and writes the delta.

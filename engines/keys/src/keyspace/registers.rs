@@ -7,7 +7,6 @@ use crate::delta::{Header, Malformed, OpReader, REGISTERS_TAG};
 use crate::error::CommandError;
 use crate::hyperloglog::{REGISTER_MAX, REGISTERS};
 use crate::keyspace::events::EventClasses;
-use crate::placement::KeyHash;
 
 /// The number of a register.
 pub(super) type Register = u16;
@@ -45,14 +44,14 @@ impl Keyspace {
         bytes: Vec<u8>,
         raised: &[(usize, u8)],
     ) -> Result<(), CommandError> {
-        let hash = KeyHash::of(key);
-        self.expire_if_due(hash, key);
-        self.keep(self.selected, hash, key);
+        let spot = self.spot_of(key);
+        self.expire_if_due(spot, key);
+        self.keep(self.selected, key);
         let version = self.next_version();
         let used = self.use_now();
         let database =
             self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
-        let base = match database.find_mut(hash, key) {
+        let base = match database.find_mut(spot, key) {
             Some(entry) => {
                 let size_before = entry.value.heap_bytes();
                 *entry.value.as_buffer().ok_or(CommandError::WrongType)? = bytes;
@@ -65,7 +64,7 @@ impl Keyspace {
             None => {
                 let mut entry = Box::new(Entry::new(key, Value::Buffer(Box::new(bytes)), version));
                 entry.touch(used);
-                database.insert(hash, entry);
+                database.insert(spot, entry);
                 self.note_event(EventClasses::NEW, "new", key);
                 Hlc::ZERO
             }

@@ -8,7 +8,6 @@ use super::{
     Value, replica,
 };
 use crate::delta::{Body, Header, Malformed, OpReader, STRING_TAG};
-use crate::placement::KeyHash;
 
 impl Keyspace {
     /// Applies a delta that was read back. See [`crate::delta`] for when one applies.
@@ -41,10 +40,10 @@ impl Keyspace {
         if self.replicas.get(header.database, key).is_some() {
             return Ok(()); // of before it had replicas
         }
-        let hash = KeyHash::of(key);
+        let spot = self.spot_of(key);
         let database = self.databases[usize::from(header.database)]
             .get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
-        let present = database.find_mut(hash, key);
+        let present = database.find_mut(spot, key);
         if present.as_ref().is_some_and(|entry| entry.version >= version) {
             return Ok(());
         }
@@ -52,18 +51,18 @@ impl Keyspace {
             Body::Whole { tag, expires_at, content, .. } => {
                 let mut entry = Box::new(Entry::new(key, value_of(tag, content)?, version));
                 entry.expire_at(expires_at);
-                database.insert(hash, entry);
+                database.insert(spot, entry);
             }
             Body::Delete => {
-                database.remove(hash, key);
-                self.note_deletion(hash, version);
+                database.remove(spot, key);
+                self.note_deletion(spot, version);
             }
             Body::Expiry(at) => {
                 let Some(entry) = present.filter(|entry| entry.version == header.base) else { return Ok(()) };
                 let before = entry.expires_at();
                 entry.expire_at(at);
                 entry.version = version;
-                database.note_expiry(hash, key, before, at);
+                database.note_expiry(spot, before, at);
             }
             Body::Replicated { .. } | Body::Swap { .. } | Body::Flush { .. } => {}
             Body::Operations { tag, operations } => match present {
@@ -75,15 +74,15 @@ impl Keyspace {
                     let size_after = entry.value.heap_bytes();
                     let fields_after = entry.value.first_field_expiry();
                     database.note_size(size_before, size_after);
-                    database.note_field_expiry(hash, key, fields_before, fields_after);
+                    database.note_field_expiry(spot, fields_before, fields_after);
                     if is_empty {
-                        database.remove(hash, key);
-                        self.note_deletion(hash, version);
+                        database.remove(spot, key);
+                        self.note_deletion(spot, version);
                     }
                 }
                 None if header.base == Hlc::ZERO => {
                     let value = value_of(tag, operations)?;
-                    database.insert(hash, Box::new(Entry::new(key, value, version)));
+                    database.insert(spot, Box::new(Entry::new(key, value, version)));
                 }
                 // Its beginning is not there, because the key was deleted since: the deletion follows.
                 _ => {}

@@ -162,14 +162,15 @@ impl Keyspace {
 
     /// Hears that a key is about to change: it is written as it is now, if it is to be written and was not.
     #[inline]
-    pub(super) fn keep(&mut self, database: u8, hash: KeyHash, key: &[u8]) {
+    pub(super) fn keep(&mut self, database: u8, key: &[u8]) {
         if self.saving.is_some() {
-            self.keep_as_it_is(database, hash, key);
+            self.keep_as_it_is(database, key);
         }
     }
 
     #[cold]
-    fn keep_as_it_is(&mut self, database: u8, hash: KeyHash, key: &[u8]) {
+    fn keep_as_it_is(&mut self, database: u8, key: &[u8]) {
+        let (hash, spot) = (KeyHash::of(key), self.spot_of(key));
         let is_own = self.own_groups().contains(&hash.group().get());
         let Some(saving) = self.saving.as_deref_mut().filter(|_| is_own && database < DATABASES) else { return };
         let number = saving.numbers[usize::from(database)];
@@ -177,7 +178,7 @@ impl Keyspace {
         if is_written || !saving.note_kept(number, hash, key) {
             return;
         }
-        if let Some(entry) = self.databases[usize::from(database)].as_ref().and_then(|all| all.find(hash, key)) {
+        if let Some(entry) = self.databases[usize::from(database)].as_ref().and_then(|all| all.find(spot, key)) {
             saving.write(number, entry);
         }
     }
@@ -213,7 +214,7 @@ mod tests {
 
     use super::*;
     use crate::keyspace::{Collection as _, Expiry, Set};
-    use crate::placement::Placement;
+    use crate::placement::Routes;
 
     /// Database and name, with the value as `DUMP` gives it and when it expires.
     type Keys = BTreeMap<(u8, Vec<u8>), (Vec<u8>, Option<u64>)>;
@@ -315,7 +316,7 @@ mod tests {
             before in proptest::collection::vec(step(), 0..60),
             meanwhile in proptest::collection::vec(step(), 0..60),
         ) {
-            let mut keys = Keyspace::new(Placement::over(1), 1);
+            let mut keys = Keyspace::new(Routes::over(1), 1);
             keys.set_now(UnixMillis(1_000));
             before.iter().for_each(|step| perform(&mut keys, step));
             keys.set_now(UnixMillis(1_025));

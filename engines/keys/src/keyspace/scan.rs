@@ -38,13 +38,12 @@ impl Keyspace {
         None
     }
 
-    /// The keys of this actor in a slot, as clients of clusters know them: those of the first database. Looks at all keys.
+    /// The keys of this actor in a slot, as clients of clusters know them: those of the first database.
     pub fn keys_in(&self, slot: HashSlot) -> impl Iterator<Item = &[u8]> {
-        let groups = self.own_groups().filter_map(|group| KeyGroup::new(group).ok());
-        let entries =
-            self.databases[0].iter().flat_map(move |database| groups.clone().flat_map(|group| database.group(group)));
-        let keys = entries.filter(|entry| !entry.has_expired(self.now)).map(|entry| &*entry.key);
-        keys.filter(move |key| HashSlot::of(key) == slot)
+        // In groups of others are copies of their keys.
+        let groups = slot.groups().into_iter().filter(|group| self.routes.actor_of(*group) == self.replicas.id);
+        let entries = groups.flat_map(|group| self.databases[0].iter().flat_map(move |all| all.group(group)));
+        entries.filter(|entry| !entry.has_expired(self.now)).map(|entry| &*entry.key)
     }
 
     /// A key of this actor in the selected database by chance, if there is one; each is as likely as any other.

@@ -269,7 +269,7 @@ macro_rules! assert_does_not_cross {
 // Numbers that mean something in one process only: its threads, its log, its sessions.
 assert_does_not_cross!(
     savanna_keys::placement::ActorId,
-    savanna_keys::placement::Placement,
+    savanna_keys::placement::Routes,
     savanna_keys_host::Lsn,
     savanna_keys::session::SessionId,
     savanna_keys::session::Ticket,

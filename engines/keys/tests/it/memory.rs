@@ -172,20 +172,14 @@ fn keys_that_do_not_expire_are_left_alone_by_volatile_policies() {
 fn without_eviction_what_needs_memory_is_refused_wherever_its_keys_are() {
     let (mut world, clients) = world_of(2, 5);
     // Only one of the two is full.
-    let full = (0..).map(|number| format!("key{number}")).find(|key| {
-        world.actor(1).keys().placement().actor_of(savanna_keys::placement::KeyHash::of(key.as_bytes()).group()).0 == 1
-    });
+    let full = (0..)
+        .map(|number| format!("key{number}"))
+        .find(|key| world.actor(1).keys().routes().actor_of(savanna_keys::placement::group_of(key.as_bytes())).0 == 1);
     let full = full.expect("a key of the second actor");
     let free = (0..).map(|number| format!("key{number}")).find(|key| {
         *key < full
             || *key > full && {
-                world
-                    .actor(1)
-                    .keys()
-                    .placement()
-                    .actor_of(savanna_keys::placement::KeyHash::of(key.as_bytes()).group())
-                    .0
-                    == 0
+                world.actor(1).keys().routes().actor_of(savanna_keys::placement::group_of(key.as_bytes())).0 == 0
             }
     });
     let free = free.expect("a key of the first actor");

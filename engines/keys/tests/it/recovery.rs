@@ -9,7 +9,7 @@ use savanna_keys::config::Config;
 use savanna_keys::delta::{self, DeltaLog, Header};
 use savanna_keys::keyspace::{Expiry, Keyspace, log_whole};
 use savanna_keys::log::recover;
-use savanna_keys::placement::{ActorId, KeyHash, Placement};
+use savanna_keys::placement::{ActorId, Routes, group_of};
 use savanna_keys::reply::Tape;
 use savanna_keys::request::OwnedArgs;
 use savanna_keys::session::SessionId;
@@ -104,7 +104,7 @@ fn contents(keyspaces: &[&Keyspace]) -> Vec<String> {
 }
 
 fn new_actor() -> (Actor, SessionId) {
-    let mut actor = Actor::new(ActorId(0), Placement::over(1), Config::default(), 0);
+    let mut actor = Actor::new(ActorId(0), Routes::over(1), Config::default(), 0);
     actor.tick(NOW);
     let session = actor.open_session(String::new(), String::new());
     (actor, session)
@@ -132,7 +132,7 @@ fn everything_in_the_log_comes_back_with_any_number_of_actors() {
     let before = contents(&[actor.keys()]);
     assert!(before.len() > 8);
     for (opening, actors) in [(2, 1), (3, 4)] {
-        let placement = Placement::over(actors);
+        let routes = Routes::over(actors);
         let mut recovered = new_actors(actors, &Config::default(), 0);
         recover(Options::dir(folder.path()), NodeEpoch(opening), &mut recovered).expect("reads");
         let keyspaces: Vec<&Keyspace> = recovered.iter().map(Actor::keys).collect();
@@ -140,7 +140,7 @@ fn everything_in_the_log_comes_back_with_any_number_of_actors() {
         for (actor, keys) in keyspaces.iter().enumerate() {
             for (_, database) in keys.databases() {
                 for entry in database.iter() {
-                    let owner = placement.actor_of(KeyHash::of(&entry.key).group());
+                    let owner = routes.actor_of(group_of(&entry.key));
                     assert_eq!(owner.index(), actor, "{:?}", entry.key);
                 }
             }
@@ -165,7 +165,7 @@ fn a_log_put_on_top_of_what_it_led_to_changes_nothing() {
         lengths.push(at);
     }
     for seen in lengths {
-        let mut keys = Keyspace::new(Placement::over(1), 0);
+        let mut keys = Keyspace::new(Routes::over(1), 0);
         keys.set_now(NOW);
         for part in [&log[..seen], &log, &log] {
             delta::read_all(part, &mut |header, body| keys.replay(header, body)).expect("replays");
@@ -175,7 +175,7 @@ fn a_log_put_on_top_of_what_it_led_to_changes_nothing() {
 }
 
 fn replayed(parts: &[&[u8]]) -> Keyspace {
-    let mut keys = Keyspace::new(Placement::over(1), 0);
+    let mut keys = Keyspace::new(Routes::over(1), 0);
     keys.set_now(NOW);
     for part in parts {
         delta::read_all(part, &mut |header, body| keys.replay(header, body)).expect("replays");
@@ -192,7 +192,7 @@ fn logged(actor: &mut Actor, session: SessionId, line: &str) -> Vec<u8> {
 
 #[test]
 fn a_key_that_is_lent_while_all_others_are_written_once_more_is_written_when_it_comes_back() {
-    let mut keys = Keyspace::new(Placement::over(1), 0);
+    let mut keys = Keyspace::new(Routes::over(1), 0);
     keys.set_now(NOW);
     keys.log.enable(true);
     for key in [&b"lent"[..], b"stays"] {
@@ -234,12 +234,12 @@ fn deletions_and_the_clock_outlive_a_restart() {
     actor.append_changes(|draft| journal.append(&[draft])).expect("takes it").expect("something changed");
     journal.close().expect("flushes");
     drop(journal);
-    let placement = Placement::over(4);
+    let routes = Routes::over(4);
     let mut recovered = new_actors(4, &Config::default(), 0);
     recover(Options::dir(folder.path()), NodeEpoch(2), &mut recovered).expect("reads");
     let keyspaces: Vec<&Keyspace> = recovered.iter().map(Actor::keys).collect();
     for key in [&b"deleted"[..], b"emptied"] {
-        let of = placement.actor_of(KeyHash::of(key).group()).index();
+        let of = routes.actor_of(group_of(key)).index();
         let version = actor.keys().deletion_version(key);
         assert!(version > Hlc::ZERO);
         assert_eq!(keyspaces[of].deletion_version(key), version, "an older copy from elsewhere would bring it back");

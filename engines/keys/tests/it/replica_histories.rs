@@ -231,9 +231,11 @@ fn what_is_written_after_a_deletion_survives_it_wherever_it_is_written() {
 
 #[test]
 fn the_checker_finds_deletions_of_what_was_not_seen_and_clocks_that_stand_still() {
-    for fault in [Fault::BlindDeletions, Fault::SlowClocks] {
-        let found = (0..40).filter(|seed| vanished(*seed, fault).is_some()).count();
-        assert!(found > 4, "{fault:?}: found in {found} of 40 runs");
+    // Deletions of what was not seen show in most histories, slow clocks in 46 of 400: only where what follows a change comes in the same turn, and
+    // loses. 40 histories are too few for these, whichever keys are near each other.
+    for (fault, runs) in [(Fault::BlindDeletions, 40), (Fault::SlowClocks, 100)] {
+        let found = (0..runs).filter(|seed| vanished(*seed, fault).is_some()).count();
+        assert!(found > 4, "{fault:?}: found in {found} of {runs} runs");
     }
 }
 

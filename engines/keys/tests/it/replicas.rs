@@ -12,7 +12,7 @@ use savanna_keys::hyperloglog::HyperLogLog;
 use savanna_keys::keyspace::replica::ABSENCE;
 use savanna_keys::keyspace::{Keyspace, Value};
 use savanna_keys::log::recover;
-use savanna_keys::placement::Placement;
+use savanna_keys::placement::Routes;
 use savanna_keys::reply::Tape;
 use savanna_keys::session::Ticket;
 use savanna_lattice::UnixMillis;
@@ -175,7 +175,7 @@ fn disagreement(world: &mut World) -> Option<String> {
             rest = &rest[length..];
         }
     }
-    let mut model = Keyspace::new(Placement::over(1), 0);
+    let mut model = Keyspace::new(Routes::over(1), 0);
     model.set_now(world.now);
     for _ in 0..changes.len() * 2 {
         let change = &changes[world.chance.below(changes.len())];
@@ -453,7 +453,7 @@ fn a_list_is_refused_by_name() {
     let client = world.client(0);
     world.call(client, &["RPUSH", "list", "a"]);
     let refused = world.call(client, &["SAV.REPLICATE", "list", "2"]);
-    assert!(refused.contains("came a list"), "{refused}");
+    assert!(refused.contains("or a string, hash, set or sorted set, came a list"), "{refused}");
     let refused = world.call(client, &["SAV.REPLICATE", "x", "3"]);
     assert!(refused.contains("from 1 to 2"), "{refused}");
 }

@@ -1,8 +1,9 @@
 //! SCAN shows everything that stays, whatever else happens meanwhile.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use savanna_keys::reply::{Tape, Value};
+use savanna_keys::slot::HashSlot;
 
 use crate::world::{Client, World};
 
@@ -98,5 +99,44 @@ fn a_cursor_that_is_none_is_refused() {
     // As in Redis, negative ones count down from the largest.
     for cursor in ["281474976710655", "-1", "18446744073709551615"] {
         assert!(world.call(client, &["SCAN", cursor]).starts_with("[2] \"0\""), "past the end");
+    }
+}
+
+#[test]
+fn a_slot_has_its_own_keys_once_whoever_keeps_copies_of_them() {
+    for actors in [1, 3] {
+        let mut world = World::new(actors, 5);
+        let client = world.client(0);
+        world.actor_mut(0).note_cluster_port(client.session);
+        let mut slots: HashMap<u16, BTreeSet<String>> = HashMap::new();
+        let tagged = (0..20).map(|number| format!("{{tag}}:{number}"));
+        for key in tagged.chain((0..200).map(|number| format!("key:{number}"))) {
+            world.call(client, &["SET", &key, "x"]);
+            slots.entry(HashSlot::of(key.as_bytes()).get()).or_default().insert(key);
+        }
+        world.call(client, &["SAV.REPLICATE", "{tag}:0", "FULL"]);
+        world.quiesce().expect("an end");
+        let empty = (0..).find(|slot| !slots.contains_key(slot)).expect("not all have keys");
+        slots.insert(empty, BTreeSet::new());
+        for (slot, keys) in slots {
+            let slot = slot.to_string();
+            assert_eq!(world.call(client, &["CLUSTER", "COUNTKEYSINSLOT", &slot]), keys.len().to_string());
+            let found = match world.request(client, &["CLUSTER", "GETKEYSINSLOT", &slot, "100"]) {
+                Ok(tape) => tape,
+                Err(ticket) => {
+                    world.settle();
+                    world.arrived(client, ticket).expect("a reply")
+                }
+            };
+            let found: Vec<String> = found
+                .values()
+                .filter_map(|value| match value {
+                    Value::Bulk(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(found.len(), keys.len(), "each once");
+            assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), keys, "slot {slot} of {actors} actors");
+        }
     }
 }

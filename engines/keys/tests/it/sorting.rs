@@ -89,7 +89,11 @@ fn sees_a_part(seed: u64, reading: Reading) -> (bool, usize) {
                     reader.ask(&mut world, &request)
                 });
                 let Some(reply) = reply else { continue };
-                assert!(!matches!(reply.first(), Some(Value::Error(_))), "{reply}");
+                if let Some(Value::Error(refusal)) = reply.first() {
+                    // By chance the writer is faster, time after time.
+                    assert!(refusal.starts_with("ERR the elements kept changing"), "{refusal}");
+                    continue;
+                }
                 let found = words(&reply);
                 if reading == Reading::Twice && elements.is_none() && !found.is_empty() {
                     elements = Some(found);

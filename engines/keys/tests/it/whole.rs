@@ -2,7 +2,7 @@
 
 use savanna_keys::actor::gossip::PERIOD;
 use savanna_keys::keyspace::Keyspace;
-use savanna_keys::placement::{KeyHash, Placement};
+use savanna_keys::placement::{Routes, group_of};
 use savanna_keys::reply::{Tape, Value};
 use savanna_keys::session::Ticket;
 
@@ -298,7 +298,7 @@ fn keys_with_replicas_are_flushed_with_the_others_wherever_the_log_ends() {
 
 /// A key that is an actor's, among three.
 pub(crate) fn key_of(actor: usize) -> String {
-    let is_its = |key: &String| Placement::over(3).actor_of(KeyHash::of(key.as_bytes()).group()).index() == actor;
+    let is_its = |key: &String| Routes::over(3).actor_of(group_of(key.as_bytes())).index() == actor;
     (0..).map(|number| format!("key{number}")).find(is_its).expect("one")
 }
 

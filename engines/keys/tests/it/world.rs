@@ -13,7 +13,7 @@ use savanna_keys::delta;
 use savanna_keys::handle::{Answer, KeysRequest};
 use savanna_keys::keyspace::Keyspace;
 use savanna_keys::keyspace::replica::{Content, Item};
-use savanna_keys::placement::{ActorId, Placement};
+use savanna_keys::placement::{ActorId, Routes};
 use savanna_keys::reply::Tape;
 use savanna_keys::request::OwnedArgs;
 use savanna_keys::session::{SessionId, Ticket};
@@ -131,8 +131,8 @@ fn clears(item: &Item) -> bool {
 
 /// Actors that know nothing yet.
 pub(crate) fn new_actors(count: u16, config: &Config, seed: u64) -> Vec<Actor> {
-    let placement = Placement::over(count);
-    placement.all().map(|id| Actor::new(id, placement, config.clone(), seed)).collect()
+    let routes = Routes::over(count);
+    routes.all().map(|id| Actor::new(id, routes.clone(), config.clone(), seed)).collect()
 }
 
 /// The states of copies that join, among what is told.
@@ -477,7 +477,7 @@ impl World {
 
     /// The keys that the log leads to.
     pub(crate) fn replayed(&self, records: &[(u64, Vec<u8>)]) -> Keyspace {
-        let mut keys = Keyspace::new(Placement::over(1), 0);
+        let mut keys = Keyspace::new(Routes::over(1), 0);
         keys.set_now(self.now);
         for (_, changes) in records {
             delta::read_all(changes, &mut |header, body| keys.replay(header, body)).expect("deltas");

@@ -33,8 +33,8 @@ impl Ahead {
         self.turn = (0, 0);
     }
 
-    /// Finds the first complete requests in `bytes`, at most [`NEAR_MAX`], and gives the second word of each that has one: of nearly
-    /// all commands, a key. What is no request is left for its turn.
+    /// Finds the first complete requests in `bytes`, at most [`NEAR_MAX`], and gives the second word of each, of nearly all commands a key;
+    /// an empty one if it has none. What is no request is left for its turn.
     pub(super) fn find<'a>(&mut self, bytes: &'a [u8], limits: &Limits) -> ([&'a [u8]; NEAR_MAX], usize) {
         self.clear();
         let (mut keys, mut count, mut end) = ([&[][..]; NEAR_MAX], 0, 0);
@@ -45,8 +45,8 @@ impl Ahead {
             let spans = self.parser.spans();
             if let Some(word) = spans.get(1) {
                 keys[count] = &bytes[end + word.start as usize..][..word.length as usize];
-                count += 1;
             }
+            count += 1;
             self.spans.extend_from_slice(spans);
             self.requests.push((length, self.spans.len()));
             end += length;
@@ -79,7 +79,7 @@ mod tests {
             let bytes = [&short[..], tail].concat();
             let mut ahead = Ahead::default();
             let (keys, count) = ahead.find(&bytes, &Limits::default());
-            assert_eq!(keys[..count], [&b"a"[..], b"bc"]);
+            assert_eq!(keys[..count], [&b"a"[..], b"", b"", b"bc"]);
             let (mut parser, mut at, mut found) = (Parser::default(), 0, 0);
             while let Some((length, spans)) = ahead.next() {
                 assert_eq!(parser.next(&bytes[at..], &Limits::default()), Ok(Some(length)));

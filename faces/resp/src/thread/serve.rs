@@ -121,7 +121,7 @@ impl Thread {
             // Of a pipeline: one request alone has nothing to be fetched beside it.
             if ran > 0 && ran < bytes.len() && ahead.is_empty() {
                 let (keys, count) = ahead.find(&bytes[ran..], &limits);
-                self.worker.actor().bring_near(connection.session, &keys[..count]);
+                self.worker.bring_near(connection.session, &keys[..count]);
             }
             let found = match ahead.next() {
                 Some(found) => Ok(Some(found)),

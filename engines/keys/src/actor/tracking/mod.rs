@@ -128,7 +128,7 @@ impl Actor {
         if count == 0 {
             self.trackers.table = Table::default();
         }
-        for actor in self.placement.all().filter(|actor| *actor != id) {
+        for actor in self.routes.all().filter(|actor| *actor != id) {
             self.send(actor, Message::Trackers { count });
         }
         self.note_trackers();
@@ -201,7 +201,7 @@ impl Actor {
         if self.keys.log.notes_changed_keys() {
             let author = match to {
                 Destination::Session(session, _) => {
-                    Some(i64::from(session.serial) * i64::from(self.placement.actors()) + i64::from(from.0))
+                    Some(i64::from(session.serial) * i64::from(self.routes.actors()) + i64::from(from.0))
                 }
                 _ => None,
             };
@@ -240,7 +240,7 @@ impl Actor {
         }
         let keys_max = match self.config.tracked_keys_max {
             0 => usize::MAX,
-            all => all.div_ceil(usize::from(self.placement.actors())),
+            all => all.div_ceil(usize::from(self.routes.actors())),
         };
         while let Some(key) = self.trackers.table.one_too_many(keys_max) {
             for session in self.trackers.table.change(&key, |_| Concern::Hears) {
@@ -290,8 +290,8 @@ impl Actor {
             return;
         }
         for (key, by) in &changes.keys {
-            let (sessions, placement, own) = (&self.sessions, self.placement, self.id);
-            let number = |session: SessionId| number_of(session, placement.actors(), own);
+            let (sessions, actors, own) = (&self.sessions, self.routes.actors(), self.id);
+            let number = |session: SessionId| number_of(session, actors, own);
             let concern = |session: SessionId| match sessions.get(session).and_then(|session| session.tracking.as_ref())
             {
                 None => Concern::Gone,
@@ -372,7 +372,7 @@ impl Actor {
 
     /// Lets a client of this actor be told in the place of others. Says whether it is there.
     pub(crate) fn redirect_to(&mut self, number: i64) -> bool {
-        let serial = u32::try_from(number.div_euclid(i64::from(self.placement.actors())));
+        let serial = u32::try_from(number.div_euclid(i64::from(self.routes.actors())));
         let found = self.sessions.iter().find(|session| Ok(session.id.serial) == serial).map(|session| session.id);
         if let Some(session) = found {
             self.trackers.targets.insert(number, session);
@@ -412,7 +412,7 @@ impl Actor {
 
     /// The actor that a client of this number has, if there is one.
     pub(crate) fn actor_of_client(&self, number: i64) -> ActorId {
-        ActorId(number.rem_euclid(i64::from(self.placement.actors())) as u16)
+        ActorId(number.rem_euclid(i64::from(self.routes.actors())) as u16)
     }
 
     /// A session ends.

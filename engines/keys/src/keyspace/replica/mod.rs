@@ -36,7 +36,7 @@ use super::{Arrival, Entry, Keyspace, Value, log_whole};
 use crate::delta::{DeltaLog, Header};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Database;
-use crate::placement::{ActorId, KeyHash};
+use crate::placement::ActorId;
 
 /// What the replicas of a key merge.
 pub type State = Incarnated<Content>;
@@ -245,7 +245,7 @@ impl Keyspace {
     #[must_use]
     pub fn copies(&self, key: &[u8]) -> u16 {
         let vector = self.replicas.get(self.selected, key).map(|replica| replica.vector);
-        vector.map_or(1, |vector| vector.value.0.min(self.placement.actors()))
+        vector.map_or(1, |vector| vector.value.0.min(self.routes.actors()))
     }
 
     /// Whether a key of this actor may get replicas by itself: one that is there, and has none.
@@ -267,7 +267,7 @@ impl Keyspace {
     pub(crate) fn weigh_spread(&self, database: u8, key: &[u8]) -> (bool, usize) {
         let Some(entry) = self.peek_in(database, key) else { return (true, 0) };
         let is_fit = matches!(entry.value, Value::String(_) | Value::Buffer(_) | Value::Set(_) | Value::SortedSet(_));
-        let (actors, state) = (usize::from(self.placement.actors()), state_bytes(&entry.value, 0));
+        let (actors, state) = (usize::from(self.routes.actors()), state_bytes(&entry.value, 0));
         (is_fit, actors * state + (actors - 1) * entry.byte_count())
     }
 
@@ -327,15 +327,14 @@ impl Keyspace {
                 self.log.enable(true);
             }
         }
-        let writer = self.replicas.writer;
+        let (spot, writer) = (self.spot_of(key), self.replicas.writer);
         if let Some(replica) = self.replicas.get_mut(database, key) {
             replica.owes_vector = true;
             replica.leaving_since = None;
             self.log.replicated(header, version, copies, writer, &[]);
             self.log.note_seen();
             if replica.state.is_none() {
-                let entry = self.databases[usize::from(database)].as_ref().and_then(|d| d.find(KeyHash::of(key), key));
-                match entry {
+                match self.databases[usize::from(database)].as_ref().and_then(|all| all.find(spot, key)) {
                     Some(entry) => log_whole(&mut self.log, header, entry),
                     // Whoever writes first begins the life that follows a deletion all know, so that all begin the same.
                     None => self.log.delete(header),
@@ -372,8 +371,9 @@ impl Keyspace {
         replica.state = None;
         // What was read here may be older than what the first replica told.
         self.log.note_changed(key);
+        let spot = self.spot_of(key);
         if let Some(database) = self.databases[usize::from(database)].as_mut() {
-            database.remove(KeyHash::of(key), key);
+            database.remove(spot, key);
         }
         self.weigh(database, key);
     }
@@ -388,7 +388,7 @@ impl Keyspace {
         } else if replica.state.is_some() && !replica.is_dead() {
             let version = self.next_version();
             self.log.write_all(|log| log.delete(Header { database, key, base: version, version }));
-            self.note_deletion(KeyHash::of(key), version);
+            self.note_deletion(self.spot_of(key), version);
         }
     }
 
@@ -416,20 +416,20 @@ impl Keyspace {
     fn show(&mut self, number: u8, key: &[u8], patch: Option<&State>, version: Option<Hlc>) {
         let version = version.unwrap_or_else(|| self.next_version());
         self.log.note_changed(key);
-        let hash = KeyHash::of(key);
-        self.keep(number, hash, key);
+        let spot = self.spot_of(key);
+        self.keep(number, key);
         let used = self.use_now();
         let Some(replica) = self.replicas.get(number, key) else { return };
         let database =
             self.databases[usize::from(number)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
         let shown = replica.state.as_ref().and_then(|state| Some((state.value(self.now)?, state.expires_at())));
         let Some((content, expires_at)) = shown else {
-            if database.remove(hash, key).is_some() {
-                self.note_deletion(hash, version);
+            if database.remove(spot, key).is_some() {
+                self.note_deletion(spot, version);
             }
             return;
         };
-        if let (Some(entry), Some(patch)) = (database.find_mut(hash, key), patch) {
+        if let (Some(entry), Some(patch)) = (database.find_mut(spot, key), patch) {
             let (size, expiry) = (entry.value.heap_bytes(), entry.expires_at());
             // A patch without content is about the expiry alone. One whose own expiry has passed may be of a life that goes on.
             if patch.content().is_none_or(|patch| content.patch(&mut entry.value, patch)) {
@@ -438,11 +438,11 @@ impl Keyspace {
                 let (size_after, is_empty) = (entry.value.heap_bytes(), entry.value.is_empty_collection());
                 database.note_size(size, size_after);
                 if expiry != expires_at {
-                    database.note_expiry(hash, key, expiry, expires_at);
+                    database.note_expiry(spot, expiry, expires_at);
                 }
                 if is_empty {
-                    database.remove(hash, key);
-                    self.note_deletion(hash, version);
+                    database.remove(spot, key);
+                    self.note_deletion(spot, version);
                 }
                 return;
             }
@@ -452,14 +452,14 @@ impl Keyspace {
                 let mut entry = Box::new(Entry::new(key, value, version));
                 entry.expire_at(expires_at);
                 entry.touch(used);
-                database.insert(hash, entry);
+                database.insert(spot, entry);
                 if self.is_awaited {
                     self.ready.push(Arrival::alone(number, key.into()));
                 }
             }
             None => {
-                if database.remove(hash, key).is_some() {
-                    self.note_deletion(hash, version);
+                if database.remove(spot, key).is_some() {
+                    self.note_deletion(spot, version);
                 }
             }
         }

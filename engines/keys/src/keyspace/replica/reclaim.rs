@@ -5,7 +5,7 @@ use savanna_lattice::UnixMillis;
 use super::GIVEN_UP;
 use crate::delta::Header;
 use crate::keyspace::{Keyspace, log_whole};
-use crate::placement::{ActorId, KeyHash};
+use crate::placement::ActorId;
 
 /// How long a key may be without a value, in milliseconds, until it has one replica again.
 pub const ABSENCE: u64 = 60_000;
@@ -89,10 +89,10 @@ impl Keyspace {
         if !is_first {
             return;
         }
-        let version = self.next_version();
+        let (spot, version) = (self.spot_of(key), self.next_version());
         let header = Header { database, key, base: version, version };
         self.log.replicated(header, replica.vector.version, GIVEN_UP, replica.writer, &[]);
-        match self.databases[usize::from(database)].as_mut().and_then(|d| d.find_mut(KeyHash::of(key), key)) {
+        match self.databases[usize::from(database)].as_mut().and_then(|all| all.find_mut(spot, key)) {
             Some(entry) => {
                 entry.version = version;
                 log_whole(&mut self.log, header, entry);

@@ -8,7 +8,7 @@ use savanna_lattice::{Hlc, Lattice as _, Max, Pair, Stamp, WriterId, decode};
 use super::{GIVEN_UP, Replica, Standing, State, Vector, log_state};
 use crate::delta::{Header, Malformed};
 use crate::keyspace::Keyspace;
-use crate::placement::{ActorId, KeyHash};
+use crate::placement::{ActorId, group_of};
 
 /// A key with its replicas, as it was read back.
 #[derive(Clone, Debug)]
@@ -32,8 +32,7 @@ impl Keyspace {
         let Header { database, key, version, .. } = header;
         self.replicas.last_writer = self.replicas.last_writer.max(writer);
         if self.replicas.get(database, key).is_none() {
-            let entry = self.databases[usize::from(database)].as_ref().and_then(|d| d.find(KeyHash::of(key), key));
-            if entry.is_some_and(|entry| entry.version > version) {
+            if self.peek_in(database, key).is_some_and(|entry| entry.version > version) {
                 return Ok(()); // of replicas that were given up since
             }
             self.replicas.insert(database, key, Replica::new(vector, Standing::Serving, self.replicas.writer));
@@ -80,7 +79,7 @@ impl Keyspace {
         for (database, key) in self.replicas.keys() {
             let version = self.peek_in(database, &key).map_or(Hlc::ZERO, |entry| entry.version);
             let Some(replica) = self.replicas.get_mut(database, &key) else { continue };
-            if replica.vector.value.0 == 1 || self.placement.actors() == 1 {
+            if replica.vector.value.0 == 1 || self.routes.actors() == 1 {
                 // All that the others changed is merged.
                 self.leave(database, &key);
                 continue;
@@ -96,7 +95,7 @@ impl Keyspace {
     /// Takes a copy of a key's state that another actor read back, if this actor has a replica.
     pub(crate) fn take_copy(&mut self, first: ActorId, recovered: &Recovered) {
         let Recovered { database, key, vector, state, version } = recovered;
-        let holds = self.placement.holds(self.replicas.id, KeyHash::of(key).group(), vector.value.0);
+        let holds = self.routes.holds(self.replicas.id, group_of(key), vector.value.0);
         if self.replicas.id == first || !holds {
             return;
         }

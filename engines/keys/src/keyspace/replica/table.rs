@@ -8,7 +8,7 @@ use savanna_lattice::{UnixMillis, WriterId};
 
 use super::{Replica, Told, Vector};
 use crate::keyspace::TABLES;
-use crate::placement::{ActorId, KeyHash, Placement};
+use crate::placement::{ActorId, Routes, group_of};
 
 type Table = IndexMap<Box<[u8]>, Replica, DefaultHashBuilder>;
 type Key = (u8, Box<[u8]>);
@@ -27,7 +27,7 @@ pub(in crate::keyspace) struct Replicas {
     pub(super) writer: WriterId,
     /// The last name that it took.
     given: WriterId,
-    placement: Placement,
+    routes: Routes,
     /// The largest name that was read back from the log.
     pub(super) last_writer: WriterId,
     /// Those that have something to tell.
@@ -48,7 +48,7 @@ const fn byte_count(key: &[u8], replica: &Replica) -> usize {
 }
 
 impl Replicas {
-    pub(in crate::keyspace) fn new(placement: Placement) -> Self {
+    pub(in crate::keyspace) fn new(routes: Routes) -> Self {
         Self {
             tables: std::array::from_fn(|_| Table::default()),
             count: 0,
@@ -57,7 +57,7 @@ impl Replicas {
             id: ActorId(0),
             writer: WriterId(1),
             given: WriterId(1),
-            placement,
+            routes,
             last_writer: WriterId(0),
             listed: Vec::new(),
             arrivals: Vec::new(),
@@ -77,7 +77,7 @@ impl Replicas {
     /// A name that no actor had before: what is written to a replica that was dropped and came again must not be taken
     /// for what was written before, of which nothing is known here.
     pub(super) fn fresh_writer(&mut self) -> WriterId {
-        self.given = WriterId(self.given.0 + u32::from(self.placement.actors()));
+        self.given = WriterId(self.given.0 + u32::from(self.routes.actors()));
         self.given
     }
 
@@ -92,7 +92,7 @@ impl Replicas {
 
     /// Whether the actor's replica of a key is the first, or the key has only one.
     pub(in crate::keyspace) fn is_first(&self, key: &[u8]) -> bool {
-        self.count == 0 || self.placement.actor_of(KeyHash::of(key).group()) == self.id
+        self.count == 0 || self.routes.actor_of(group_of(key)) == self.id
     }
 
     pub(in crate::keyspace) fn get(&self, database: u8, key: &[u8]) -> Option<&Replica> {

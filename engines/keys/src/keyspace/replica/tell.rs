@@ -4,7 +4,7 @@ use savanna_lattice::Lattice as _;
 
 use super::{Item, Replica, Standing, Vector};
 use crate::keyspace::Keyspace;
-use crate::placement::{ActorId, KeyHash};
+use crate::placement::{ActorId, group_of};
 
 impl Keyspace {
     /// Whether there is something to tell.
@@ -21,22 +21,22 @@ impl Keyspace {
     pub(crate) fn take_unsent(&mut self, number: u64) -> Vec<(ActorId, Item)> {
         self.translate_changes();
         let mut items = Vec::new();
+        let (routes, own) = (self.routes.clone(), self.replicas.id);
         for (database, key) in self.replicas.take_listed() {
-            let (placement, own) = (self.placement, self.replicas.id);
-            let group = KeyHash::of(&key).group();
+            let group = group_of(&key);
             let Some(replica) = self.replicas.get_mut(database, &key) else { continue };
             replica.is_listed = false;
             // All that is known is with the transaction that has the key.
             let tells_all = replica.owes_vector && !replica.is_lent;
-            for actor in placement.all().filter(|actor| *actor != own) {
-                let holds = placement.holds(actor, group, replica.vector.value.0);
-                let is_new = tells_all && !placement.holds(actor, group, replica.held);
+            for actor in routes.all().filter(|actor| *actor != own) {
+                let holds = routes.holds(actor, group, replica.vector.value.0);
+                let is_new = tells_all && !routes.holds(actor, group, replica.held);
                 let state = match (holds, is_new) {
                     (true, true) => replica.state.clone(),
                     (true, false) => replica.unsent.clone(),
                     (false, _) => None,
                 };
-                let has_given_up = replica.owes_notice && actor == placement.actor_of(group);
+                let has_given_up = replica.owes_notice && actor == routes.actor_of(group);
                 if state.is_some() || tells_all || has_given_up {
                     let (key, vector) = (key.clone(), replica.vector);
                     items.push((actor, Item { database, key, vector, state, is_whole: is_new, has_given_up }));
@@ -65,10 +65,10 @@ impl Keyspace {
     /// Hears what another replica tells in its message of this number.
     pub(crate) fn hear_item(&mut self, from: ActorId, number: u64, item: Item) {
         let Item { database, key, vector, state, is_whole, has_given_up } = item;
-        let group = KeyHash::of(&key).group();
-        let (own, first) = (self.replicas.id, self.placement.actor_of(group));
-        let placement = self.placement;
-        let holds = |vector: Vector| own == first || placement.holds(own, group, vector.value.0);
+        let group = group_of(&key);
+        let (own, first) = (self.replicas.id, self.routes.actor_of(group));
+        let routes = self.routes.clone();
+        let holds = |vector: Vector| own == first || routes.holds(own, group, vector.value.0);
         self.observe(vector.version);
         if self.replicas.get(database, &key).is_none() {
             // That this is no replica is kept, too, as long as older words may come that say it is.

@@ -8,7 +8,6 @@ use crate::delta::{Body, DeltaLog, Header, Malformed, REGISTERS_TAG, STRING_TAG,
 use crate::keyspace::types::Collection as _;
 use crate::keyspace::{Entry, Keyspace, List, Stream, log_whole};
 use crate::number::integer;
-use crate::placement::KeyHash;
 
 impl Keyspace {
     /// Tells replicas what changed since the last call, if it was about keys with replicas.
@@ -36,9 +35,8 @@ impl Keyspace {
 
     /// Turns a delta of an ordinary value into one of the replicas' state. Says whether the key has any.
     fn translate(&mut self, header: Header<'_>, body: Body<'_>) -> Result<bool, Malformed> {
-        let entry = self.databases[usize::from(header.database)].as_ref();
-        let entry = entry.and_then(|database| database.find(KeyHash::of(header.key), header.key));
-        let now = self.now;
+        let (spot, now) = (self.spot_of(header.key), self.now);
+        let entry = self.databases[usize::from(header.database)].as_ref().and_then(|all| all.find(spot, header.key));
         let Some(replica) = self.replicas.get_mut(header.database, header.key) else { return Ok(false) };
         let writer = replica.writer;
         let stamp = Stamp::new(header.version, writer);
