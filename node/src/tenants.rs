@@ -9,7 +9,7 @@ use savanna_epoch::{NodeId, ShardId};
 use savanna_files_host::OWN;
 use savanna_http::types::{Decision, Decisions, Move, MoveTechnique, NewMove, NewMovesAsleep, Tenant};
 use savanna_http::{Backup, Problem, TenantsHandle};
-use savanna_identity::SecretError;
+use savanna_identity::{SecretError, descriptors_max};
 use savanna_ownership::logs::LogPlace;
 use savanna_pgwire_tenants::{Admission, Listener, Server, ServerError, ServerOptions};
 use savanna_tenants_host::budget::{Amounts, Resource};
@@ -169,6 +169,9 @@ fn keeping(config: &NodeConfig) -> Result<Keeping, TenantsError> {
     keeping.statements_bytes = config.tenants_statements_memory.unwrap_or(keeping.statements_bytes);
     keeping.operator_rows = operator_rows();
     keeping.spills = config.tenants_spills || keeping.operator_rows.is_some();
+    keeping.spill_bytes = config.tenants_spill_limit as u64;
+    // Clients need most of the descriptors.
+    keeping.spill_files = descriptors_max() / 4;
     if let Some((bucket, path)) = &config.tenants_store {
         let no_bucket = |error| SqlError::new("58030", format!("tenants.store cannot be used: {error}"));
         keeping.store = Some((Arc::new(bucket.connect().map_err(no_bucket).map_err(HostError::from)?), path.clone()));
