@@ -9,7 +9,7 @@ use savanna_epoch::{NodeId, ShardId};
 use savanna_files_host::OWN;
 use savanna_http::types::{Decision, Decisions, Move, MoveTechnique, NewMove, NewMovesAsleep, Tenant};
 use savanna_http::{Backup, Problem, TenantsHandle};
-use savanna_identity::{SecretError, descriptors_max};
+use savanna_identity::SecretError;
 use savanna_ownership::logs::LogPlace;
 use savanna_pgwire_tenants::{Admission, Listener, Server, ServerError, ServerOptions};
 use savanna_tenants_host::budget::{Amounts, Resource};
@@ -29,7 +29,7 @@ use crate::{
     config::{NodeConfig, threads_or_cores},
     data_dir::{create_private, high_water},
     membership::Membership,
-    places::clients_max,
+    places::{clients_max, spill_files},
 };
 
 /// Why the tenants service did not start.
@@ -170,8 +170,7 @@ fn keeping(config: &NodeConfig) -> Result<Keeping, TenantsError> {
     keeping.operator_rows = operator_rows();
     keeping.spills = config.tenants_spills || keeping.operator_rows.is_some();
     keeping.spill_bytes = config.tenants_spill_limit as u64;
-    // Clients need most of the descriptors.
-    keeping.spill_files = descriptors_max() / 4;
+    keeping.spill_files = spill_files();
     if let Some((bucket, path)) = &config.tenants_store {
         let no_bucket = |error| SqlError::new("58030", format!("tenants.store cannot be used: {error}"));
         keeping.store = Some((Arc::new(bucket.connect().map_err(no_bucket).map_err(HostError::from)?), path.clone()));

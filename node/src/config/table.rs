@@ -199,8 +199,8 @@ pub const SETTINGS: &[SettingSpec] = &[
     ),
     setting(
         "tenants.spills",
-        "false",
-        "true lets rows that statements of tenants have no memory for go to files, on trial",
+        "true",
+        "whether rows that statements of tenants have no memory for go to files; they are refused otherwise",
     ),
     setting("tenants.spill_limit", "16GiB", "bytes of such files that one tenant may have"),
     setting("tenants.log_distance", "256MiB", "a tenant that needs an older part of the log than this is flushed"),

@@ -119,7 +119,7 @@ impl Keeping {
             blocks_bytes: 256 << 20,
             flush_bytes: 32 << 20,
             only_read: None,
-            spills: false,
+            spills: true,
             spill_bytes: 16 << 30,
             spill_files: 1_024,
             per_second: Amounts::new(1_000_000, 256 << 20, 10_000),

@@ -122,6 +122,13 @@ fn what_steps_with_files_take_is_counted_and_no_more_than_they_may() {
          SELECT repeat('x', 100) || g FROM generate_series(200000, 500000) g) q",
         "SELECT count(*) FROM (SELECT repeat('x', 100), rank() OVER (ORDER BY g % 1000), row_number() OVER \
          (PARTITION BY g % 7 ORDER BY g) FROM generate_series(1, 150000) g) q",
+        "SELECT count(*) FROM generate_series(1, 200000) g JOIN (SELECT h, repeat('x', 100) AS s FROM \
+         generate_series(1, 200000) h) o ON h = g AND s <> ''",
+        "SELECT count(*) FROM (SELECT g, repeat('y', 100) FROM generate_series(1, 100000) g) m FULL JOIN (SELECT h, \
+         repeat('x', 100) FROM generate_series(50000, 200000) h) o ON h = g",
+        // Half of the rows that are looked up are equal.
+        "SELECT count(*) FROM generate_series(0, 2) g LEFT JOIN (SELECT CASE WHEN h % 2 = 0 THEN 0 ELSE h END AS k, \
+         repeat('x', 100) AS s FROM generate_series(1, 150000) h) o ON k = g AND s <> ''",
         "SELECT repeat('x', 1000) FROM generate_series(1, 100000) g",
         // Rows of very different sizes.
         "SELECT count(*) FROM (SELECT repeat('x', CASE WHEN g % 1000 = 0 THEN 600000 ELSE 10 END) AS s, g \
