@@ -22,8 +22,8 @@ use savanna_transaction::{Direction, KeyRange};
 
 pub(crate) use self::kept::Kept;
 use self::{
-    kept::{Keeping, KeptRows},
-    parted::{Waiting, looked_up},
+    kept::{InFiles, Keeping, KeptRows, parts},
+    parted::{Waiting, kept_right},
 };
 use crate::{Run, query::project};
 
@@ -132,7 +132,7 @@ impl Run<'_> {
             Node::Join(join) => self.join(join, row, emit),
             Node::Full(join) => self.full(join, row, emit),
             Node::Keep(keep) => {
-                let kept = self.keep(keep, false, row)?;
+                let kept = self.keep(keep, InFiles::No, row)?;
                 let Kept::Here(kept) = &*kept else {
                     return Err(SqlError::internal("a part of rows is asked for all"));
                 };
@@ -152,8 +152,14 @@ impl Run<'_> {
         condition.holds(self.env().with_row(&row.values))
     }
 
+    /// Whether the rows of a join may be in files: it runs once, and nobody wants them in the order of the first table. From files each part is read and hashed
+    /// again for whoever asks for a single row, or that row by itself.
+    fn may_use_files(&self, row: &Row) -> bool {
+        !row.in_order && !self.repeats.get() && self.spills.is_some()
+    }
+
     fn join(&self, join: &Join, row: &mut Row, emit: &mut Emit<'_>) -> Flow {
-        let Some(keep) = looked_up(join).filter(|_| !row.in_order && self.spills.is_some()) else {
+        let Some(keep) = kept_right(join).filter(|_| self.may_use_files(row)) else {
             return self.each(&join.left, row, &mut |row| self.join_right(join, row, emit));
         };
         // Not known before the first row of the left side; then the parts of the right side, or none if it is in memory.
@@ -162,7 +168,7 @@ impl Run<'_> {
         let flow = self.each(&join.left, row, &mut |row| {
             let kept = match &right {
                 Some(kept) => kept,
-                None => right.insert(self.keep(keep, true, row)?),
+                None => right.insert(self.keep(keep, InFiles::AndParted, row)?),
             };
             if let Kept::Here(_) = &**kept {
                 return self.join_right(join, row, emit);
@@ -175,12 +181,11 @@ impl Run<'_> {
                 None => ON,
             })
         })?;
-        match (right.as_deref(), waiting) {
-            (Some(Kept::Parted(right)), Some(waiting)) if flow.is_continue() => {
-                self.join_parts(join, keep, (waiting, right), row, emit)
-            }
-            _ => Ok(flow),
-        }
+        let Some(waiting) = waiting.filter(|_| flow.is_continue()) else { return Ok(flow) };
+        // Nobody asks for them again, so their file is closed as soon as they are read.
+        self.forget_kept(keep, row);
+        let right = right.map_or_else(Vec::new, parts);
+        self.join_parts(join, keep, self.beside(waiting, keep, right)?, row, emit)
     }
 
     /// Puts a row of the left side to those that wait for their part of the right side, unless it has none.
@@ -201,9 +206,11 @@ impl Run<'_> {
     /// Joins a row of the left side with those of the right side.
     pub(crate) fn join_right(&self, join: &Join, row: &mut Row, emit: &mut Emit<'_>) -> Flow {
         let mut any = false;
-        let flow = self.each(&join.right, row, &mut |row| {
-            any = true;
-            emit(row)
+        let flow = self.repeated(|| {
+            self.each(&join.right, row, &mut |row| {
+                any = true;
+                emit(row)
+            })
         })?;
         match &join.optional {
             Some(part) if !any => {
@@ -215,7 +222,8 @@ impl Run<'_> {
     }
 
     fn full(&self, join: &FullJoin, row: &mut Row, emit: &mut Emit<'_>) -> Flow {
-        let right = self.keep(&join.right, true, row)?;
+        let in_files = if self.may_use_files(row) { InFiles::AndParted } else { InFiles::No };
+        let right = self.keep(&join.right, in_files, row)?;
         match &*right {
             Kept::Here(right) => {
                 let (mut matched, _memory) = self.unmatched(right)?;
@@ -223,7 +231,7 @@ impl Run<'_> {
                 let flow = self.each(&join.left, row, &mut each)?;
                 if flow.is_break() { Ok(flow) } else { self.full_rest(join, (right, &matched), row, emit) }
             }
-            Kept::Parted(right) => {
+            Kept::Parted(_) => {
                 let mut waiting = Some(Waiting::new(self, 0)?);
                 let flow = self.each(&join.left, row, &mut |row| {
                     self.wait(&join.right, &mut waiting, row, &mut |row| {
@@ -231,10 +239,9 @@ impl Run<'_> {
                         emit(row)
                     })
                 })?;
-                match waiting {
-                    Some(waiting) if flow.is_continue() => self.full_parts(join, (waiting, right), row, emit),
-                    _ => Ok(flow),
-                }
+                let Some(waiting) = waiting.filter(|_| flow.is_continue()) else { return Ok(flow) };
+                self.forget_kept(&join.right, row);
+                self.full_parts(join, self.beside(waiting, &join.right, parts(right))?, row, emit)
             }
         }
     }
@@ -292,8 +299,8 @@ impl Run<'_> {
         ON
     }
 
-    /// The rows of a node that are kept; they are read when somebody asks first. If there is no memory for them they are parted, if they may be.
-    fn keep(&self, keep: &Keep, may_part: bool, row: &mut Row) -> Result<Rc<Kept>> {
+    /// The rows of a node that are kept; they are read when somebody asks first. If there is no memory for them they go to files, if they may.
+    fn keep(&self, keep: &Keep, in_files: InFiles, row: &mut Row) -> Result<Rc<Kept>> {
         let found = match keep.varies {
             true => row.kept.iter().find(|(id, _)| *id == keep.id).map(|(_, kept)| Rc::clone(kept)),
             false => self.kept.borrow().get(&keep.id).map(Rc::clone),
@@ -301,9 +308,11 @@ impl Run<'_> {
         if let Some(kept) = found {
             return Ok(kept);
         }
-        let mut keeping = Keeping::new(self, keep, may_part.then_some(0));
+        let mut keeping = Keeping::new(self, keep, in_files, 0);
+        // They are read once if they may be in files.
+        let repeats = self.repeats.replace(matches!(in_files, InFiles::No));
         let ahead = std::mem::replace(&mut row.ahead, BATCH_ROWS);
-        let _all = self.each(&keep.input, row, &mut |row| {
+        let all = self.each(&keep.input, row, &mut |row| {
             let key = match &keep.lookup {
                 Some(lookup) => self.fingerprint_of(&lookup.own, row)?,
                 None => None,
@@ -311,7 +320,9 @@ impl Run<'_> {
             let keys = keep.keys.iter().map(|key| Value::Bytes(row.keys[*key].clone()));
             keeping.add(key, row.values[keep.part.clone()].iter().cloned().chain(keys).collect())?;
             ON
-        })?;
+        });
+        self.repeats.set(repeats);
+        all.map(drop)?;
         row.ahead = ahead;
         let (kept, memory) = keeping.finish()?;
         let kept = Rc::new(kept);
@@ -324,18 +335,18 @@ impl Run<'_> {
     }
 
     /// Makes these the rows of a node that are kept.
-    fn put_kept(&self, keep: &Keep, kept: &Rc<Kept>, row: &mut Row) -> Option<Rc<Kept>> {
+    fn put_kept(&self, keep: &Keep, kept: &Rc<Kept>, row: &mut Row) {
         let kept = Rc::clone(kept);
-        if !keep.varies {
-            return self.kept.borrow_mut().insert(keep.id, kept);
+        match keep.varies {
+            true => row.kept.push((keep.id, kept)),
+            false => _ = self.kept.borrow_mut().insert(keep.id, kept),
         }
-        match row.kept.iter_mut().find(|(id, _)| *id == keep.id) {
-            Some((_, before)) => Some(std::mem::replace(before, kept)),
-            None => {
-                row.kept.push((keep.id, kept));
-                None
-            }
-        }
+    }
+
+    /// Keeps the rows of a node no longer.
+    fn forget_kept(&self, keep: &Keep, row: &mut Row) {
+        self.kept.borrow_mut().remove(&keep.id);
+        row.kept.retain(|(id, _)| *id != keep.id);
     }
 
     /// Bytes that are equal for equal values; `None` if one is NULL, which equals nothing.

@@ -76,7 +76,22 @@ impl Tenant {
                 self.session(id)?.simple = Some((prepared, parameters));
                 Step::Wait
             }
-            Step::Done(outcome) => Step::Done((outcome, self.output_of(id, &statement))),
+            Step::Done(outcome) => Step::Done((self.owing(id, outcome)?, self.output_of(id, &statement))),
+        })
+    }
+
+    /// Rows that may be told when a transaction is over that the client has not begun: nobody stops them if it has written or said anything, also before them.
+    fn owing(&mut self, id: SessionId, outcome: Outcome) -> Result<Outcome> {
+        let session = self.session(id)?;
+        let implicit = session.txn.as_ref().filter(|txn| !txn.explicit);
+        let has_done =
+            implicit.is_some_and(|txn| txn.bytes > 0 || txn.defines || session.facts.notifying.borrow().is_changed());
+        Ok(match outcome {
+            Outcome::Rows { tag, rows, end } if has_done => Outcome::Rows { tag, rows: rows.owed(), end },
+            Outcome::CopyOut { columns, rows, format } if has_done => {
+                Outcome::CopyOut { columns, rows: rows.owed(), format }
+            }
+            other => other,
         })
     }
 

@@ -332,8 +332,11 @@ impl Tenant {
         if let (Err(_), Some(spills), true) = (&may_keep, &spills, session.aside) {
             return rows.put_away(spills, || session.facts.interrupts.check());
         }
+        may_keep?;
         *bytes += kept;
-        may_keep
+        // A cursor that they are of may be closed before, and does not go along with the session for them.
+        rows.own();
+        Ok(())
     }
 
     /// A portal is kept until its transaction ends, which may just have happened.

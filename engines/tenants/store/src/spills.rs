@@ -10,9 +10,11 @@ use std::{
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, AtomicUsize, Ordering},
+        mpsc::{Sender, channel},
     },
+    thread,
 };
 
 use rustix::io::Errno;
@@ -22,6 +24,8 @@ use savanna_tenants_values::error::{Result, SqlError, state};
 const RESERVE: u64 = 1 << 30;
 /// How often somebody looks how much is left: with so many bytes that are written.
 const LOOK_BYTES: u64 = 16 << 20;
+/// To close a file that was as large takes so long that a thread of its own does it: the kernel frees all of its blocks then.
+const LARGE_BYTES: u64 = 16 << 20;
 /// Files that one tenant has at most.
 const FILES_MAX: usize = 512;
 
@@ -33,6 +37,25 @@ struct Disk {
     files: AtomicUsize,
     /// Bytes that may be written before somebody looks how much is left.
     unseen: AtomicU64,
+    /// The thread that closes large files, as soon as there was one.
+    closing: OnceLock<Option<Sender<Open>>>,
+}
+
+/// An open file, which counts until it is closed.
+#[derive(Debug)]
+struct Open {
+    /// There is none any more when it is being closed.
+    file: Option<File>,
+    len: u64,
+    spills: Arc<Spills>,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        drop(self.file.take());
+        self.spills.bytes.fetch_sub(self.len, Ordering::Relaxed);
+        self.spills.give_file_back();
+    }
 }
 
 /// The files of one tenant for such rows.
@@ -73,7 +96,7 @@ impl Spills {
         let (files, unseen) = (AtomicUsize::new(0), AtomicU64::new(0));
         let limits =
             Limits { reserve: RESERVE, rows_max: None, bytes: u64::MAX, files: FILES_MAX, all_files: usize::MAX };
-        Ok(Self::of(Arc::new(Disk { folder, files, unseen }), limits))
+        Ok(Self::of(Arc::new(Disk { folder, files, unseen, closing: OnceLock::new() }), limits))
     }
 
     const fn of(disk: Arc<Disk>, limits: Limits) -> Self {
@@ -140,7 +163,7 @@ impl Spills {
             return Err(no_descriptor(format!("The statements of all databases have {all_max} files.")));
         }
         match tempfile::tempfile_in(&self.disk.folder) {
-            Ok(file) => Ok(SpillFile { file, len: AtomicU64::new(0), spills: Arc::clone(self) }),
+            Ok(file) => Ok(SpillFile { file: Some(file), len: AtomicU64::new(0), spills: Arc::clone(self) }),
             Err(error) => {
                 self.give_file_back();
                 Err(failed(&self.disk.folder, &error))
@@ -194,7 +217,8 @@ fn take(count: &AtomicUsize, most: usize) -> bool {
 /// A file that is only written at its end.
 #[derive(Debug)]
 pub struct SpillFile {
-    file: File,
+    /// There is none any more when it is dropped.
+    file: Option<File>,
     len: AtomicU64,
     spills: Arc<Spills>,
 }
@@ -208,7 +232,8 @@ impl SpillFile {
         let count = bytes.len() as u64;
         self.spills.take_bytes(count)?;
         let at = self.len.fetch_add(count, Ordering::Relaxed);
-        self.file.write_all_at(bytes, at).map_err(|error| failed(&self.spills.disk.folder, &error))?;
+        let file = self.file.as_ref().ok_or_else(closed)?;
+        file.write_all_at(bytes, at).map_err(|error| failed(&self.spills.disk.folder, &error))?;
         Ok(at)
     }
 
@@ -217,7 +242,8 @@ impl SpillFile {
     /// # Errors
     /// 58030.
     pub fn read_at(&self, at: u64, bytes: &mut [u8]) -> Result<()> {
-        self.file.read_exact_at(bytes, at).map_err(|error| failed(&self.spills.disk.folder, &error))
+        let file = self.file.as_ref().ok_or_else(closed)?;
+        file.read_exact_at(bytes, at).map_err(|error| failed(&self.spills.disk.folder, &error))
     }
 
     /// Bytes that were appended.
@@ -229,9 +255,25 @@ impl SpillFile {
 
 impl Drop for SpillFile {
     fn drop(&mut self) {
-        self.spills.bytes.fetch_sub(self.bytes(), Ordering::Relaxed);
-        self.spills.give_file_back();
+        let open = Open { file: self.file.take(), len: self.bytes(), spills: Arc::clone(&self.spills) };
+        if open.len < LARGE_BYTES {
+            return;
+        }
+        let closing = self.spills.disk.closing.get_or_init(|| {
+            let (sender, files) = channel::<Open>();
+            let closes = move || files.into_iter().for_each(drop);
+            thread::Builder::new().name("spills-close".to_owned()).spawn(closes).ok().map(|_| sender)
+        });
+        // Without a thread it is closed here.
+        if let Some(closing) = closing {
+            _ = closing.send(open);
+        }
     }
+}
+
+#[cold]
+fn closed() -> SqlError {
+    SqlError::internal("a file for rows is used after it was closed")
 }
 
 fn failed(folder: &Path, error: &io::Error) -> SqlError {
@@ -326,6 +368,25 @@ mod tests {
         assert_eq!(one.append(b"k"), Ok(4));
         drop((one, others));
         assert_eq!((spills.bytes(), other.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_large_file_is_closed_by_another_thread_and_counts_until_then() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let spills = Arc::new(Spills::open(folder.path().join("spills")).expect("a folder").reserving(0));
+        let small = spills.file().expect("a file");
+        small.append(b"abc").expect("space");
+        drop(small);
+        assert!(spills.disk.closing.get().is_none(), "a small one is closed at once");
+        let large = spills.file().expect("a file");
+        (0..16).for_each(|_| _ = large.append(&vec![1; 1 << 20]).expect("space"));
+        drop(large);
+        assert!(matches!(spills.disk.closing.get(), Some(Some(_))));
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while spills.bytes() > 0 || spills.disk.files.load(Ordering::Relaxed) > 0 {
+            assert!(std::time::Instant::now() < until, "it is not closed");
+            thread::yield_now();
+        }
     }
 
     #[test]

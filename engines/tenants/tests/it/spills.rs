@@ -1,6 +1,9 @@
 //! Statements with rows that they have no memory for.
 
-use savanna_tenants::{Outcome, SpoolRows, tenant::Binding};
+use savanna_tenants::{
+    Outcome, SpoolRows,
+    tenant::{Binding, Bound},
+};
 use savanna_tenants_store::database::{SessionId, Step};
 use savanna_tenants_values::value::Value;
 
@@ -314,4 +317,98 @@ fn a_full_disk_is_an_error_and_changes_nothing() {
     assert_eq!(desk.run(client, sort), Seen::Failed("53100"));
     assert_eq!(desk.query(client, "SELECT count(*) FROM t"), ["1"]);
     assert_eq!(spills.bytes(), 0);
+}
+
+/// A folder on whose disk nothing is left.
+fn on_a_full_disk(mut desk: Desk, folder: &std::path::Path) -> Desk {
+    let spills = savanna_tenants_store::spills::Spills::open(folder).expect("a folder");
+    let spills = std::sync::Arc::new(spills.reserving(u64::MAX).keeping(Some(10)));
+    desk.tenant = desk.tenant.spilling(spills);
+    desk
+}
+
+#[test]
+fn joins_that_run_often_or_in_an_order_stay_in_memory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut desk = Desk::new();
+    let client = filled(&mut desk);
+    let often = [
+        "SELECT a.id FROM t a JOIN u b ON a.n = b.k ORDER BY a.id LIMIT 5",
+        "SELECT count(*) FROM u o WHERE o.id < 9 AND EXISTS (SELECT FROM t a JOIN u b ON a.n = b.k WHERE a.id = o.id)",
+        "SELECT max((SELECT count(*) FROM t a JOIN u b ON a.n = b.k WHERE a.id < o.id)) FROM u o WHERE o.id < 9",
+        "SELECT max(x.c) FROM u a, LATERAL (SELECT count(*) AS c FROM t b JOIN u c ON c.k = b.n WHERE b.id < a.id) x \
+         WHERE a.id < 9",
+        "WITH RECURSIVE r(x, d) AS (SELECT 31, 0 UNION ALL SELECT min, d + 1 FROM (SELECT min(b.id), max(d) AS d FROM r \
+         JOIN u b ON b.k = r.x) s WHERE d < 5) SELECT count(*) FROM r",
+    ];
+    let expected: Vec<_> = often.iter().map(|query| desk.query(client, query)).collect();
+    let mut desk = on_a_full_disk(desk, folder.path());
+    for (query, expected) in often.iter().zip(expected) {
+        assert_eq!(desk.query(client, query), expected, "{query}");
+    }
+    let once = "SELECT count(*) FROM t a JOIN u b ON a.n = b.k";
+    assert_eq!(desk.run(client, once), Seen::Failed("53100"), "one that runs once goes to files");
+}
+
+#[test]
+fn rows_that_are_all_equal_are_not_parted_again_and_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let spills = savanna_tenants_store::spills::Spills::open(folder.path()).expect("a folder");
+    // About 330,000 bytes of rows.
+    let spills = std::sync::Arc::new(spills.reserving(0).keeping(Some(10)).limited_to(900_000));
+    let mut desk = Desk::new();
+    desk.tenant = desk.tenant.spilling(std::sync::Arc::clone(&spills));
+    let client = desk.client();
+    let of = |key: &str| format!("(SELECT {key} AS k, repeat('x', 100) AS s FROM generate_series(1, 3000) h) o");
+    let (one, none) = (of("h - h + 1"), of("CASE WHEN h < 0 THEN h END"));
+    for (query, expected) in [
+        (format!("SELECT count(*) FROM generate_series(0, 2) g LEFT JOIN {one} ON k = g AND s <> ''"), "3002"),
+        (format!("SELECT count(*) FROM generate_series(0, 2) g JOIN {one} ON k = g AND s <> ''"), "3000"),
+        (format!("SELECT count(*) FROM generate_series(0, 2) g FULL JOIN {one} ON k = g AND s <> ''"), "3002"),
+        (format!("SELECT count(*) FROM generate_series(0, 2) g FULL JOIN {none} ON k = g AND s <> ''"), "3003"),
+    ] {
+        assert_eq!(desk.query(client, &query), [expected], "{query}");
+        assert_eq!(spills.bytes(), 0, "{query}");
+    }
+    let mut desk = on_a_full_disk(desk, folder.path());
+    for (query, expected) in [
+        (format!("SELECT count(*) FROM generate_series(0, 2) g LEFT JOIN {none} ON k = g AND s <> ''"), "3"),
+        (format!("SELECT count(*) FROM generate_series(0, 2) g JOIN {none} ON k = g AND s <> ''"), "0"),
+    ] {
+        assert_eq!(desk.query(client, &query), [expected], "nobody finds rows without a key: {query}");
+    }
+}
+
+#[test]
+fn nobody_stops_rows_of_a_transaction_that_has_done_anything_and_is_over_with_them() {
+    let mut desk = Desk::new();
+    let client = filled(&mut desk);
+    let large = "SELECT id FROM t LIMIT 3";
+    assert!(!unread(&mut desk, client, large).is_owed());
+    assert!(matches!(desk.tenant.run(client, "INSERT INTO t VALUES (0, 0, 'b')"), Ok(Step::Done(_))));
+    assert!(unread(&mut desk, client, large).is_owed(), "the text has written before");
+    assert_eq!(desk.tenant.finish(client), Ok(Step::Done(())));
+    assert!(!unread(&mut desk, client, large).is_owed());
+    assert!(unread(&mut desk, client, "SELECT id, pg_notify('c', 'm') FROM t LIMIT 3").is_owed());
+    assert_eq!(desk.tenant.finish(client), Ok(Step::Done(())));
+    desk.setup(client, &["BEGIN", "UPDATE t SET n = 1 WHERE id = 1"]);
+    assert!(!unread(&mut desk, client, large).is_owed(), "the client's transaction fails with it");
+}
+
+#[test]
+fn rows_of_a_portal_over_a_cursor_are_its_own() {
+    let mut desk = Desk::new();
+    let client = filled(&mut desk);
+    desk.setup(client, &["BEGIN", "DECLARE c SCROLL CURSOR FOR SELECT id, repeat('x', 10000) FROM t ORDER BY id + 0"]);
+    desk.tenant.parse(client, "", "FETCH 1000 FROM c", &[]).expect("a statement");
+    let binding = Binding { portal: "p", statement: "", given: &[], formats: &[] };
+    desk.tenant.bind(client, &binding).expect("no parameters");
+    let next = |desk: &mut Desk| match desk.tenant.execute(client, "p", 10).expect("a portal") {
+        Step::Done(Outcome::Rows { rows, .. }) => firsts(rows),
+        other => panic!("expected rows, came {other:?}"),
+    };
+    assert_eq!(next(&mut desk), (1..=10).collect::<Vec<_>>());
+    desk.setup(client, &["CLOSE c"]);
+    assert!(matches!(desk.tenant.is_fixed(client), Some(Bound::Size)), "what it keeps counts");
+    assert_eq!(next(&mut desk), (11..=20).collect::<Vec<_>>());
 }

@@ -18,6 +18,10 @@ pub(crate) const BUFFERS_BYTES: usize = PARTS as usize * EXTENT_BYTES;
 /// Parts of rows, in one file.
 pub(crate) struct Parts<'r> {
     tapes: Vec<Tape>,
+    /// The hash of the rows of each, and whether there are others.
+    hashes: Vec<Option<(u64, bool)>>,
+    /// Where the next row goes that is equal to none.
+    next: usize,
     /// How often the rows were parted before.
     level: u32,
     /// What the tapes take themselves, a buffer each, and what was taken for that.
@@ -30,7 +34,8 @@ impl<'r> Parts<'r> {
     pub(crate) fn new(run: &Run<'_>, level: u32, room: &mut Room<'r>) -> Result<Self> {
         let file = run.spill_file()?;
         let tapes = (0..PARTS).map(|_| Tape::new(&file)).collect();
-        Ok(Self { tapes, level, held: 0, memory: room.take_buffers() })
+        let hashes = vec![None; PARTS as usize];
+        Ok(Self { tapes, hashes, next: 0, level, held: 0, memory: room.take_buffers() })
     }
 
     /// Adds a row that is told from others by these bytes.
@@ -38,7 +43,21 @@ impl<'r> Parts<'r> {
         // At each level by other bits, or one part would be one part again.
         let mut hasher = DefaultHasher::new();
         (self.level, key).hash(&mut hasher);
-        let tape = &mut self.tapes[(hasher.finish() % PARTS) as usize];
+        let hash = hasher.finish();
+        let place = (hash % PARTS) as usize;
+        let (first, differ) = self.hashes[place].get_or_insert((hash, false));
+        *differ |= *first != hash;
+        self.push_at(place, row)
+    }
+
+    /// Adds a row that is equal to no other one: to each part in turn.
+    pub(crate) fn push_anywhere(&mut self, row: &[Value]) -> Result<()> {
+        self.next = (self.next + 1) % self.tapes.len();
+        self.push_at(self.next, row)
+    }
+
+    fn push_at(&mut self, place: usize, row: &[Value]) -> Result<()> {
+        let tape = &mut self.tapes[place];
         self.held -= tape.held();
         tape.push(row)?;
         self.held += tape.held();
@@ -54,6 +73,9 @@ impl<'r> Parts<'r> {
     /// All parts, also those without rows: the same key is in the same place of two of the same level.
     pub(crate) fn finish(mut self, run: &Run<'_>, part: Part) -> Result<Vec<Tape>> {
         self.tapes.iter_mut().try_for_each(Tape::end)?;
+        for (tape, hashes) in self.tapes.iter_mut().zip(&self.hashes) {
+            tape.alike = hashes.is_none_or(|(_, differ)| !differ);
+        }
         run.note_spilled(part, self.tapes.iter().map(Tape::bytes).sum());
         Ok(self.tapes)
     }

@@ -144,12 +144,24 @@ impl SpoolRows {
         matches!(self.source, Source::Tape(_))
     }
 
-    /// The rows that are nowhere else, without having been given.
+    /// The rows in memory that are still to come, of which those of a shelf may be in another order.
     #[must_use]
     pub fn kept(&self) -> &[Vec<Value>] {
         match &self.source {
             Source::Own(rows) => rows.as_slice(),
-            Source::Shared { .. } | Source::Tape(_) => &[],
+            Source::Shared { rows, left, .. } => &rows[left.clone()],
+            Source::Tape(_) => &[],
+        }
+    }
+
+    /// Copies what is still to come of a shelf in memory, which may go then.
+    pub fn own(&mut self) {
+        if let Source::Shared { rows, left, backwards } = &self.source {
+            let mut own = rows[left.clone()].to_vec();
+            if *backwards {
+                own.reverse();
+            }
+            self.source = Source::Own(own.into_iter());
         }
     }
 
@@ -187,6 +199,10 @@ impl SpoolRows {
                 Source::Shared { rows: Arc::clone(rows), left: part, backwards: *backwards }
             }
         };
+        if self.left() == 0 {
+            // Nothing is kept alive of which nothing comes.
+            self.source = Source::default();
+        }
         Self { source, is_owed: self.is_owed }
     }
 
@@ -195,10 +211,14 @@ impl SpoolRows {
     /// # Errors
     /// 53100 if the disk is full, 53400, 58030; that of `goes_on`, which is asked with every row.
     pub fn put_away(&mut self, spills: &Arc<Spills>, goes_on: impl Fn() -> Result<()>) -> Result<()> {
-        if let Source::Own(rows) = &mut self.source {
-            let mut spool = Spool::from(std::mem::take(rows).collect::<Vec<_>>());
-            spool.put_away(spills, goes_on)?;
-            self.source = spool.into_rows().source;
+        if !self.is_filed() {
+            let mut tape = Tape::new(&Arc::new(spills.file()?));
+            for row in self.by_ref() {
+                goes_on()?;
+                tape.push(&row?)?;
+            }
+            tape.end()?;
+            self.source = Source::Tape(tape.into_rows());
         }
         Ok(())
     }
@@ -266,6 +286,20 @@ mod tests {
                 assert_eq!(parts.into_iter().flat_map(numbers).collect::<Vec<_>>(), all, "{count} back {backwards}");
             }
         });
+    }
+
+    #[test]
+    fn what_is_kept_of_a_shelf_is_counted_and_outlives_it() {
+        let shelf = Shelf::from(Spool::from(rows(100)));
+        let mut part = shelf.part(10..60, true);
+        assert_eq!(numbers(part.split(10)), (50..60).rev().collect::<Vec<_>>());
+        assert_eq!(part.kept().len(), 40);
+        part.own();
+        assert_eq!((part.kept().len(), Arc::strong_count(&shelf.rows)), (40, 1));
+        assert_eq!(numbers(part), (10..50).rev().collect::<Vec<_>>());
+        let mut all = shelf.part(0..100, false);
+        drop(all.split(100));
+        assert_eq!((all.left(), Arc::strong_count(&shelf.rows)), (0, 1), "nothing comes of it any more");
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub(crate) struct Tape {
     buffer: Vec<u8>,
     loose: usize,
     rows: usize,
+    /// Whether all of them are known to be equal by what they were parted by.
+    pub(super) alike: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +47,7 @@ struct Extent {
 
 impl Tape {
     pub(crate) fn new(file: &Arc<SpillFile>) -> Self {
-        Self { file: Arc::clone(file), extents: Arc::default(), buffer: Vec::new(), loose: 0, rows: 0 }
+        Self { file: Arc::clone(file), extents: Arc::default(), buffer: Vec::new(), loose: 0, rows: 0, alike: false }
     }
 
     pub(crate) fn push(&mut self, row: &[Value]) -> Result<()> {
@@ -92,6 +94,11 @@ impl Tape {
     /// How many rows there are.
     pub(crate) fn len(&self) -> usize {
         self.rows
+    }
+
+    /// Whether it is of no use to part them again: all are equal.
+    pub(crate) fn is_alike(&self) -> bool {
+        self.alike
     }
 
     /// Bytes of its rows in the file.
