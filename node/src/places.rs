@@ -21,6 +21,11 @@ pub(crate) fn clients_max(config: &NodeConfig, service: &str, wanted: usize) -> 
     share.min(wanted)
 }
 
+/// How many files for rows of statements there may be: half of the descriptors that are not for clients.
+pub(crate) fn spill_files() -> usize {
+    descriptors_max() / 8
+}
+
 /// The share of a service among those that run. A quarter of the descriptors is for files, and for clients that have not said
 /// who they are.
 fn share(descriptors: usize, service: &str, runs: impl Fn(&str) -> bool) -> usize {

@@ -29,7 +29,7 @@ use crate::{
     config::{NodeConfig, threads_or_cores},
     data_dir::{create_private, high_water},
     membership::Membership,
-    places::clients_max,
+    places::{clients_max, spill_files},
 };
 
 /// Why the tenants service did not start.
@@ -169,6 +169,8 @@ fn keeping(config: &NodeConfig) -> Result<Keeping, TenantsError> {
     keeping.statements_bytes = config.tenants_statements_memory.unwrap_or(keeping.statements_bytes);
     keeping.operator_rows = operator_rows();
     keeping.spills = config.tenants_spills || keeping.operator_rows.is_some();
+    keeping.spill_bytes = config.tenants_spill_limit as u64;
+    keeping.spill_files = spill_files();
     if let Some((bucket, path)) = &config.tenants_store {
         let no_bucket = |error| SqlError::new("58030", format!("tenants.store cannot be used: {error}"));
         keeping.store = Some((Arc::new(bucket.connect().map_err(no_bucket).map_err(HostError::from)?), path.clone()));

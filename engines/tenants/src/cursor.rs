@@ -1,9 +1,10 @@
 //! Cursors of SQL: the rows of a query, and a place among them.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
-use savanna_tenants_execution::spill::Spool;
+use savanna_tenants_execution::spill::{Shelf, Spool, SpoolRows};
 use savanna_tenants_sql::{
+    interrupt::Interrupts,
     plan::OutputColumn,
     prepare::cursor::{CursorOptions, Direction},
 };
@@ -28,7 +29,7 @@ pub(crate) struct Cursor {
     pub(crate) made_by: (String, i64),
     /// A query whose rows are read as they are asked for. None are kept then.
     pub(crate) coming: Option<Box<Suspended>>,
-    rows: Spool,
+    rows: Shelf,
     /// Bytes of these that are in memory.
     bytes: usize,
     /// The number of the row that it is on, from 1; 0 before the first, and one more than there are behind the last.
@@ -48,6 +49,8 @@ pub(crate) struct Around<'a> {
     pub(crate) others: usize,
     /// Where rows go that there is no memory for.
     pub(crate) spills: Option<&'a Arc<Spills>>,
+    /// By what putting them there is ended.
+    pub(crate) interrupts: &'a Interrupts,
 }
 
 /// A cursor of a session that goes on at another node, but for the query whose rows are still to come.
@@ -71,7 +74,7 @@ impl CursorImage {
             columns: self.columns.clone(),
             made_by: self.made_by.clone(),
             coming: coming.map(Box::new),
-            rows: self.rows.clone().into(),
+            rows: Spool::from(self.rows.clone()).into(),
             bytes: self.bytes as usize,
             at: self.at as usize,
             options: self.options,
@@ -87,7 +90,7 @@ impl Cursor {
     pub(crate) fn into_image(self, name: String) -> CursorImage {
         let Self { columns, made_by, rows, bytes, at, options, at_end, savepoints, coming: _ } = self;
         let savepoints = savepoints.map(|savepoints| savepoints as u64);
-        let rows = rows.into_rows().kept().to_vec();
+        let rows = rows.kept().to_vec();
         CursorImage { name, columns, made_by, rows, bytes: bytes as u64, at: at as u64, options, at_end, savepoints }
     }
 
@@ -123,18 +126,23 @@ impl Cursor {
         savepoints: usize,
     ) -> Self {
         let (made_by, savepoints) = ((String::new(), 0), Some(savepoints));
-        Self { columns, made_by, coming, rows: Spool::default(), bytes: 0, at: 0, at_end: false, options, savepoints }
+        Self { columns, made_by, coming, rows: Shelf::default(), bytes: 0, at: 0, at_end: false, options, savepoints }
+    }
+
+    /// Whether rows are more than the cursors of a session keep in memory: they go to a file when it keeps them.
+    pub(crate) fn are_too_many(rows: &Spool, others: usize) -> bool {
+        others + rows.bytes() > BYTES_MAX
     }
 
     /// Keeps all rows from here on. Those that memory is not for go to a file.
     ///
     /// # Errors
-    /// 53200 if there is no place for files.
+    /// 53200 if there is no place for files, 53100, 53400, 57014.
     pub(crate) fn keep(&mut self, mut rows: Spool, around: Around<'_>) -> Result<()> {
         if let Some(spills) = around.spills
-            && around.others + rows.bytes() > BYTES_MAX
+            && Self::are_too_many(&rows, around.others)
         {
-            rows.put_away(spills)?;
+            rows.put_away(spills, || around.interrupts.check())?;
         }
         let bytes = rows.bytes();
         if around.others + bytes > BYTES_MAX {
@@ -143,7 +151,7 @@ impl Cursor {
                 SqlError::new(state::OUT_OF_MEMORY, message).hint("Read fewer rows or columns, or close cursors.")
             );
         }
-        (self.rows, self.bytes, self.coming) = (rows, bytes, None);
+        (self.rows, self.bytes, self.coming) = (rows.into(), bytes, None);
         Ok(())
     }
 
@@ -163,26 +171,27 @@ impl Cursor {
         self.rows.is_filed()
     }
 
-    /// Goes somewhere, over these rows.
+    /// Goes somewhere, over these rows. None of them is read for that.
     ///
     /// # Errors
     /// 55000 for a way back that it does not go.
-    pub(crate) fn go(&mut self, direction: Direction) -> Result<Vec<Vec<Value>>> {
+    pub(crate) fn go(&mut self, direction: Direction) -> Result<SpoolRows> {
         let (count, at) = (self.rows.len() as i64, self.at as i64);
-        // Numbers of the rows that are met in this order, and where it is then.
+        // Numbers of the rows that are met, whether the last one comes first, and where it is then.
         let one = |to: i64| {
             let to = to.clamp(0, count + 1);
-            (if (1..=count).contains(&to) { vec![to] } else { Vec::new() }, to)
+            let met = if (1..=count).contains(&to) { to..to + 1 } else { 0..0 };
+            (met, false, to)
         };
         let forward = |steps: i64| {
             let to = at.saturating_add(steps);
-            ((at + 1..=to.min(count)).collect(), to.min(count + 1))
+            (at + 1..to.min(count) + 1, false, to.min(count + 1))
         };
         let backward = |steps: i64| {
             let to = at.saturating_sub(steps);
-            ((to.max(1)..at).rev().collect(), to.max(0))
+            (to.max(1)..at, true, to.max(0))
         };
-        let (met, to): (Vec<i64>, i64) = match direction {
+        let (met, backwards, to): (Range<i64>, bool, i64) = match direction {
             Direction::Forward(0) | Direction::Relative(0) => one(at),
             Direction::Forward(steps) if steps > 0 => forward(steps),
             Direction::Forward(steps) => backward(steps.saturating_neg()),
@@ -198,7 +207,10 @@ impl Cursor {
             return Err(error.hint("Declare it with SCROLL option to enable backward scan."));
         }
         self.at = to as usize;
-        met.into_iter().map(|number| self.rows.with(number as usize - 1, <[Value]>::to_vec)).collect()
+        if met.is_empty() {
+            return Ok(SpoolRows::default());
+        }
+        Ok(self.rows.part(met.start as usize - 1..met.end as usize - 1, backwards))
     }
 }
 
@@ -211,11 +223,11 @@ mod tests {
         use Direction::{Absolute, BackwardAll, Forward, ForwardAll, Relative};
         let rows: Vec<_> = (1..=5).map(|number| vec![Value::Int(number)]).collect();
         let options = CursorOptions { scroll: true, hold: false };
-        let mut cursor =
-            Cursor::new(Vec::new(), rows.into(), options, Around { savepoints: 0, others: 0, spills: None }).unwrap();
+        let around = Around { savepoints: 0, others: 0, spills: None, interrupts: &Interrupts::default() };
+        let mut cursor = Cursor::new(Vec::new(), rows.into(), options, around).unwrap();
         let mut go = |direction| -> Vec<i64> {
-            let number = |row: Vec<Value>| if let Value::Int(number) = row[0] { number } else { 0 };
-            cursor.go(direction).unwrap().into_iter().map(number).collect()
+            let number = |row: Result<Vec<Value>>| if let Value::Int(number) = row.unwrap()[0] { number } else { 0 };
+            cursor.go(direction).unwrap().map(number).collect()
         };
         assert_eq!(go(Forward(2)), [1, 2]);
         assert_eq!(go(Forward(0)), [2]);

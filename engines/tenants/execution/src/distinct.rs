@@ -10,7 +10,7 @@ use crate::{
     Run,
     explain::Part,
     join::{Flow, ON},
-    spill::{Parts, Room, SPLITS_MAX},
+    spill::{Parts, Reading, Room, SPLITS_MAX},
 };
 
 /// Rows that are the first of their kind.
@@ -23,7 +23,7 @@ pub(crate) struct Distinct<'r, 'a> {
     room: Room<'r>,
     /// How often the rows were parted before, and the parts of those that are none of what was seen.
     level: u32,
-    others: Option<Parts>,
+    others: Option<Parts<'r>>,
     /// Whether nobody wants more.
     is_over: bool,
 }
@@ -35,7 +35,7 @@ impl<'r, 'a> Distinct<'r, 'a> {
     }
 
     fn at(run: &'r Run<'a>, part: Part, width: usize, level: u32) -> Self {
-        Self { run, part, width, seen: HashSet::new(), room: run.room(), level, others: None, is_over: false }
+        Self { run, part, width, seen: HashSet::new(), room: run.room_for_parts(), level, others: None, is_over: false }
     }
 
     /// Gives a row on that is the first of its kind, unless that is found out later.
@@ -51,7 +51,7 @@ impl<'r, 'a> Distinct<'r, 'a> {
         let takes = seen_bytes(&bytes);
         if !self.room.takes(takes)? {
             if self.level < SPLITS_MAX {
-                let mut others = Parts::new(self.run, self.level)?;
+                let mut others = Parts::new(self.run, self.level, &mut self.room)?;
                 others.push(&bytes, &row)?;
                 self.others = Some(others);
                 return ON;
@@ -78,13 +78,13 @@ impl<'r, 'a> Distinct<'r, 'a> {
         let Some(others) = others else { return ON };
         for tape in others.finish(run, part)? {
             let mut distinct = Self::at(run, part, width, level + 1);
-            let mut rows = tape.into_rows();
+            let mut rows = Reading::new(run, tape)?;
             while let Some(row) = rows.next()? {
-                run.goes_on()?;
                 if distinct.give(row, take)?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }
+            drop(rows);
             if distinct.finish_part(take)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }

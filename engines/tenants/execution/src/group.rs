@@ -18,7 +18,7 @@ use crate::{
     explain::address,
     join::Flow,
     query::project,
-    spill::{Parts, Room, SPLITS_MAX, Tape},
+    spill::{Parts, Reading, Room, SPLITS_MAX, Tape},
 };
 
 /// The keys of a group of a grouping set, and the set's number.
@@ -36,7 +36,7 @@ pub(crate) struct Groups<'r, 'a> {
     room: Room<'r>,
     /// How often the rows were parted before, and the parts of those that belong to no group that is here: keys, and the row behind.
     level: u32,
-    others: Option<Parts>,
+    others: Option<Parts<'r>>,
 }
 
 impl<'r, 'a> Groups<'r, 'a> {
@@ -61,7 +61,7 @@ impl<'r, 'a> Groups<'r, 'a> {
 
     fn of_part(run: &'r Run<'a>, grouping: &'r Grouping, level: u32) -> Self {
         let (places, groups) = (HashMap::new(), Vec::new());
-        Self { run, grouping, places, groups, room: run.room(), level, others: None }
+        Self { run, grouping, places, groups, room: run.room_for_parts(), level, others: None }
     }
 
     fn states(&self) -> Vec<State> {
@@ -94,7 +94,7 @@ impl<'r, 'a> Groups<'r, 'a> {
         let takes = group_bytes(&bytes, &keys, self.grouping);
         if !self.room.takes(takes)? {
             if self.level < SPLITS_MAX {
-                let mut others = Parts::new(self.run, self.level)?;
+                let mut others = Parts::new(self.run, self.level, &mut self.room)?;
                 others.push(&bytes, &[&keys, row].concat())?;
                 self.others = Some(others);
                 return Ok(());
@@ -128,7 +128,7 @@ impl<'r, 'a> Groups<'r, 'a> {
             run.goes_on_after(0)?;
             let mut row = [around, &keys[..grouping.keys.len()]].concat();
             for (state, aggregate) in states.into_iter().zip(&grouping.aggregates) {
-                row.push(state.finish(aggregate)?);
+                row.push(state.finish(aggregate, &|| run.goes_on_after(0))?);
             }
             // The number of the grouping set.
             row.extend_from_slice(&keys[grouping.keys.len()..]);
@@ -151,9 +151,8 @@ impl<'r, 'a> Groups<'r, 'a> {
     fn of_tape(run: &'r Run<'a>, grouping: &'r Grouping, part: Tape, level: u32) -> Result<Self> {
         let mut groups = Self::of_part(run, grouping, level);
         let width = grouping.keys.len() + usize::from(grouping.sets.is_some());
-        let mut rows = part.into_rows();
+        let mut rows = Reading::new(run, part)?;
         while let Some(mut keys) = rows.next()? {
-            run.goes_on()?;
             if keys.len() < width {
                 return Err(SqlError::internal("a row of a part without its keys"));
             }

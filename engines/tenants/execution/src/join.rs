@@ -1,11 +1,9 @@
 //! Runs the nodes of a join: each fills its part of the row and gives it on, once for each of its rows.
 
-use std::{
-    cell::RefCell,
-    collections::{HashMap, HashSet},
-    ops::ControlFlow,
-    rc::Rc,
-};
+mod kept;
+mod parted;
+
+use std::{cell::RefCell, collections::HashSet, ops::ControlFlow, rc::Rc};
 
 use savanna_tenants_catalog::{Index, Table, row};
 use savanna_tenants_sql::{
@@ -17,10 +15,16 @@ use savanna_tenants_sql::{
 };
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
+    memory::Memory,
     value::Value,
 };
 use savanna_transaction::{Direction, KeyRange};
 
+pub(crate) use self::kept::Kept;
+use self::{
+    kept::{InFiles, Keeping, KeptRows, parts},
+    parted::{Waiting, kept_right},
+};
 use crate::{Run, query::project};
 
 /// Rows of a scan that are read at once.
@@ -33,8 +37,12 @@ pub(crate) struct Row {
     pub(crate) keys: Vec<Vec<u8>>,
     /// Rows that are the same as long as the row around the query is, by number.
     kept: Vec<(usize, Rc<Kept>)>,
+    /// Bytes of memory that these hold.
+    held: usize,
     /// Rows that a scan reads at first; then twice as many each time.
     ahead: usize,
+    /// Whether rows have to come in the order of the first table.
+    in_order: bool,
 }
 
 /// Whom rows are given to; it may stop their coming.
@@ -46,13 +54,6 @@ pub(crate) type EmitKeyed<'e> = dyn FnMut(&[u8], &[u8], &mut Row) -> Flow + 'e;
 pub(crate) type Flow = Result<ControlFlow<()>>;
 
 pub(crate) const ON: Flow = Ok(ControlFlow::Continue(()));
-
-/// Rows that are kept: their part of the row, and keys of tables' rows.
-pub(crate) struct Kept {
-    rows: Vec<(Vec<Value>, Vec<Vec<u8>>)>,
-    /// Places by the values that they are looked up by.
-    places: Option<HashMap<Vec<u8>, Vec<usize>>>,
-}
 
 /// Keys and values that were read, one behind the other, with their ends.
 #[derive(Default)]
@@ -84,10 +85,10 @@ impl Run<'_> {
         ahead: Option<usize>,
         emit: &mut Emit<'_>,
     ) -> Result<()> {
-        if let Some(mut row) = self.begin_row(joined, around, ahead)? {
-            let _stopped = self.each(&joined.node, &mut row, emit)?;
-        }
-        Ok(())
+        let Some(mut row) = self.begin_row(joined, around, ahead)? else { return Ok(()) };
+        let joined = self.each(&joined.node, &mut row, emit);
+        drop(self.facts.lent.adopt(row.held));
+        joined.map(drop)
     }
 
     /// A row to be joined, unless there is none because of a condition that no table has to do with.
@@ -100,7 +101,14 @@ impl Run<'_> {
             return Ok(None);
         }
         let ahead = ahead.map_or(BATCH_ROWS, |rows| rows.clamp(1, BATCH_ROWS));
-        Ok(Some(Row { values, keys: vec![Vec::new(); joined.keys], kept: Vec::new(), ahead }))
+        Ok(Some(Row {
+            values,
+            keys: vec![Vec::new(); joined.keys],
+            kept: Vec::new(),
+            held: 0,
+            ahead,
+            in_order: joined.in_order,
+        }))
     }
 
     fn each(&self, node: &Node, row: &mut Row, emit: &mut Emit<'_>) -> Flow {
@@ -124,10 +132,13 @@ impl Run<'_> {
             Node::Join(join) => self.join(join, row, emit),
             Node::Full(join) => self.full(join, row, emit),
             Node::Keep(keep) => {
-                let kept = self.keep(keep, row)?;
+                let kept = self.keep(keep, InFiles::No, row)?;
+                let Kept::Here(kept) = &*kept else {
+                    return Err(SqlError::internal("a part of rows is asked for all"));
+                };
                 for place in kept.matches(self, keep, row)? {
                     self.goes_on()?;
-                    kept.show(place, keep, row);
+                    kept.show(place, keep, row)?;
                     if emit(row)?.is_break() {
                         return Ok(ControlFlow::Break(()));
                     }
@@ -141,16 +152,65 @@ impl Run<'_> {
         condition.holds(self.env().with_row(&row.values))
     }
 
+    /// Whether the rows of a join may be in files: it runs once, and nobody wants them in the order of the first table. From files each part is read and hashed
+    /// again for whoever asks for a single row, or that row by itself.
+    fn may_use_files(&self, row: &Row) -> bool {
+        !row.in_order && !self.repeats.get() && self.spills.is_some()
+    }
+
     fn join(&self, join: &Join, row: &mut Row, emit: &mut Emit<'_>) -> Flow {
-        self.each(&join.left, row, &mut |row| self.join_right(join, row, emit))
+        let Some(keep) = kept_right(join).filter(|_| self.may_use_files(row)) else {
+            return self.each(&join.left, row, &mut |row| self.join_right(join, row, emit));
+        };
+        // Not known before the first row of the left side; then the parts of the right side, or none if it is in memory.
+        let mut right: Option<Rc<Kept>> = None;
+        let mut waiting = None;
+        let flow = self.each(&join.left, row, &mut |row| {
+            let kept = match &right {
+                Some(kept) => kept,
+                None => right.insert(self.keep(keep, InFiles::AndParted, row)?),
+            };
+            if let Kept::Here(_) = &**kept {
+                return self.join_right(join, row, emit);
+            }
+            self.wait(keep, &mut waiting, row, &mut |row| match &join.optional {
+                Some(part) => {
+                    row.values[part.clone()].fill(Value::Null);
+                    emit(row)
+                }
+                None => ON,
+            })
+        })?;
+        let Some(waiting) = waiting.filter(|_| flow.is_continue()) else { return Ok(flow) };
+        // Nobody asks for them again, so their file is closed as soon as they are read.
+        self.forget_kept(keep, row);
+        let right = right.map_or_else(Vec::new, parts);
+        self.join_parts(join, keep, self.beside(waiting, keep, right)?, row, emit)
+    }
+
+    /// Puts a row of the left side to those that wait for their part of the right side, unless it has none.
+    fn wait<'r>(&'r self, keep: &Keep, waiting: &mut Option<Waiting<'r>>, row: &mut Row, alone: &mut Emit<'_>) -> Flow {
+        let key = match &keep.lookup {
+            Some(lookup) => self.fingerprint_of(&lookup.probe, row)?,
+            None => None,
+        };
+        let Some(key) = key else { return alone(row) };
+        let waiting = match waiting {
+            Some(waiting) => waiting,
+            None => waiting.insert(Waiting::new(self, 0)?),
+        };
+        waiting.add(key, row)?;
+        ON
     }
 
     /// Joins a row of the left side with those of the right side.
     pub(crate) fn join_right(&self, join: &Join, row: &mut Row, emit: &mut Emit<'_>) -> Flow {
         let mut any = false;
-        let flow = self.each(&join.right, row, &mut |row| {
-            any = true;
-            emit(row)
+        let flow = self.repeated(|| {
+            self.each(&join.right, row, &mut |row| {
+                any = true;
+                emit(row)
+            })
         })?;
         match &join.optional {
             Some(part) if !any => {
@@ -162,33 +222,76 @@ impl Run<'_> {
     }
 
     fn full(&self, join: &FullJoin, row: &mut Row, emit: &mut Emit<'_>) -> Flow {
-        let right = self.keep(&join.right, row)?;
-        let mut matched = vec![false; right.rows.len()];
-        let flow = self.each(&join.left, row, &mut |row| {
-            let mut any = false;
-            for place in right.matches(self, &join.right, row)? {
-                self.goes_on()?;
-                right.show(place, &join.right, row);
-                if join.condition.as_ref().map_or(Ok(true), |condition| self.holds(condition, row))? {
-                    any = true;
-                    matched[place] = true;
-                    if emit(row)?.is_break() {
-                        return Ok(ControlFlow::Break(()));
-                    }
+        let in_files = if self.may_use_files(row) { InFiles::AndParted } else { InFiles::No };
+        let right = self.keep(&join.right, in_files, row)?;
+        match &*right {
+            Kept::Here(right) => {
+                let (mut matched, _memory) = self.unmatched(right)?;
+                let mut each = |row: &mut Row| self.full_row(join, (right, &mut matched), row, emit);
+                let flow = self.each(&join.left, row, &mut each)?;
+                if flow.is_break() { Ok(flow) } else { self.full_rest(join, (right, &matched), row, emit) }
+            }
+            Kept::Parted(_) => {
+                let mut waiting = Some(Waiting::new(self, 0)?);
+                let flow = self.each(&join.left, row, &mut |row| {
+                    self.wait(&join.right, &mut waiting, row, &mut |row| {
+                        row.values[join.right.part.clone()].fill(Value::Null);
+                        emit(row)
+                    })
+                })?;
+                let Some(waiting) = waiting.filter(|_| flow.is_continue()) else { return Ok(flow) };
+                self.forget_kept(&join.right, row);
+                self.full_parts(join, self.beside(waiting, &join.right, parts(right))?, row, emit)
+            }
+        }
+    }
+
+    /// Which of the rows of the right side have one on the left side: none yet.
+    fn unmatched(&self, right: &KeptRows) -> Result<(Vec<bool>, Memory<'_>)> {
+        let mut memory = self.memory();
+        memory.take_bytes(right.rows.len())?;
+        Ok((vec![false; right.rows.len()], memory))
+    }
+
+    /// Joins a row of the left side with all that it has on the right side.
+    fn full_row(
+        &self,
+        join: &FullJoin,
+        (right, matched): (&KeptRows, &mut [bool]),
+        row: &mut Row,
+        emit: &mut Emit<'_>,
+    ) -> Flow {
+        let mut any = false;
+        for place in right.matches(self, &join.right, row)? {
+            self.goes_on()?;
+            right.show(place, &join.right, row)?;
+            if join.condition.as_ref().map_or(Ok(true), |condition| self.holds(condition, row))? {
+                any = true;
+                matched[place] = true;
+                if emit(row)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
                 }
             }
-            if any {
-                return ON;
-            }
-            row.values[join.right.part.clone()].fill(Value::Null);
-            emit(row)
-        })?;
-        if flow.is_break() {
-            return Ok(flow);
         }
+        if any {
+            return ON;
+        }
+        row.values[join.right.part.clone()].fill(Value::Null);
+        emit(row)
+    }
+
+    /// Gives the rows of the right side that have none on the left side.
+    fn full_rest(
+        &self,
+        join: &FullJoin,
+        (right, matched): (&KeptRows, &[bool]),
+        row: &mut Row,
+        emit: &mut Emit<'_>,
+    ) -> Flow {
         row.values[join.left_part.clone()].fill(Value::Null);
         for place in (0..matched.len()).filter(|place| !matched[*place]) {
-            right.show(place, &join.right, row);
+            self.goes_on_after(0)?;
+            right.show(place, &join.right, row)?;
             if emit(row)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -196,8 +299,8 @@ impl Run<'_> {
         ON
     }
 
-    /// The rows of a node that are kept; they are read when somebody asks first.
-    fn keep(&self, keep: &Keep, row: &mut Row) -> Result<Rc<Kept>> {
+    /// The rows of a node that are kept; they are read when somebody asks first. If there is no memory for them they go to files, if they may.
+    fn keep(&self, keep: &Keep, in_files: InFiles, row: &mut Row) -> Result<Rc<Kept>> {
         let found = match keep.varies {
             true => row.kept.iter().find(|(id, _)| *id == keep.id).map(|(_, kept)| Rc::clone(kept)),
             false => self.kept.borrow().get(&keep.id).map(Rc::clone),
@@ -205,31 +308,45 @@ impl Run<'_> {
         if let Some(kept) = found {
             return Ok(kept);
         }
-        let mut rows: Vec<(Vec<Value>, Vec<Vec<u8>>)> = Vec::new();
-        let mut places = keep.lookup.as_ref().map(|_| HashMap::<Vec<u8>, Vec<usize>>::new());
-        let mut memory = self.memory();
+        let mut keeping = Keeping::new(self, keep, in_files, 0);
+        // They are read once if they may be in files.
+        let repeats = self.repeats.replace(matches!(in_files, InFiles::No));
         let ahead = std::mem::replace(&mut row.ahead, BATCH_ROWS);
-        let _all = self.each(&keep.input, row, &mut |row| {
-            if let (Some(lookup), Some(places)) = (&keep.lookup, &mut places)
-                && let Some(key) = self.fingerprint_of(&lookup.own, row)?
-            {
-                places.entry(key).or_default().push(rows.len());
-            }
-            let values = row.values[keep.part.clone()].to_vec();
-            memory.take(&values)?;
-            rows.push((values, keep.keys.iter().map(|key| row.keys[*key].clone()).collect()));
+        let all = self.each(&keep.input, row, &mut |row| {
+            let key = match &keep.lookup {
+                Some(lookup) => self.fingerprint_of(&lookup.own, row)?,
+                None => None,
+            };
+            let keys = keep.keys.iter().map(|key| Value::Bytes(row.keys[*key].clone()));
+            keeping.add(key, row.values[keep.part.clone()].iter().cloned().chain(keys).collect())?;
             ON
-        })?;
+        });
+        self.repeats.set(repeats);
+        all.map(drop)?;
         row.ahead = ahead;
-        let kept = Rc::new(Kept { rows, places });
-        match keep.varies {
-            true => row.kept.push((keep.id, Rc::clone(&kept))),
-            false => {
-                memory.keep();
-                self.kept.borrow_mut().insert(keep.id, Rc::clone(&kept));
-            }
+        let (kept, memory) = keeping.finish()?;
+        let kept = Rc::new(kept);
+        if keep.varies {
+            row.held += memory.bytes();
         }
+        memory.keep();
+        self.put_kept(keep, &kept, row);
         Ok(kept)
+    }
+
+    /// Makes these the rows of a node that are kept.
+    fn put_kept(&self, keep: &Keep, kept: &Rc<Kept>, row: &mut Row) {
+        let kept = Rc::clone(kept);
+        match keep.varies {
+            true => row.kept.push((keep.id, kept)),
+            false => _ = self.kept.borrow_mut().insert(keep.id, kept),
+        }
+    }
+
+    /// Keeps the rows of a node no longer.
+    fn forget_kept(&self, keep: &Keep, row: &mut Row) {
+        self.kept.borrow_mut().remove(&keep.id);
+        row.kept.retain(|(id, _)| *id != keep.id);
     }
 
     /// Bytes that are equal for equal values; `None` if one is NULL, which equals nothing.
@@ -425,43 +542,6 @@ fn show(scan: &Scan, key: &[u8], bytes: &[u8], row: &mut Row) -> Result<()> {
         row.keys[place] = key.to_vec();
     }
     Ok(())
-}
-
-impl Kept {
-    /// The places of the rows that a row may be joined with.
-    fn matches(&self, run: &Run<'_>, keep: &Keep, row: &Row) -> Result<Matches<'_>> {
-        let (Some(places), Some(lookup)) = (&self.places, &keep.lookup) else {
-            return Ok(Matches::All(0..self.rows.len()));
-        };
-        let key = run.fingerprint_of(&lookup.probe, row)?;
-        let found = key.and_then(|key| places.get(&key)).map_or(&[][..], Vec::as_slice);
-        Ok(Matches::Some(found.iter()))
-    }
-
-    fn show(&self, place: usize, keep: &Keep, row: &mut Row) {
-        let (values, keys) = &self.rows[place];
-        row.values[keep.part.clone()].clone_from_slice(values);
-        for (at, key) in keep.keys.iter().zip(keys) {
-            row.keys[*at].clone_from(key);
-        }
-    }
-}
-
-/// Places of rows.
-enum Matches<'k> {
-    All(std::ops::Range<usize>),
-    Some(std::slice::Iter<'k, usize>),
-}
-
-impl Iterator for Matches<'_> {
-    type Item = usize;
-
-    fn next(&mut self) -> Option<usize> {
-        match self {
-            Self::All(places) => places.next(),
-            Self::Some(places) => places.next().copied(),
-        }
-    }
 }
 
 /// The range of a table's rows, or of an index's entries.

@@ -72,6 +72,8 @@ pub struct Run<'a> {
     pub(crate) deferral: &'a Deferral,
     /// Rows that are the same whenever they are asked for, by number.
     pub(crate) kept: RefCell<HashMap<usize, Rc<Kept>>>,
+    /// Whether what runs may run for many rows, so that its joins stay in memory.
+    pub(crate) repeats: Cell<bool>,
     /// Answers of queries in expressions that are the same for every row, by number, and whether they are arrays of all rows.
     pub(crate) answers: RefCell<HashMap<(usize, bool), Rc<Answer>>>,
     /// How often queries of EXISTS were asked for one row, by number.
@@ -119,6 +121,7 @@ impl<'a> Run<'a> {
             facts,
             deferral,
             kept: RefCell::default(),
+            repeats: Cell::new(false),
             answers: RefCell::default(),
             asked: RefCell::default(),
             budget: Cell::new(None),
@@ -160,6 +163,14 @@ impl<'a> Run<'a> {
         self.patience.set(Some(0));
         self.waits.set(true);
         Err(taken_for_error())
+    }
+
+    /// Does what may be done again for another row.
+    pub(crate) fn repeated<T>(&self, work: impl FnOnce() -> T) -> T {
+        let before = self.repeats.replace(true);
+        let result = work();
+        self.repeats.set(before);
+        result
     }
 
     /// Where expressions are computed that read no row.

@@ -22,8 +22,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Run,
+    explain::address,
     join::{Emit, Flow, ON, Row, range_of},
     query::project,
+    spill::{Spool, Spooling},
 };
 
 /// Where a query stopped.
@@ -86,18 +88,24 @@ fn reads_by_key(node: &Node) -> bool {
 
 impl Run<'_> {
     /// The rows behind a place, so many at most, and the place behind them.
-    pub fn rows_behind(&self, query: &Query, place: &Place, count: usize) -> Result<Step<(Vec<Vec<Value>>, Place)>> {
-        let mut place = place.clone();
-        let result =
-            if place.left.len() < count && !place.is_end { self.read_on(query, &mut place, count) } else { Ok(()) };
-        self.step(result.map(|()| {
-            let rows = place.left.drain(..count.min(place.left.len())).collect();
-            Step::Done((rows, place))
-        }))
+    pub fn rows_behind(&self, query: &Query, place: &Place, count: usize) -> Result<Step<(Spool, Place)>> {
+        self.step(self.read_behind(query, place.clone(), count).map(Step::Done))
+    }
+
+    fn read_behind(&self, query: &Query, mut place: Place, count: usize) -> Result<(Spool, Place)> {
+        let mut rows = Spooling::new(self, address(&query.columns));
+        for row in place.left.drain(..count.min(place.left.len())) {
+            rows.push(row)?;
+        }
+        if rows.len() < count && !place.is_end {
+            self.read_on(query, &mut place, &mut rows, count)?;
+        }
+        let (rows, _memory) = rows.finish()?;
+        Ok((rows, place))
     }
 
     /// Reads on until there are so many rows, or no more.
-    fn read_on(&self, query: &Query, place: &mut Place, count: usize) -> Result<()> {
+    fn read_on(&self, query: &Query, place: &mut Place, rows: &mut Spooling<'_, '_>, count: usize) -> Result<()> {
         let Body::Select(select) = &query.body else { return Err(not_resumable()) };
         let window = self.window(query, self.env())?;
         let mut row = match self.begin_row(&select.rows, Vec::new(), Some(count))? {
@@ -109,7 +117,7 @@ impl Run<'_> {
         };
         let mut memory = self.memory();
         let visible = query.columns.len();
-        let wanted = Cell::new(count - place.left.len());
+        let wanted = Cell::new(count - rows.len());
         let Place { after, passed, left, is_end } = place;
         let from = after.take();
         let mut emit = |row: &mut Row| {
@@ -118,9 +126,16 @@ impl Run<'_> {
             if *passed > window.offset {
                 let mut values = project(&select.outputs, self.env().with_row(&row.values))?;
                 values.truncate(visible);
-                memory.take(&values)?;
-                left.push_back(values);
-                wanted.set(wanted.get().saturating_sub(1));
+                match wanted.get().checked_sub(1) {
+                    Some(less) => {
+                        wanted.set(less);
+                        rows.push(values)?;
+                    }
+                    None => {
+                        memory.take(&values)?;
+                        left.push_back(values);
+                    }
+                }
             }
             Ok(if window.end.is_some_and(|end| *passed >= end) {
                 ControlFlow::Break(())

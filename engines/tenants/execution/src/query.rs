@@ -205,9 +205,10 @@ impl Run<'_> {
             Ok(ControlFlow::Continue(()))
         })?;
         let (rows, _memory) = rows.finish()?;
-        let (rows, _values) = self.windows(&select.windows, rows)?;
-        for row in rows.into_rows() {
-            if give(&row?)?.is_break() {
+        let windowed = self.windows(&select.windows, rows)?;
+        for row in windowed.rows.into_rows() {
+            self.goes_on_after(0)?;
+            if give(&row?[..windowed.width])?.is_break() {
                 break;
             }
         }
@@ -285,6 +286,7 @@ impl Run<'_> {
         })?;
         let mut found = found.finish()?;
         while let Some(mut values) = found.next()? {
+            self.goes_on_after(0)?;
             let keys = values.split_off(select.outputs.len()).into_iter().map(key_of);
             if self.lock_all(&keys.collect::<Vec<_>>(), locking)? && give(values)?.is_break() {
                 break;
@@ -369,7 +371,11 @@ impl<'r> Seen<'r> {
 
     pub(crate) fn is_first<'v>(&mut self, values: impl IntoIterator<Item = &'v Value>) -> Result<bool> {
         let bytes = fingerprint(values)?;
-        self.memory.take_bytes(seen_bytes(&bytes))?;
-        Ok(self.rows.insert(bytes))
+        let takes = seen_bytes(&bytes);
+        let is_first = self.rows.insert(bytes);
+        if is_first {
+            self.memory.take_bytes(takes)?;
+        }
+        Ok(is_first)
     }
 }

@@ -38,6 +38,7 @@ impl Run<'_> {
             columns.push(column);
         }
         for at in 0..columns.iter().map(Vec::len).max().unwrap_or(0) {
+            self.goes_on_after(0)?;
             let values = columns.iter().map(|column| column.get(at).cloned().unwrap_or(Value::Null));
             let whole: Vec<Value> = row.iter().cloned().chain(values).collect();
             flow = self.expanded(rest, &whole, take)?;

@@ -60,13 +60,18 @@ impl Run<'_> {
         loop {
             let mut added = Spooling::new(self, address(recursive));
             let mut flow = ControlFlow::Continue(());
-            self.produce(query, around.to_vec(), None, &mut |row| {
+            let mut add = |row: Vec<Value>| {
                 if *all || seen.is_first(&row)? {
                     added.push(row.clone())?;
                     flow = take(row)?;
                 }
                 Ok(flow)
-            })?;
+            };
+            // The first query runs once, its step often.
+            match held {
+                None => self.produce(query, around.to_vec(), None, &mut add)?,
+                Some(_) => self.repeated(|| self.produce(query, around.to_vec(), None, &mut add))?,
+            }
             let (added, memory) = added.finish()?;
             if added.is_empty() || flow.is_break() {
                 return Ok(());

@@ -6,7 +6,7 @@ mod merge;
 use std::{cmp::Ordering, ops::ControlFlow, sync::Arc};
 
 use savanna_tenants_sql::{
-    expression::rows::{Take, compare},
+    expression::rows::{Take, compare, sort_while},
     plan::query::{Presorted, Query, SortKey},
 };
 use savanna_tenants_store::spills::SpillFile;
@@ -29,14 +29,7 @@ fn order_of(keys: &[SortKey], a: &[Value], b: &[Value]) -> Ordering {
     orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
 
-/// Sorts what has rows; what is equal stays as it is.
-fn sort<T>(rows: &mut [T], keys: &[SortKey], row_of: impl Fn(&T) -> &Vec<Value>) {
-    if !keys.is_empty() {
-        rows.sort_by(|a, b| order_of(keys, row_of(a), row_of(b)));
-    }
-}
-
-/// Rows that are sorted, as [`sort`] does it, or the first so many of these.
+/// Rows that are sorted, where what is equal stays as it is, or the first so many of these.
 pub(crate) struct Sorted<'r, 'a> {
     run: &'r Run<'a>,
     part: Part,
@@ -67,6 +60,7 @@ impl<'r, 'a> Sorted<'r, 'a> {
         if !self.room.takes(bytes)? {
             self.spill()?;
             self.room.must_take(bytes)?;
+            self.room.share_rest();
         }
         self.rows.push(row);
         match self.wanted {
@@ -75,9 +69,17 @@ impl<'r, 'a> Sorted<'r, 'a> {
         }
     }
 
+    /// Sorts the rows that are in memory.
+    fn sort(&mut self) -> Result<()> {
+        if self.keys.is_empty() {
+            return Ok(());
+        }
+        sort_while(&mut self.rows, |a, b| order_of(self.keys, a, b), || self.run.goes_on_after(0))
+    }
+
     /// Leaves the first rows.
     fn cut(&mut self, wanted: usize) -> Result<()> {
-        sort(&mut self.rows, self.keys, |row| row);
+        self.sort()?;
         self.rows.truncate(wanted);
         self.last = wanted.checked_sub(1);
         self.room.clear();
@@ -89,8 +91,8 @@ impl<'r, 'a> Sorted<'r, 'a> {
         if self.file.is_none() {
             self.file = Some(self.run.spill_file()?);
         }
+        self.sort()?;
         let Some(file) = &self.file else { return Ok(()) };
-        sort(&mut self.rows, self.keys, |row| row);
         self.rows.truncate(self.wanted.unwrap_or(usize::MAX));
         let mut tape = Tape::new(file);
         for row in std::mem::take(&mut self.rows) {
@@ -108,7 +110,7 @@ impl<'r, 'a> Sorted<'r, 'a> {
     pub(crate) fn finish(mut self) -> Result<SortedRows<'r, 'a>> {
         let left = self.wanted.unwrap_or(usize::MAX);
         if self.runs.is_empty() {
-            sort(&mut self.rows, self.keys, |row| row);
+            self.sort()?;
             self.rows.truncate(left);
             return Ok(SortedRows { rows: Source::Memory(self.rows.into_iter()), left, _room: self.room });
         }
@@ -116,13 +118,14 @@ impl<'r, 'a> Sorted<'r, 'a> {
         self.run.note_spilled(self.part, self.runs.iter().map(Tape::bytes).sum());
         drop(self.file);
         let merge = Merge::of_all(self.run, self.keys, self.runs, &mut self.room)?;
+        self.room.share_rest();
         Ok(SortedRows { rows: Source::Files(merge), left, _room: self.room })
     }
 }
 
-/// What a row takes that is to be sorted: sorting needs a list of half as many beside.
+/// What a row takes that is to be sorted: sorting needs a list of as many beside.
 fn sorted_bytes(row: &[Value]) -> usize {
-    row_bytes(row) + size_of::<Vec<Value>>() / 2
+    row_bytes(row) + size_of::<Vec<Value>>()
 }
 
 /// Rows in their order.
@@ -207,6 +210,8 @@ impl Run<'_> {
 
 #[cfg(test)]
 mod tests {
+    use savanna_tenants_sql::interrupt::Reason;
+
     use super::*;
     use crate::test_run::with_run;
 
@@ -263,6 +268,17 @@ mod tests {
                 assert_eq!(first(wanted, &rows, Some(rows_max)), expected, "{wanted:?} of {count} by {rows_max}");
             }
         }
+    }
+
+    #[test]
+    fn a_sort_that_has_begun_is_ended() {
+        with_run(None, |run| {
+            let mut sorted = Sorted::new(run, address(&KEYS), &KEYS, None);
+            rows(50_000).into_iter().for_each(|row| sorted.add(row).expect("memory"));
+            run.facts.interrupts.begin();
+            run.facts.interrupts.interrupt(Reason::Cancelled);
+            assert!(sorted.finish().is_err_and(|error| error.state == "57014"));
+        });
     }
 
     #[test]

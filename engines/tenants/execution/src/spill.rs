@@ -4,6 +4,7 @@
 //! it is in nobody's way but its own tenant's.
 
 mod parts;
+mod shelf;
 mod spool;
 mod tape;
 
@@ -15,17 +16,22 @@ use savanna_tenants_values::{
     memory::Memory,
 };
 
-pub use self::spool::{Spool, SpoolRows};
 pub(crate) use self::{
-    parts::{Parts, SPLITS_MAX},
+    parts::{BUFFERS_BYTES, Parts, SPLITS_MAX},
     spool::{Spooling, keeping},
-    tape::{EXTENT_BYTES, Tape, TapeRows},
+    tape::{EXTENT_BYTES, Reading, Tape, TapeRows},
+};
+pub use self::{
+    shelf::{Shelf, SpoolRows},
+    spool::Spool,
 };
 use crate::{Run, explain::Part};
 
 /// The memory of a step that puts its rows into files when there is no room.
 pub(crate) struct Room<'r> {
     memory: Memory<'r>,
+    /// What the buffers of its parts will take, as soon as it has so much that it may need them: later there may be none.
+    buffers: Option<Memory<'r>>,
     /// Rows that it keeps.
     rows: usize,
     spills: Option<&'r Spills>,
@@ -36,6 +42,14 @@ impl<'r> Room<'r> {
     pub(crate) fn takes(&mut self, bytes: usize) -> Result<bool> {
         let Some(spills) = self.spills else { return self.must_take(bytes).map(|()| true) };
         if spills.rows_max().is_some_and(|most| self.rows >= most) {
+            return Ok(false);
+        }
+        let has = self.memory.bytes() + bytes;
+        if let Some(buffers) = &mut self.buffers
+            && !buffers.is_used()
+            && has >= BUFFERS_BYTES
+            && buffers.take_bytes(BUFFERS_BYTES).is_err()
+        {
             return Ok(false);
         }
         let takes = self.memory.take_if_roomy(bytes)?;
@@ -60,6 +74,16 @@ impl<'r> Room<'r> {
         self.rows = 0;
     }
 
+    /// Gives to others what it does not need any more since it has put rows into a file.
+    pub(crate) fn share_rest(&self) {
+        self.memory.share_rest();
+    }
+
+    /// What the buffers of its parts may take.
+    fn take_buffers(&mut self) -> Memory<'r> {
+        self.buffers.take().unwrap_or_else(|| self.memory.another())
+    }
+
     /// What it has taken, without a way to put it elsewhere.
     pub(crate) fn into_memory(self) -> Memory<'r> {
         self.memory
@@ -69,7 +93,12 @@ impl<'r> Room<'r> {
 impl Run<'_> {
     /// Memory for the rows of a step that can put them into files.
     pub(crate) fn room(&self) -> Room<'_> {
-        Room { memory: self.memory(), rows: 0, spills: self.spills.as_deref() }
+        Room { memory: self.memory(), buffers: None, rows: 0, spills: self.spills.as_deref() }
+    }
+
+    /// The same for one that puts them into [`Parts`].
+    pub(crate) fn room_for_parts(&self) -> Room<'_> {
+        Room { buffers: Some(self.memory()), ..self.room() }
     }
 
     /// A file for rows. The error says that the statement gives way first, if it can.

@@ -112,6 +112,10 @@ impl Queries for Run<'_> {
 impl Run<'_> {
     /// Asks a query for one row around it.
     fn test(&self, subquery: &Subquery, env: Env<'_>) -> Result<Value> {
+        self.repeated(|| self.test_once(subquery, env))
+    }
+
+    fn test_once(&self, subquery: &Subquery, env: Env<'_>) -> Result<Value> {
         let Subquery { query, arguments, .. } = subquery;
         let around = self.around(query, arguments, env.row)?;
         match &subquery.test {
@@ -188,7 +192,7 @@ impl Run<'_> {
     /// All rows of a query, to be looked up.
     fn all_rows(&self, query: &Query, memory: &mut Memory<'_>) -> Result<Answer> {
         let (mut rows, mut incomplete) = (HashSet::new(), Vec::new());
-        self.produce(query, vec![Value::Null; query.outer], None, &mut |row| {
+        let mut add = |row: Vec<Value>| {
             memory.take(&row)?;
             if row.iter().any(Value::is_null) {
                 incomplete.push(row);
@@ -196,7 +200,8 @@ impl Run<'_> {
                 rows.insert(fingerprint(&row)?);
             }
             Ok(ControlFlow::Continue(()))
-        })?;
+        };
+        self.repeated(|| self.produce(query, vec![Value::Null; query.outer], None, &mut add))?;
         Ok(Answer::Set { rows, incomplete })
     }
 
@@ -210,11 +215,13 @@ impl Run<'_> {
             }
             Test::Any(..) | Test::All(..) => {
                 let mut rows = Vec::new();
-                self.produce(&subquery.query, vec![Value::Null; subquery.query.outer], None, &mut |row| {
+                let mut add = |row: Vec<Value>| {
                     memory.take(&row)?;
                     rows.push(row);
                     Ok(ControlFlow::Continue(()))
-                })?;
+                };
+                let around = vec![Value::Null; subquery.query.outer];
+                self.repeated(|| self.produce(&subquery.query, around, None, &mut add))?;
                 Answer::Rows(rows)
             }
         };

@@ -10,17 +10,22 @@ use savanna_tenants_sql::{
         Env, Expr, Operator,
         aggregate::{Aggregate, State},
         arithmetic::arithmetic,
-        rows::{compare, fingerprint},
+        rows::{compare, fingerprint, sort_while},
     },
     plan::window::{Bound, Exclusion, Units, WindowCall, WindowFunction},
 };
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    memory::{Memory, row_bytes},
+    memory::{ALLOCATION, Memory, row_bytes},
     value::Value,
 };
 
-use crate::{Run, query::project, spill::Spool};
+use crate::{
+    Run,
+    distinct::seen_bytes,
+    query::project,
+    spill::{Room, Spool},
+};
 
 /// The rows of one partition, in order.
 struct Partition<'s> {
@@ -32,8 +37,9 @@ struct Partition<'s> {
     groups: Vec<usize>,
     /// Where each group of peers begins, and the end of the last one.
     begins: Vec<usize>,
-    /// What each row is sorted by first, if frames are distances between these.
+    /// What each row is sorted by first, if frames are distances between these, and the rows that have such a value.
     keys: Vec<Value>,
+    valued: Range<usize>,
 }
 
 impl Partition<'_> {
@@ -75,7 +81,7 @@ impl Partition<'_> {
 }
 
 /// Groups of peers of rows in order, and where these begin, by whether a row is equal to the one before.
-fn peers(count: usize, is_peer: impl Fn(usize) -> Result<bool>) -> Result<(Vec<usize>, Vec<usize>)> {
+fn peers(count: usize, mut is_peer: impl FnMut(usize) -> Result<bool>) -> Result<(Vec<usize>, Vec<usize>)> {
     let (mut groups, mut begins) = (Vec::with_capacity(count), Vec::new());
     for at in 0..count {
         if at == 0 || !is_peer(at)? {
@@ -87,38 +93,57 @@ fn peers(count: usize, is_peer: impl Fn(usize) -> Result<bool>) -> Result<(Vec<u
     Ok((groups, begins))
 }
 
+/// Keys of rows in order that are not NULL: these are neighbours.
+fn valued(keys: &[Value]) -> Range<usize> {
+    let first = keys.iter().position(|key| !key.is_null()).unwrap_or(keys.len());
+    first..keys.iter().rposition(|key| !key.is_null()).map_or(first, |last| last + 1)
+}
+
 /// Whom the values of a partition's rows are given to, with the rows' numbers in it.
 type Valued<'v> = dyn FnMut(usize, Value) -> Result<()> + 'v;
 
+/// Rows with the values of window functions, and the memory that they hold.
+pub(crate) struct Windowed<'r> {
+    pub(crate) rows: Spool,
+    /// Columns of each row; there may be another one behind them.
+    pub(crate) width: usize,
+    _held: Vec<Memory<'r>>,
+}
+
 impl Run<'_> {
-    /// Appends the values of window functions to rows.
-    pub(crate) fn windows(&self, calls: &[WindowCall], mut rows: Spool) -> Result<(Spool, Vec<Memory<'_>>)> {
-        let mut held = Vec::new();
+    /// Appends the values of window functions to rows. Rows that are equal by a window's order are ordered as they came, so that all calls see the same.
+    pub(crate) fn windows(&self, calls: &[WindowCall], mut rows: Spool) -> Result<Windowed<'_>> {
+        if rows.is_empty() {
+            return Ok(Windowed { rows, width: 0, _held: Vec::new() });
+        }
+        let width = rows.with(0, <[Value]>::len)? + calls.len();
+        let (mut held, mut is_numbered) = (Vec::new(), false);
         for call in calls {
-            let in_memory = if rows.is_filed() { None } else { self.window_in_memory(call, &rows)? };
-            match in_memory {
+            let may_stay = !rows.is_filed() && !is_numbered;
+            match if may_stay { self.window_in_memory(call, &rows)? } else { None } {
                 Some((values, memory)) => {
                     rows.append(values);
                     held.push(memory);
                 }
                 None => {
-                    let (filed, memory) = self.window_in_file(call, rows)?;
-                    rows = filed;
-                    held = vec![memory];
+                    let (filed, memory) = self.window_in_file(call, rows, is_numbered)?;
+                    (rows, held, is_numbered) = (filed, vec![memory], true);
                 }
             }
         }
-        Ok((rows, held))
+        Ok(Windowed { rows, width, _held: held })
     }
 
     /// The values of a window function for rows in memory, unless there is no room for what that takes.
     fn window_in_memory(&self, call: &WindowCall, rows: &Spool) -> Result<Option<(Vec<Value>, Memory<'_>)>> {
-        let mut values = vec![Value::Null; rows.len()];
+        let Some((partitions, _room)) = self.partitions(call, rows)? else { return Ok(None) };
         let mut memory = self.memory();
-        let Some(partitions) = self.partitions(call, rows)? else { return Ok(None) };
+        // For each a place in a list, and then one in its row.
+        memory.take_bytes(2 * size_of::<Value>() * rows.len())?;
+        let mut values = vec![Value::Null; rows.len()];
         for partition in partitions {
             self.partition(call, &partition, &mut |at, value| {
-                memory.take_bytes(value.bytes())?;
+                memory.take_bytes(value.bytes() - size_of::<Value>())?;
                 values[partition.place(at)] = value;
                 Ok(())
             })?;
@@ -126,12 +151,14 @@ impl Run<'_> {
         Ok(Some((values, memory)))
     }
 
-    fn partitions<'s>(&self, call: &WindowCall, rows: &'s Spool) -> Result<Option<Vec<Partition<'s>>>> {
+    /// Rows in memory by partitions, each in order, and the room that they take; `None` if there is none.
+    fn partitions<'s>(&self, call: &WindowCall, rows: &'s Spool) -> Result<Option<(Vec<Partition<'s>>, Room<'_>)>> {
         let mut places: HashMap<Vec<u8>, usize> = HashMap::new();
         let mut parted: Vec<Vec<usize>> = Vec::new();
         let mut keys = Vec::with_capacity(rows.len());
         let mut room = self.room();
         for at in 0..rows.len() {
+            self.goes_on_after(0)?;
             let next = parted.len();
             let (part, key) = rows.with(at, |row| {
                 let env = self.env().with_row(row);
@@ -142,31 +169,44 @@ impl Run<'_> {
                 let key = call.order.iter().map(|order| order.expr.owned(env)).collect::<Result<Vec<_>>>()?;
                 Result::Ok((part, key))
             })??;
-            // The place of each row and of its peers, too.
-            if !room.takes(row_bytes(&key) + 4 * size_of::<usize>() + part.as_ref().map_or(0, Vec::len))? {
+            let place = part.as_ref().map_or(Some(0), |part| places.get(part).copied());
+            let is_new = place.is_none_or(|place| place == next);
+            // The place of each row, which is sorted, and of its peers; of a partition its lists and its key.
+            let partition = match (is_new, &part) {
+                (true, Some(part)) => seen_bytes(part) + size_of::<Partition<'_>>() + 4 * ALLOCATION + 128,
+                _ => 0,
+            };
+            if !room.takes(row_bytes(&key) + 6 * size_of::<usize>() + partition)? {
                 return Ok(None);
             }
-            let place = part.map_or(0, |part| *places.entry(part).or_insert(next));
-            if place == next {
+            let place = place.unwrap_or(next);
+            if is_new {
                 parted.push(Vec::new());
+                part.map(|part| places.insert(part, next));
             }
             parted[place].push(at);
             keys.push(key);
         }
+        drop(places);
         let order = |a: &usize, b: &usize| {
             let both = keys[*a].iter().zip(&keys[*b]).zip(&call.order);
             let mut orders = both.map(|((a, b), order)| compare(a, b, order.descending, order.nulls_first));
             orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
         };
         let partitions = parted.into_iter().map(|mut places| {
-            places.sort_by(order);
-            let (groups, begins) = peers(places.len(), |at| Ok(order(&places[at - 1], &places[at]).is_eq()))?;
+            sort_while(&mut places, order, || self.goes_on_after(0))?;
+            let (groups, begins) = peers(places.len(), |at| {
+                self.goes_on_after(0)?;
+                Ok(order(&places[at - 1], &places[at]).is_eq())
+            })?;
             let distance = call.frame.is_distance();
             let key = |place: &usize| keys[*place].first().cloned().unwrap_or(Value::Null);
-            let keys = if distance { places.iter().map(key).collect() } else { Vec::new() };
-            Ok(Partition { spool: rows, places: Some(places), groups, begins, keys })
+            let keys: Vec<Value> = if distance { places.iter().map(key).collect() } else { Vec::new() };
+            let valued = valued(&keys);
+            Ok(Partition { spool: rows, places: Some(places), groups, begins, keys, valued })
         });
-        partitions.collect::<Result<Vec<_>>>().map(Some)
+        let partitions = partitions.collect::<Result<Vec<_>>>()?;
+        Ok(Some((partitions, room)))
     }
 
     fn partition(&self, call: &WindowCall, partition: &Partition<'_>, take: &mut Valued<'_>) -> Result<()> {
@@ -224,15 +264,18 @@ impl Run<'_> {
                 }
             }
             WindowFunction::FirstValue | WindowFunction::LastValue | WindowFunction::NthValue => {
-                let mut frame = self.frame(call, partition, at)?;
-                let is_in = |other: &usize| !partition.excludes(call.frame.exclusion, at, *other);
+                let frame = self.frame(call, partition, at)?;
+                let seek = |frame: &mut dyn Iterator<Item = usize>, place: usize| {
+                    self.seek((partition, call.frame.exclusion), at, frame, place)
+                };
                 let place = match call.function {
-                    WindowFunction::FirstValue => frame.find(is_in),
-                    WindowFunction::LastValue => frame.rfind(is_in),
+                    WindowFunction::FirstValue => seek(&mut { frame }, 0)?,
+                    WindowFunction::LastValue => seek(&mut frame.rev(), 0)?,
                     _ => match argument(1, at)? {
-                        Value::Int(place) if place > 0 => {
-                            usize::try_from(place - 1).ok().and_then(|place| frame.filter(is_in).nth(place))
-                        }
+                        Value::Int(place) if place > 0 => match usize::try_from(place - 1) {
+                            Ok(place) => seek(&mut { frame }, place)?,
+                            Err(_) => None,
+                        },
                         Value::Null => None,
                         _ => {
                             let message = "argument of nth_value must be greater than zero";
@@ -244,6 +287,30 @@ impl Run<'_> {
             }
             WindowFunction::Aggregate(_) => return Err(SqlError::internal("an aggregate is computed by frames")),
         })
+    }
+
+    /// The row at a place in a frame, counted without those that are left out.
+    fn seek(
+        &self,
+        (partition, exclusion): (&Partition<'_>, Exclusion),
+        at: usize,
+        frame: &mut dyn Iterator<Item = usize>,
+        place: usize,
+    ) -> Result<Option<usize>> {
+        if exclusion == Exclusion::Nothing {
+            return Ok(frame.nth(place));
+        }
+        let mut left = place;
+        for other in frame {
+            self.goes_on()?;
+            if !partition.excludes(exclusion, at, other) {
+                match left.checked_sub(1) {
+                    Some(less) => left = less,
+                    None => return Ok(Some(other)),
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// An aggregate over the frame of each row. If frames grow, what comes is added; what goes is taken out again if that can be done.
@@ -264,18 +331,20 @@ impl Run<'_> {
             let mut goes_on = slides && frame.start >= held.start && frame.end >= held.end && leaves.end >= frame.start;
             goes_on &= leaves.is_empty() || invertible;
             for place in leaves {
+                self.goes_on()?;
                 goes_on = goes_on && partition.over(self, place, |env| state.remove(aggregate, env))?;
             }
             if !goes_on {
                 (state, held) = (State::default(), frame.start..frame.start);
             }
             for place in held.end..frame.end {
+                self.goes_on()?;
                 if !partition.excludes(exclusion, at, place) {
                     partition.over(self, place, |env| state.add(aggregate, env))?;
                 }
             }
             held = frame;
-            take(at, state.clone().finish(aggregate)?)?;
+            take(at, state.clone().finish(aggregate, &|| self.goes_on_after(0))?)?;
         }
         Ok(())
     }
@@ -320,9 +389,7 @@ impl Run<'_> {
     /// The rows whose values are within distances of a row's own. Those without a value are together.
     fn distance(&self, call: &WindowCall, partition: &Partition<'_>, at: usize) -> Result<Range<usize>> {
         let (keys, descending) = (&partition.keys, call.order.first().is_some_and(|order| order.descending));
-        // The rows that have a value.
-        let first = keys.iter().position(|key| !key.is_null()).unwrap_or(keys.len());
-        let last = keys.iter().rposition(|key| !key.is_null()).map_or(first, |last| last + 1);
+        let Range { start: first, end: last } = partition.valued;
         let group = partition.groups[at];
         let peers = partition.begins[group]..partition.begins[group + 1];
         let own = &keys[at];

@@ -36,7 +36,11 @@ impl Run<'_> {
 
     fn part(&self, plan: &Plan, effects: &mut Effects) -> Result<Step<Returned>> {
         let returned = match plan {
-            Plan::Query(query) => self.query(query)?.map(|rows| (rows.len(), rows)),
+            Plan::Query(query) => {
+                let (rows, memory) = self.all(query, Vec::new())?;
+                memory.keep();
+                Step::Done((rows.len(), rows))
+            }
             Plan::Insert(plan) => self.insert_rows(plan, effects)?,
             Plan::Update(plan) => self.update_rows(plan, effects)?,
             Plan::Delete(plan) => self.delete_rows(plan, effects)?,

@@ -92,6 +92,10 @@ pub struct Keeping {
     pub only_read: Option<String>,
     /// Whether rows that statements have no memory for go to files.
     pub spills: bool,
+    /// Bytes that these files of one tenant may have.
+    pub spill_bytes: u64,
+    /// How many of them all tenants together may have.
+    pub spill_files: usize,
     /// What each thread's tenants share: microseconds of it, bytes of the log, requests to the store.
     pub per_second: Amounts,
 }
@@ -115,7 +119,9 @@ impl Keeping {
             blocks_bytes: 256 << 20,
             flush_bytes: 32 << 20,
             only_read: None,
-            spills: false,
+            spills: true,
+            spill_bytes: 16 << 30,
+            spill_files: 1_024,
             per_second: Amounts::new(1_000_000, 256 << 20, 10_000),
         }
     }
@@ -138,7 +144,7 @@ pub(crate) struct Process {
     /// Memory of running statements.
     pub(crate) statements: Arc<Pool>,
     /// Files for rows that these have no memory for.
-    pub(crate) spills: Arc<Spills>,
+    pub(crate) spills: Spills,
     /// Where the storage is waited for, and segments are merged.
     pub(crate) background: tokio::runtime::Handle,
     /// Tenants that may be aside at the same time, as many as there are threads, and never one alone.
@@ -202,7 +208,7 @@ impl Process {
             cleaning: tokio::sync::Mutex::default(),
             storage,
             statements: Pool::new(keeping.statements_bytes),
-            spills: Arc::new(spills),
+            spills,
             aside: Places::new(threads.len().max(2), keeping.patience),
             keeping,
             background: background.clone(),
@@ -482,7 +488,7 @@ fn spills_in(keeping: &Keeping) -> Result<Spills> {
         SqlError::new("58030", message)
             .hint("Look at who may write to it and whether it has something else than files in it.")
     })?;
-    Ok(spills.keeping(keeping.operator_rows))
+    Ok(spills.keeping(keeping.operator_rows).limited_to(keeping.spill_bytes).sharing(keeping.spill_files))
 }
 
 /// Bytes of the machine's memory, if it says so.

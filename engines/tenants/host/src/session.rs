@@ -597,21 +597,34 @@ impl Session {
         Some((name, asker.tell(connections, &elsewhere, pid, signal)))
     }
 
-    /// Some of the rows of an answer that are still to come, none at the end. A file is read where nobody waits for the thread.
+    /// Some of the rows of an answer that are still to come, none at the end. A file is read where nobody waits for the thread, and paid for. The client
+    /// may cancel what is still to come.
     ///
     /// # Errors
-    /// 58030.
-    pub async fn some_rows(&self, rows: &mut SpoolRows) -> Result<Vec<Vec<Value>>> {
+    /// 57014, 58030.
+    pub async fn some_rows(&mut self, rows: &mut SpoolRows) -> Result<Vec<Vec<Value>>> {
+        if rows.left() == 0 {
+            self.interrupts.end();
+            return Ok(Vec::new());
+        }
+        if !rows.is_owed() {
+            // Its statement is over, but not what the client waits for.
+            self.interrupts.begin();
+            self.interrupts.check()?;
+        }
         if !rows.is_filed() {
             return rows.some();
         }
         let mut taken = std::mem::take(rows);
         let reading = self.thread.process.background.spawn_blocking(move || {
+            let began = Instant::now();
             let some = taken.some();
-            (taken, some)
+            (taken, some, began.elapsed())
         });
-        let (taken, some) = reading.await.map_err(SqlError::internal)?;
+        let (taken, some, time) = reading.await.map_err(SqlError::internal)?;
         *rows = taken;
+        self.spent.time += time;
+        self.pay();
         some
     }
 

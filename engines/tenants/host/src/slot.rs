@@ -163,7 +163,11 @@ impl TenantSlot {
             None => Tenant::new(database, Arc::clone(&activity)),
         };
         let tenant = tenant.sharing(Arc::clone(&process.statements));
-        let tenant = if process.keeping.spills { tenant.spilling(Arc::clone(&process.spills)) } else { tenant };
+        let spills = process.keeping.spills.then(|| Arc::new(process.spills.of_another()));
+        let tenant = match spills {
+            Some(spills) => tenant.spilling(spills),
+            None => tenant,
+        };
         Rc::new(Self {
             id,
             tenant: RefCell::new(Some(tenant)),

@@ -185,6 +185,12 @@ impl Notifying {
         self.bytes + self.channels.iter().map(|channel| size_of::<String>() + channel.len()).sum::<usize>()
     }
 
+    /// Whether the transaction has said anything, or changed what it listens to.
+    #[must_use]
+    pub fn is_changed(&self) -> bool {
+        !self.said.is_empty() || !self.changes.is_empty()
+    }
+
     /// What the transaction has said.
     #[must_use]
     pub fn said(&self) -> &[Arc<Said>] {

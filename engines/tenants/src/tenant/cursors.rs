@@ -49,15 +49,15 @@ impl Tenant {
     ) -> Result<Step<Outcome>> {
         let rows = match self.fetch_suspended(id, name, direction)? {
             Step::Wait => return Ok(Step::Wait),
-            Step::Done(Some(rows)) => rows,
+            Step::Done(Some(rows)) => rows.into_rows(),
             Step::Done(None) => {
                 let cursor = self.session(id)?.cursors.get_mut(name).ok_or_else(|| no_cursor(name))?;
                 cursor.go(direction)?
             }
         };
         Ok(Step::Done(match moves {
-            true => Outcome::Done { tag: format!("MOVE {}", rows.len()) },
-            false => Outcome::Rows { tag: format!("FETCH {}", rows.len()), rows: rows.into(), end: true },
+            true => Outcome::Done { tag: format!("MOVE {}", rows.left()) },
+            false => Outcome::Rows { tag: format!("FETCH {}", rows.left()), rows, end: true },
         }))
     }
 

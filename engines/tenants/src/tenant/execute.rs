@@ -76,7 +76,22 @@ impl Tenant {
                 self.session(id)?.simple = Some((prepared, parameters));
                 Step::Wait
             }
-            Step::Done(outcome) => Step::Done((outcome, self.output_of(id, &statement))),
+            Step::Done(outcome) => Step::Done((self.owing(id, outcome)?, self.output_of(id, &statement))),
+        })
+    }
+
+    /// Rows that may be told when a transaction is over that the client has not begun: nobody stops them if it has written or said anything, also before them.
+    fn owing(&mut self, id: SessionId, outcome: Outcome) -> Result<Outcome> {
+        let session = self.session(id)?;
+        let implicit = session.txn.as_ref().filter(|txn| !txn.explicit);
+        let has_done =
+            implicit.is_some_and(|txn| txn.bytes > 0 || txn.defines || session.facts.notifying.borrow().is_changed());
+        Ok(match outcome {
+            Outcome::Rows { tag, rows, end } if has_done => Outcome::Rows { tag, rows: rows.owed(), end },
+            Outcome::CopyOut { columns, rows, format } if has_done => {
+                Outcome::CopyOut { columns, rows: rows.owed(), format }
+            }
+            other => other,
         })
     }
 
@@ -219,10 +234,11 @@ impl Tenant {
             }),
             Plan::Declare { name, options, query, text } => {
                 let (made_by, columns) = ((text.clone(), facts.statement_began), query.columns.clone());
-                let spills = run.spills().cloned();
+                let (spills, interrupts) = (run.spills().cloned(), &facts.interrupts);
+                let others = cursors.values().map(Cursor::bytes).sum();
                 let declare = |rows| -> Result<(Outcome, Option<Effects>)> {
-                    let others = cursors.values().map(Cursor::bytes).sum();
-                    let around = Around { savepoints: txn.savepoints.len(), others, spills: spills.as_ref() };
+                    let savepoints = txn.savepoints.len();
+                    let around = Around { savepoints, others, spills: spills.as_ref(), interrupts };
                     let mut cursor = Cursor::new(columns, rows, *options, around)?;
                     cursor.made_by = made_by;
                     cursors.insert(name.clone(), cursor);
@@ -230,6 +246,10 @@ impl Tenant {
                 };
                 match run.query(query)? {
                     Step::Wait => Step::Wait,
+                    Step::Done(rows) if spills.is_some() && !*aside && Cursor::are_too_many(&rows, others) => {
+                        *gives_way = true;
+                        Step::Wait
+                    }
                     Step::Done(rows) => Step::Done(declare(rows)?),
                 }
             }
@@ -307,7 +327,8 @@ impl Tenant {
 fn written_outcome(verb: &str, returning: bool, written: Written) -> (Outcome, Option<Effects>) {
     let Written { count, rows, effects } = written;
     let tag = format!("{verb} {count}");
-    let outcome = if returning { Outcome::Rows { tag, rows: rows.into(), end: true } } else { Outcome::Done { tag } };
+    let rows = rows.into_rows().owed();
+    let outcome = if returning { Outcome::Rows { tag, rows, end: true } } else { Outcome::Done { tag } };
     (outcome, Some(effects))
 }
 

@@ -254,10 +254,9 @@ impl Tenant {
             };
             same_output(&portal.prepared.statement, &statement)?;
             match outcome {
-                Outcome::Rows { tag, rows, .. } => {
+                Outcome::Rows { tag, mut rows, .. } => {
                     if rows_max > 0 && rows.left() > rows_max {
-                        portal.bytes += rows.kept().iter().map(|row| row_bytes(row)).sum::<usize>();
-                        self.session(id)?.may_keep(name, portal.bytes)?;
+                        self.keep_rows(id, name, &mut portal.bytes, &mut rows)?;
                     }
                     let verb = tag.rsplit_once(' ').map(|(verb, _)| verb.to_owned());
                     let (counted, verb) = (verb.is_some(), verb.unwrap_or(tag));
@@ -280,7 +279,7 @@ impl Tenant {
         let end = rows_max == 0 || rows.left() < rows_max;
         let now = match rows_max {
             0 => std::mem::take(rows),
-            most => rows.by_ref().take(most).collect::<Result<Vec<_>>>()?.into(),
+            most => rows.split(most),
         };
         *sent += now.left();
         let count = if end { now.left() } else { *sent };
@@ -320,7 +319,24 @@ impl Tenant {
         }
         self.keep_portal(id, name, portal)?;
         self.release_views(id);
-        Ok(Step::Done(Outcome::Rows { tag, rows: rows.into(), end }))
+        Ok(Step::Done(Outcome::Rows { tag, rows: rows.into_rows(), end }))
+    }
+
+    /// Counts the rows that a portal keeps. Those that memory is not for go to a file.
+    fn keep_rows(&mut self, id: SessionId, name: &str, bytes: &mut usize, rows: &mut SpoolRows) -> Result<()> {
+        let kept = rows.kept().iter().map(|row| row_bytes(row)).sum::<usize>();
+        let spills = self.database.spills().cloned();
+        let session = self.session(id)?;
+        let may_keep = session.may_keep(name, *bytes + kept);
+        // The file is written here: so only if the statement has given way, as one with so many rows has.
+        if let (Err(_), Some(spills), true) = (&may_keep, &spills, session.aside) {
+            return rows.put_away(spills, || session.facts.interrupts.check());
+        }
+        may_keep?;
+        *bytes += kept;
+        // A cursor that they are of may be closed before, and does not go along with the session for them.
+        rows.own();
+        Ok(())
     }
 
     /// A portal is kept until its transaction ends, which may just have happened.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use savanna_tenants_execution::{
     PATIENCE_ROWS, Run,
     part::{Place, is_resumable},
+    spill::Spool,
 };
 use savanna_tenants_sql::{
     plan::{Plan, Statement, query::Query},
@@ -28,7 +29,7 @@ use crate::{
 };
 
 /// Rows, and the query that stopped behind them.
-type Part = (Vec<Vec<Value>>, Place);
+type Part = (Spool, Place);
 
 /// The query that a statement runs as far as rows are wanted, if it is one that can be.
 pub(super) fn resumable(statement: &Statement) -> Option<&Query> {
@@ -130,7 +131,7 @@ impl Tenant {
         id: SessionId,
         name: &str,
         direction: Direction,
-    ) -> Result<Step<Option<Vec<Vec<Value>>>>> {
+    ) -> Result<Step<Option<Spool>>> {
         let Some(Cursor { coming: Some(coming), .. }) = self.session(id)?.cursors.get(name) else {
             return Ok(Step::Done(None));
         };
@@ -157,9 +158,13 @@ impl Tenant {
             Step::Done(part) => part,
         };
         let spills = self.database.spills().cloned();
-        let session = self.session(id)?;
-        let (others, savepoints) = (session.cursors.values().map(Cursor::bytes).sum(), 0);
-        let Some(cursor) = session.cursors.get_mut(name) else { return Ok(Step::Done(None)) };
+        let Session { cursors, facts, aside, gives_way, .. } = self.session(id)?;
+        let (others, savepoints) = (cursors.values().map(Cursor::bytes).sum(), 0);
+        if count.is_none() && spills.is_some() && !*aside && Cursor::are_too_many(&rows, others) {
+            *gives_way = true;
+            return Ok(Step::Wait);
+        }
+        let Some(cursor) = cursors.get_mut(name) else { return Ok(Step::Done(None)) };
         Ok(Step::Done(match count {
             Some(count) => {
                 coming.place = place;
@@ -168,7 +173,8 @@ impl Tenant {
                 Some(rows)
             }
             None => {
-                cursor.keep(rows.into(), Around { savepoints, others, spills: spills.as_ref() })?;
+                let interrupts = &facts.interrupts;
+                cursor.keep(rows, Around { savepoints, others, spills: spills.as_ref(), interrupts })?;
                 self.release_views(id);
                 None
             }

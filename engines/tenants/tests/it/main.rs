@@ -15,6 +15,7 @@ mod isolation;
 mod largest;
 mod lock_tables;
 mod many_definitions;
+mod measured;
 mod memory;
 mod moved_open;
 mod moved_sessions;

@@ -22,6 +22,8 @@ const STATEMENT_MAX: usize = 512 << 20;
 const ROOMY: usize = 256 << 20;
 /// Who has no more than this keeps it, so that what goes elsewhere goes there in pieces that are worth it.
 const WORTH_IT: usize = 8 << 20;
+/// Who keeps its rows elsewhere when all memory is taken leaves so much to its statement, for values that this computes.
+const FOR_VALUES: usize = 2 << 20;
 /// What an allocator needs beside the bytes of an allocation, about.
 pub const ALLOCATION: usize = 16;
 
@@ -37,6 +39,12 @@ impl Pool {
     #[must_use]
     pub fn new(bytes: usize) -> Arc<Self> {
         Arc::new(Self { bytes, taken: AtomicUsize::new(0) })
+    }
+
+    /// How much of it is taken.
+    #[must_use]
+    pub fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
     }
 
     fn take(&self, bytes: usize) -> Result<()> {
@@ -80,6 +88,11 @@ impl Lent {
         self.computed.set(0);
     }
 
+    /// Bytes that the statement holds.
+    pub fn held(&self) -> usize {
+        self.held.get()
+    }
+
     /// Bytes of large values that the statement has computed since it began.
     pub fn computed(&self) -> usize {
         self.computed.get()
@@ -88,6 +101,11 @@ impl Lent {
     /// Memory for rows and values of the statement, which is given back when it is dropped.
     pub fn memory(&self) -> Memory<'_> {
         Memory { lent: self, mine: 0 }
+    }
+
+    /// Bytes that were [kept](Memory::keep), to be given back before the statement ends.
+    pub fn adopt(&self, bytes: usize) -> Memory<'_> {
+        Memory { lent: self, mine: bytes }
     }
 
     /// Takes as much as is missing for so many bytes in all.
@@ -106,6 +124,17 @@ impl Lent {
         Ok(())
     }
 
+    /// Gives back what is more than the statement holds: it has put the rest elsewhere.
+    pub fn give_back_rest(&self) {
+        let rest = self.bytes.get().saturating_sub(self.held.get()) / PIECE * PIECE;
+        if let Some(pool) = &self.pool
+            && rest > 0
+        {
+            self.bytes.set(self.bytes.get() - rest);
+            pool.taken.fetch_sub(rest, Ordering::Relaxed);
+        }
+    }
+
     /// Gives back all that was taken.
     pub fn give_back(&self) {
         if let Some(pool) = &self.pool
@@ -122,7 +151,7 @@ pub struct Memory<'r> {
     mine: usize,
 }
 
-impl Memory<'_> {
+impl<'r> Memory<'r> {
     /// Takes what a row needs.
     pub fn take(&mut self, row: &[Value]) -> Result<()> {
         self.take_bytes(row_bytes(row))
@@ -134,6 +163,10 @@ impl Memory<'_> {
     /// 53200 if it has nothing that would be worth it.
     pub fn take_if_roomy(&mut self, bytes: usize) -> Result<bool> {
         if self.mine >= WORTH_IT && self.lent.held.get().saturating_add(bytes) > ROOMY {
+            return Ok(false);
+        }
+        let held = self.lent.held.get().saturating_add(bytes);
+        if self.mine >= PIECE && self.lent.cover(held.saturating_add(FOR_VALUES)).is_err() {
             return Ok(false);
         }
         match self.take_bytes(bytes) {
@@ -165,9 +198,35 @@ impl Memory<'_> {
             let message = format!("the rows of one statement take more than {} MiB", STATEMENT_MAX >> 20);
             return Err(SqlError::new(state::OUT_OF_MEMORY, message).hint("Read fewer rows or columns at once."));
         }
+        self.lent.cover(held)?;
         self.mine += bytes;
         self.lent.held.set(held);
-        self.lent.cover(held)
+        Ok(())
+    }
+
+    /// Takes what is missing for so many bytes in all.
+    ///
+    /// # Errors
+    /// 53200.
+    pub fn covers(&mut self, bytes: usize) -> Result<()> {
+        self.take_bytes(bytes.saturating_sub(self.mine))
+    }
+
+    /// Gives back so many of the bytes that it has taken.
+    pub fn give(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.mine, "they were taken");
+        self.mine -= bytes;
+        self.lent.held.set(self.lent.held.get().saturating_sub(bytes));
+    }
+
+    /// How much was taken.
+    pub fn bytes(&self) -> usize {
+        self.mine
+    }
+
+    /// Another part, of which nothing is taken.
+    pub fn another(&self) -> Memory<'r> {
+        self.lent.memory()
     }
 
     /// Whether anything was taken.
@@ -177,8 +236,17 @@ impl Memory<'_> {
 
     /// Gives back all that it has taken.
     pub fn give_back(&mut self) {
-        let mine = std::mem::take(&mut self.mine);
-        self.lent.held.set(self.lent.held.get().saturating_sub(mine));
+        self.give(self.mine);
+    }
+
+    /// Gives to others what its statement does not hold any more: nothing is left of what it was taken for.
+    pub fn share_rest(&self) {
+        self.lent.give_back_rest();
+    }
+
+    /// Takes over what another part has taken.
+    pub fn join(&mut self, mut other: Self) {
+        self.mine += std::mem::take(&mut other.mine);
     }
 
     /// Keeps it until the statement ends.
@@ -221,12 +289,28 @@ mod tests {
         let pool = Pool::new(10 * PIECE);
         let (one, other) = (Lent::of(Some(Arc::clone(&pool))), Lent::of(Some(Arc::clone(&pool))));
         assert!(one.cover(PIECE).is_ok() && one.cover(8 * PIECE).is_ok() && one.cover(3 * PIECE).is_ok());
-        assert_eq!(pool.taken.load(Ordering::Relaxed), 7 * PIECE);
+        assert_eq!(pool.taken(), 7 * PIECE);
         assert_eq!(other.cover(5 * PIECE).unwrap_err().state, state::OUT_OF_MEMORY);
         assert!(other.cover(4 * PIECE).is_ok() && one.clone().cover(3 * PIECE).is_err());
         drop(one);
         assert!(other.cover(11 * PIECE).is_ok());
         other.give_back();
-        assert_eq!(pool.taken.load(Ordering::Relaxed), 0);
+        assert_eq!(pool.taken(), 0);
+    }
+
+    #[test]
+    fn what_was_put_elsewhere_is_for_others() {
+        let pool = Pool::new(10 * PIECE);
+        let (one, other) = (Lent::of(Some(Arc::clone(&pool))), Lent::of(Some(Arc::clone(&pool))));
+        let (mut rows, mut kept) = (one.memory(), one.memory());
+        assert_eq!((rows.take_bytes(8 * PIECE), kept.take_bytes(2 * PIECE)), (Ok(()), Ok(())));
+        assert_eq!(rows.take_bytes(2 * PIECE).unwrap_err().state, state::OUT_OF_MEMORY);
+        assert_eq!((rows.bytes(), one.held()), (8 * PIECE, 10 * PIECE), "what was refused is not held");
+        rows.give_back();
+        assert!(other.cover(3 * PIECE).is_err(), "it may be an answer that is not sent yet");
+        rows.share_rest();
+        assert_eq!(pool.taken(), 2 * PIECE);
+        assert!(other.cover(8 * PIECE).is_ok());
+        drop(kept);
     }
 }

@@ -101,7 +101,7 @@ impl<'a> Explainer<'a> {
     fn keep(&mut self, keep: &'a Keep) -> Shown {
         let input = self.node(&keep.input);
         let kind = if keep.lookup.is_some() { "Hash" } else { "Materialize" };
-        Shown { actual: input.actual, ..Shown::new(kind) }.over(input)
+        self.with_spilled(Shown { actual: input.actual, ..Shown::new(kind) }, keep).over(input)
     }
 
     fn rows(&mut self, rows: &'a Rows) -> Shown {

@@ -17,7 +17,7 @@ use crate::{
     distinct::seen_bytes,
     explain::address,
     join::{Flow, ON},
-    spill::{Parts, Room, SPLITS_MAX},
+    spill::{Parts, Reading, Room, SPLITS_MAX},
 };
 
 /// The right side, and what of the left side is to be looked up in it.
@@ -29,12 +29,12 @@ pub(super) struct Paired<'r, 'a> {
     room: Room<'r>,
     /// How often the rows were parted before, and the parts of both sides: on the right rows' bytes and how often they are there.
     level: u32,
-    parts: Option<(Parts, Parts)>,
+    parts: Option<(Parts<'r>, Parts<'r>)>,
 }
 
 impl<'r, 'a> Paired<'r, 'a> {
     pub(super) fn new(run: &'r Run<'a>, set: &'r SetOperation, level: u32) -> Self {
-        Self { run, set, counts: HashMap::new(), room: run.room(), level, parts: None }
+        Self { run, set, counts: HashMap::new(), room: run.room_for_parts(), level, parts: None }
     }
 
     /// Adds a row of the right side, by its bytes, that is there so often. All of them come before the left side.
@@ -59,12 +59,15 @@ impl<'r, 'a> Paired<'r, 'a> {
 
     /// Puts what is there into files, with another row.
     fn part(&mut self, row: Vec<u8>, count: usize) -> Result<()> {
-        let (left, mut right) = (Parts::new(self.run, self.level)?, Parts::new(self.run, self.level)?);
+        let Self { run, level, room, .. } = self;
+        let (mut right, left) = (Parts::new(run, *level, room)?, Parts::new(run, *level, room)?);
         for (row, count) in std::mem::take(&mut self.counts) {
+            self.run.goes_on_after(0)?;
             push(&mut right, row, count)?;
         }
         self.room.clear();
         push(&mut right, row, count)?;
+        self.room.share_rest();
         self.parts = Some((left, right));
         Ok(())
     }
@@ -94,18 +97,16 @@ impl<'r, 'a> Paired<'r, 'a> {
         let (left, right) = (left.finish(run, address(set))?, right.finish(run, address(set))?);
         for (left, right) in left.into_iter().zip(right) {
             let mut paired = Self::new(run, set, level + 1);
-            let mut rows = right.into_rows();
+            let mut rows = Reading::new(run, right)?;
             while let Some(row) = rows.next()? {
-                run.goes_on()?;
                 let [Value::Bytes(row), Value::Int(count)] = <[Value; 2]>::try_from(row).map_err(|_| of_others())?
                 else {
                     return Err(of_others());
                 };
                 paired.add(row, count as usize)?;
             }
-            let mut rows = left.into_rows();
+            let mut rows = Reading::new(run, left)?;
             while let Some(row) = rows.next()? {
-                run.goes_on()?;
                 if paired.give(row, take)?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
@@ -118,7 +119,7 @@ impl<'r, 'a> Paired<'r, 'a> {
     }
 }
 
-fn push(right: &mut Parts, row: Vec<u8>, count: usize) -> Result<()> {
+fn push(right: &mut Parts<'_>, row: Vec<u8>, count: usize) -> Result<()> {
     let key = row.clone();
     right.push(&key, &[Value::Bytes(row), Value::Int(count as i64)])
 }

@@ -1,4 +1,4 @@
-//! Rows that are kept until somebody wants them again, in the order in which they came: in memory, or on a tape.
+//! Rows that a step keeps until it wants them again, in the order in which they came: in memory, or on a tape.
 
 use std::{cell::RefCell, ops::ControlFlow, sync::Arc};
 
@@ -10,14 +10,22 @@ use savanna_tenants_values::{
     value::Value,
 };
 
-use super::{Room, Tape, TapeRows};
+use super::{EXTENT_BYTES, Room, SpoolRows, Tape};
 use crate::{Run, explain::Part};
 
 /// Extents whose rows stay in memory when single rows are asked for.
 const EXTENTS_KEPT: usize = 4;
+/// Beside the newest of them, these take so many bytes at most.
+const KEPT_BYTES: usize = 2 << 20;
 
-/// The rows of an extent, with its number.
-type Extent = (usize, usize, Vec<Vec<Value>>);
+/// The rows of an extent, its number, and that of its first row.
+#[derive(Clone, Debug)]
+struct Extent {
+    number: usize,
+    first: usize,
+    rows: Vec<Vec<Value>>,
+    bytes: usize,
+}
 
 /// Rows that are kept.
 #[derive(Clone, Debug, Default)]
@@ -28,68 +36,9 @@ pub struct Spool {
     read: RefCell<Vec<Extent>>,
 }
 
-/// Rows that are given, each once: as errors those that could not be read from the file.
-#[derive(Debug, Default)]
-pub struct SpoolRows {
-    rows: std::vec::IntoIter<Vec<Value>>,
-    tape: Option<TapeRows>,
-}
-
-impl Iterator for SpoolRows {
-    type Item = Result<Vec<Value>>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match (self.rows.next(), &mut self.tape) {
-            (Some(row), _) => Some(Ok(row)),
-            (None, Some(tape)) => tape.next().transpose(),
-            (None, None) => None,
-        }
-    }
-}
-
-impl SpoolRows {
-    /// How many rows are still to come.
-    pub fn left(&self) -> usize {
-        self.rows.len() + self.tape.as_ref().map_or(0, TapeRows::left)
-    }
-
-    /// Whether they are read from a file.
-    pub fn is_filed(&self) -> bool {
-        self.tape.is_some()
-    }
-
-    /// The rows that need no file, without having been given.
-    pub fn kept(&self) -> &[Vec<Value>] {
-        self.rows.as_slice()
-    }
-
-    /// Some of the rows that are still to come, none at the end. A file is read for no more than these.
-    ///
-    /// # Errors
-    /// 58030.
-    pub fn some(&mut self) -> Result<Vec<Vec<Value>>> {
-        match &mut self.tape {
-            None => Ok(std::mem::take(&mut self.rows).collect()),
-            Some(tape) => tape.extent(),
-        }
-    }
-}
-
 impl From<Vec<Vec<Value>>> for Spool {
     fn from(rows: Vec<Vec<Value>>) -> Self {
         Self { rows, ..Self::default() }
-    }
-}
-
-impl From<Spool> for SpoolRows {
-    fn from(spool: Spool) -> Self {
-        spool.into_rows()
-    }
-}
-
-impl From<Vec<Vec<Value>>> for SpoolRows {
-    fn from(rows: Vec<Vec<Value>>) -> Self {
-        Spool::from(rows).into_rows()
     }
 }
 
@@ -112,21 +61,30 @@ impl Spool {
     /// Puts the rows into a file, if they are not in one.
     ///
     /// # Errors
-    /// 53100 if the disk is full, 58030.
-    pub fn put_away(&mut self, spills: &Arc<Spills>) -> Result<()> {
+    /// 53100 if the disk is full, 53400, 58030; that of `goes_on`, which is asked with every row.
+    pub fn put_away(&mut self, spills: &Arc<Spills>, goes_on: impl Fn() -> Result<()>) -> Result<()> {
         if self.tape.is_none() {
             let mut tape = Tape::new(&Arc::new(spills.file()?));
-            self.rows.drain(..).try_for_each(|row| tape.push(&row))?;
+            for row in std::mem::take(&mut self.rows) {
+                goes_on()?;
+                tape.push(&row)?;
+            }
             tape.end()?;
             self.tape = Some(tape);
         }
         Ok(())
     }
 
+    /// What single rows that are asked for take in memory at most, if they are in a file.
+    pub(crate) fn near_bytes(&self) -> usize {
+        self.tape.as_ref().map_or(0, |tape| tape.loose_bytes() + KEPT_BYTES)
+    }
+
     /// Appends a value to each of the rows, which are in memory.
     pub(crate) fn append(&mut self, values: Vec<Value>) {
         debug_assert!(self.tape.is_none(), "they are in memory");
         for (row, value) in self.rows.iter_mut().zip(values) {
+            row.reserve_exact(1);
             row.push(value);
         }
     }
@@ -138,7 +96,15 @@ impl Spool {
 
     /// The rows, each once.
     pub fn into_rows(self) -> SpoolRows {
-        SpoolRows { rows: self.rows.into_iter(), tape: self.tape.map(Tape::into_rows) }
+        match self.tape {
+            Some(tape) => SpoolRows::of_tape(tape.into_rows()),
+            None => self.rows.into(),
+        }
+    }
+
+    /// The rows in memory, or those in a file.
+    pub(super) fn into_parts(self) -> (Vec<Vec<Value>>, Option<Tape>) {
+        (self.rows, self.tape)
     }
 
     /// Gives all of its rows.
@@ -166,15 +132,19 @@ impl Spool {
         let Some(tape) = &self.tape else { return Ok(work(&self.rows[at])) };
         let number = tape.extent_of(at);
         let mut read = self.read.borrow_mut();
-        match read.iter().position(|(other, ..)| *other == number) {
+        match read.iter().position(|extent| extent.number == number) {
             Some(place) => read[..=place].rotate_right(1),
             None => {
-                let (first, rows) = tape.extent(number)?.unwrap_or_default();
                 read.truncate(EXTENTS_KEPT - 1);
-                read.insert(0, (number, first, rows));
+                while read.iter().map(|extent| extent.bytes).sum::<usize>() > KEPT_BYTES {
+                    read.pop();
+                }
+                let (first, rows) = tape.extent(number)?.unwrap_or_default();
+                let bytes = rows.iter().map(|row| row_bytes(row)).sum();
+                read.insert(0, Extent { number, first, rows, bytes });
             }
         }
-        let (_, first, rows) = &read[0];
+        let Extent { first, rows, .. } = &read[0];
         Ok(work(&rows[at - first]))
     }
 }
@@ -207,6 +177,9 @@ impl<'r, 'a> Spooling<'r, 'a> {
         }
         tape.push(&row)?;
         self.room.clear();
+        // A buffer for those that come.
+        self.room.grow(EXTENT_BYTES)?;
+        self.room.share_rest();
         self.spool.tape = Some(tape);
         Ok(())
     }
@@ -220,6 +193,8 @@ impl<'r, 'a> Spooling<'r, 'a> {
     pub(crate) fn finish(mut self) -> Result<(Spool, Memory<'r>)> {
         if let Some(tape) = &mut self.spool.tape {
             tape.end()?;
+            self.room.clear();
+            self.room.share_rest();
             self.run.note_spilled(self.part, tape.bytes());
         }
         Ok((self.spool, self.room.into_memory()))

@@ -5,6 +5,7 @@ use std::{borrow::Cow, cmp::Ordering, collections::BTreeSet};
 use bigdecimal::{BigDecimal, Signed};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
+    memory::ALLOCATION,
     types::Type,
     value::{NonFinite, Value, numeric, size, zone::Zone},
 };
@@ -15,7 +16,7 @@ use crate::{
         arithmetic::arithmetic,
         ordered_set,
         regression::{Pairs, Regression},
-        rows::{compare, fingerprint},
+        rows::{compare, fingerprint, sort_while},
     },
     function::{ArrayFunction, JsonFunction},
 };
@@ -265,7 +266,8 @@ impl State {
         }
         if aggregate.distinct {
             let seen = fingerprint([&*value])?;
-            let bytes = size_of::<Vec<u8>>() + seen.len();
+            // Half of the places in the tree may be free, and half of the bytes.
+            let bytes = 2 * (size_of::<Vec<u8>>() + seen.len()) + ALLOCATION;
             if !self.seen.insert(seen) {
                 return Ok(());
             }
@@ -442,7 +444,8 @@ impl State {
         let beside = aggregate.beside.as_ref().map_or(Ok(Value::Null), |beside| beside.owned(env))?;
         let order = aggregate.order.iter().map(|order| order.expr.owned(env)).collect::<Result<Vec<_>>>()?;
         let bytes = size_of::<Piece>() + beside.bytes() + value.bytes() + order.iter().map(Value::bytes).sum::<usize>();
-        self.bytes += bytes;
+        // Their list may double, and sorting needs another one.
+        self.bytes += bytes + 2 * size_of::<Piece>();
         self.collected += bytes;
         if self.collected > COLLECTED_BYTES_MAX {
             let message = format!("an aggregate puts at most {} MiB together", COLLECTED_BYTES_MAX >> 20);
@@ -452,18 +455,21 @@ impl State {
         Ok(())
     }
 
-    fn together(mut self, aggregate: &Aggregate) -> Result<Value> {
+    fn together(mut self, aggregate: &Aggregate, goes_on: &dyn Fn() -> Result<()>) -> Result<Value> {
         if self.pieces.is_empty() {
             return Ok(Value::Null);
         }
         if aggregate.distinct && aggregate.order.is_empty() {
-            self.pieces.sort_by(|a, b| a.value.compare(&b.value));
+            sort_while(&mut self.pieces, |a, b| a.value.compare(&b.value), goes_on)?;
         }
-        self.pieces.sort_by(|a, b| {
+        let by_order = |a: &Piece, b: &Piece| {
             let both = a.order.iter().zip(&b.order).zip(&aggregate.order);
             let mut orders = both.map(|((a, b), order)| compare(a, b, order.descending, order.nulls_first));
             orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
-        });
+        };
+        if !aggregate.order.is_empty() {
+            sort_while(&mut self.pieces, by_order, goes_on)?;
+        }
         let values = self.pieces.iter().map(|piece| &piece.value);
         match aggregate.kind {
             Kind::Percentile { continuous, .. } => {
@@ -511,10 +517,10 @@ impl State {
         }
     }
 
-    /// What came of it.
-    pub fn finish(self, aggregate: &Aggregate) -> Result<Value> {
+    /// What came of it. `goes_on` is asked while it takes long.
+    pub fn finish(self, aggregate: &Aggregate, goes_on: &dyn Fn() -> Result<()>) -> Result<Value> {
         if aggregate.kind.collects() {
-            return self.together(aggregate);
+            return self.together(aggregate, goes_on);
         }
         if let Kind::Spread { whole, root } = aggregate.kind {
             return self.spread(whole, root);

@@ -249,6 +249,8 @@ pub struct Keep {
     /// Where the keys of its rows are noted.
     pub keys: Vec<usize>,
     pub lookup: Option<Lookup>,
+    /// Whether rows are wanted, too, that nobody can look up.
+    pub all: bool,
     /// Whether they depend on the row around the query, so that they are kept for one row only.
     pub varies: bool,
 }

@@ -150,7 +150,7 @@ impl Joiner<'_> {
         });
         input.queries(&mut |query| varies |= query.varies());
         *self.next += 1;
-        Keep { id: *self.next, input, part, keys: Vec::new(), lookup, varies }
+        Keep { id: *self.next, input, part, keys: Vec::new(), lookup, all: false, varies }
     }
 
     /// The rows of an item, found by what is known.
@@ -202,7 +202,7 @@ impl Joiner<'_> {
             }
         }
         let lookup = (!lookup.own.is_empty()).then_some(lookup);
-        let right = self.keep(right, Vec::new(), lookup);
+        let right = Keep { all: true, ..self.keep(right, Vec::new(), lookup) };
         let left = self.plain(left, Vec::new(), &around);
         Node::Full(Box::new(FullJoin { left, left_part, right, condition: Expr::all(rest) }))
     }
