@@ -3,6 +3,7 @@
 //! Whoever serves a client calls [`Session`] directly, on the same thread and with what it has read of the client: nothing is copied, locked
 //! or handed over on the way to a statement that neither waits nor takes long.
 
+mod beside;
 mod waits;
 
 use std::{
@@ -43,7 +44,7 @@ use crate::{
     connections::{Connected, OwnKey, Termination},
     moving::Departed,
     process::{ADMINISTRATION, Key, Process},
-    slot::{ConnectionGuard, PlaceAside, TenantSlot},
+    slot::{ConnectionGuard, PlaceAside, TenantSlot, Where},
     tenants,
     thread::{LocalSession, ThreadContext},
 };
@@ -772,9 +773,9 @@ impl Session {
 
     /// Waits for a place for something that takes long; `None` if that was interrupted meanwhile. A statement that has given way for it is taken back if its session is to
     /// leave: those before it may take long.
-    async fn place_aside(&self, peer: &mut impl Peer) -> Served<Option<PlaceAside>> {
+    async fn place(&self, peer: &mut impl Peer, runs: Where) -> Served<Option<PlaceAside>> {
         let slot = Rc::clone(&self.slot);
-        let mut place = pin!(slot.place_aside());
+        let mut place = pin!(slot.place(runs));
         loop {
             tokio::select! {
                 biased;
@@ -849,7 +850,7 @@ impl Session {
         work: impl FnOnce(&mut Tenant, &str) -> T + Send + 'static,
     ) -> Served<T> {
         if is_long(&text)
-            && let Some(place) = self.place_aside(peer).await?
+            && let Some(place) = self.place(peer, Where::Aside).await?
         {
             let _alarm = self.alarm(Instant::now());
             return self.tenant_aside(peer, place, move |tenant| work(tenant, &text)).await;
@@ -880,10 +881,18 @@ impl Session {
             if aside && alarm.is_none() {
                 alarm = self.alarm(began);
             }
-            let place = if aside { self.place_aside(peer).await? } else { None };
+            let read = if aside { self.read_beside(peer, began).await? } else { Ok(None) };
+            let read = match read {
+                Ok(read) => read,
+                Err(error) => return Ok(Err(error)),
+            };
+            let place = if aside && read.is_none() { self.place(peer, Where::Aside).await? } else { None };
             let step = match place {
                 None => match self.turn(peer, began).await? {
-                    Ok(()) => self.tenant(peer, &work).await,
+                    Ok(()) => {
+                        let come = |tenant: &mut Tenant| read.is_none_or(|read| tenant.has_read(session, read));
+                        self.tenant(peer, |tenant| if come(tenant) { work(tenant) } else { Ok(Step::Wait) }).await
+                    }
                     Err(error) => return Ok(Err(error)),
                 },
                 Some(place) => {

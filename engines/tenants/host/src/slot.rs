@@ -18,11 +18,12 @@ use savanna_tenants_segments::{Block, PageId, TenantId};
 use savanna_tenants_store::{
     Reading, Want,
     database::{Database, SessionId, Swept},
+    pages::{Asked, Page, PageRequest},
     role::{Acquaintance, Roles},
     storage::{Home, StorageError},
 };
 use savanna_tenants_values::error::{Result, SqlError};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::{
     places::{Place, Places},
@@ -62,6 +63,10 @@ pub(crate) struct TenantSlot {
     turn_aside: Arc<Semaphore>,
     /// Places for tenants that are aside.
     places_aside: Arc<Places>,
+    /// What this tenant's queries may have of the places beside.
+    turns_beside: Arc<Semaphore>,
+    /// Places for queries that run beside their tenants.
+    places_beside: Arc<Places>,
     /// Clients that are connected or about to be.
     connections: Cell<usize>,
     /// When the last client left; nothing if there was none since it woke.
@@ -86,6 +91,15 @@ pub(crate) struct TenantSlot {
     sweeping: Cell<bool>,
     /// Requests to the storage that nobody has paid for.
     requests: Cell<u64>,
+}
+
+/// Where something runs that takes long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Where {
+    /// On another thread, with its tenant.
+    Aside,
+    /// On another thread, while its tenant stays.
+    Beside,
 }
 
 /// A place for something that takes long.
@@ -180,6 +194,8 @@ impl TenantSlot {
             journal: Arc::clone(&process.journal),
             turn_aside: Arc::new(Semaphore::new(1)),
             places_aside: Arc::clone(&process.aside),
+            turns_beside: Arc::new(Semaphore::new(process.beside_of_one)),
+            places_beside: Arc::clone(&process.beside),
             connections: Cell::new(0),
             left: Cell::new(None),
             flushing: Cell::new(false),
@@ -226,11 +242,63 @@ impl TenantSlot {
         }
     }
 
-    /// Waits for a place for something that takes long. The tenant's own turn comes first: a tenant has one place at most, however many of
-    /// its statements wait.
-    pub(crate) async fn place_aside(&self) -> PlaceAside {
-        let turn = Arc::clone(&self.turn_aside).acquire_owned().await;
-        PlaceAside { _turn: turn.ok(), place: self.places_aside.take().await }
+    /// Waits for a place for something that takes long. The tenant's own turn comes first: a tenant has one place aside at most, and
+    /// a part of those beside, however many of its statements wait.
+    pub(crate) async fn place(&self, runs: Where) -> PlaceAside {
+        let (turn, places) = match runs {
+            Where::Aside => (&self.turn_aside, &self.places_aside),
+            Where::Beside => (&self.turns_beside, &self.places_beside),
+        };
+        let turn = Arc::clone(turn).acquire_owned().await;
+        PlaceAside { _turn: turn.ok(), place: places.take().await }
+    }
+
+    /// Does something that takes long on another thread, without the tenant. It must be waited for.
+    pub(crate) async fn beside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        match self.background.spawn_blocking(work).await {
+            Ok(result) => result,
+            Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+            // The process ends, and the statement with it.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Gives a session's query that runs beside the tenant the rows that it asks for, until it asks no more. Notes what time that takes here.
+    pub(crate) async fn serve_pages(
+        self: &Rc<Self>,
+        id: SessionId,
+        mut asked: mpsc::UnboundedReceiver<Asked>,
+        spent: &Cell<Duration>,
+    ) {
+        let mut reading = Reading::in_pages();
+        while let Some(asked) = asked.recv().await {
+            reading.next_page();
+            let page = self.page(id, &asked.request, &mut reading, spent).await;
+            asked.answer(page);
+            // Whoever came meanwhile comes before the next page.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn page(
+        self: &Rc<Self>,
+        id: SessionId,
+        request: &PageRequest,
+        reading: &mut Reading,
+        spent: &Cell<Duration>,
+    ) -> Result<Page> {
+        loop {
+            let read = self.with(|tenant| {
+                let began = Instant::now();
+                let page = tenant.page(id, request, reading);
+                spent.set(spent.get() + began.elapsed());
+                page
+            });
+            match read.await? {
+                Ok(page) => return Ok(page),
+                Err(want) => reading.arrived(&self.fetch(want).await?)?,
+            }
+        }
     }
 
     /// Does something that takes long with the tenant, on another thread: nobody else gets to the tenant meanwhile, but others get to this

@@ -106,6 +106,8 @@ pub struct Database {
     next_temporary: u32,
     /// Where statements put rows that they have no memory for.
     spills: Option<Arc<Spills>>,
+    /// Whether all rows, temporary ones too, are somebody else's and can only be [read](crate::pages).
+    pub(crate) over_pages: bool,
 }
 
 impl Database {
@@ -145,7 +147,7 @@ impl Database {
     }
 
     /// Does work with what was fetched for it; if a block is wanted for it, which.
-    pub(crate) fn read_with<T>(
+    pub fn read_with<T>(
         &mut self,
         reading: &mut Reading,
         work: impl FnOnce(&mut Self) -> Result<T>,
@@ -191,7 +193,7 @@ impl Database {
     /// # Errors
     /// If the transaction does not live.
     pub fn get(&mut self, txn: TxnId, key: &[u8]) -> Result<Option<&[u8]>> {
-        if is_temporary(key) {
+        if is_temporary(key) && !self.over_pages {
             return Ok(self.temporary().get(key));
         }
         let Self { transactions, store, reading, found, .. } = self;
@@ -204,6 +206,7 @@ impl Database {
 
     /// Whether a key is there, for a constraint.
     pub fn probe(&mut self, txn: TxnId, key: &[u8]) -> Result<Option<&[u8]>> {
+        self.expect_rows_here()?;
         if is_temporary(key) {
             return Ok(self.temporary().get(key));
         }
@@ -220,7 +223,7 @@ impl Database {
     /// # Errors
     /// Those of the visitor; and if the transaction does not live.
     pub fn scan(&mut self, txn: TxnId, range: &KeyRange, direction: Direction, visit: &mut Visit<'_>) -> Result<()> {
-        if is_temporary(&range.start) {
+        if is_temporary(&range.start) && !self.over_pages {
             return self.temporary().walk(range, direction, visit).map(drop);
         }
         let read = match (self.walk(txn, range, direction, visit)?, direction) {
@@ -242,6 +245,7 @@ impl Database {
 
     /// Visits the keys of a range for a constraint, in order: all of the range counts, and only what comes or goes.
     pub fn probe_range(&mut self, txn: TxnId, range: &KeyRange, visit: &mut Visit<'_>) -> Result<()> {
+        self.expect_rows_here()?;
         if is_temporary(&range.start) {
             return self.temporary().walk(range, Direction::Ascending, visit).map(drop);
         }
@@ -271,6 +275,7 @@ impl Database {
 
     /// Locks a row; `Ok(false)` if it is somebody else's and the request was not to wait.
     pub fn lock(&mut self, txn: TxnId, key: &[u8], mode: RowLock, wait: Wait) -> Result<Step<bool>> {
+        self.expect_rows_here()?;
         if is_temporary(key) {
             return Ok(Step::Done(true));
         }
@@ -284,11 +289,13 @@ impl Database {
 
     /// Lets a transaction run for a holder.
     pub fn run_for(&mut self, txn: TxnId, holder: HolderId) -> Result<()> {
+        self.expect_rows_here()?;
         Ok(self.transactions.run_for(txn, holder)?)
     }
 
     /// As [`lock`](Self::lock), for the transaction's holder.
     pub fn lock_for_holder(&mut self, txn: TxnId, key: &[u8], mode: RowLock, wait: Wait) -> Result<Step<bool>> {
+        self.expect_rows_here()?;
         Ok(locked(self.transactions.lock_for_holder(txn, key, mode, wait)?))
     }
 
@@ -327,6 +334,7 @@ impl Database {
     /// # Errors
     /// If the transaction does not live or, at READ COMMITTED, has not locked the key.
     pub fn write(&mut self, txn: TxnId, key: &[u8], value: Option<Box<[u8]>>, change: Change) -> Result<()> {
+        self.expect_rows_here()?;
         if is_temporary(key) {
             self.temporary().write(key, value);
             return Ok(());

@@ -244,6 +244,7 @@ impl Binder<'_, '_> {
             return Err(no_function(self.planner.catalog, name, &types));
         };
         self.planner.asks_for_backends |= function.asks_for_backends();
+        self.planner.acts |= function.is_volatile();
         if let (Function::Advisory(_) | Function::Notify(_) | Function::Sleep(_), Some(place)) = (function, self.closed)
         {
             let what = match function {

@@ -1,0 +1,71 @@
+//! Queries that take long and run beside their tenant: on another thread, while the tenant stays on its own and serves others. The session
+//! gives them the rows that they ask for, as a client among the tenant's others.
+
+use std::{
+    cell::Cell,
+    io,
+    pin::pin,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use savanna_tenants::tenant::Read;
+use savanna_tenants_sql::interrupt::Reason;
+use savanna_tenants_store::pages::Source;
+use savanna_tenants_values::error::Result;
+use tokio::sync::mpsc;
+
+use super::{End, LOOK, Peer, Served, Session, Where};
+
+impl Session {
+    /// Runs the session's statement that gives way beside the tenant, if it is a query that can. What came of it is for the tenant to
+    /// [hear](savanna_tenants::tenant::Tenant::has_read).
+    ///
+    /// # Errors
+    /// If it was ended while it waited for its tenant; that has been told to the tenant.
+    pub(super) async fn read_beside(&mut self, peer: &mut impl Peer, began: Instant) -> Served<Result<Option<Read>>> {
+        let id = self.id;
+        if let Err(error) = self.turn(peer, began).await? {
+            return Ok(Err(error));
+        }
+        if !self.slot.with(|tenant| tenant.may_read_beside(id)).await {
+            return Ok(Ok(None));
+        }
+        let Some(place) = self.place(peer, Where::Beside).await? else { return Ok(Ok(None)) };
+        // Somebody may have taken the tenant away meanwhile.
+        if let Err(error) = self.turn(peer, began).await? {
+            return Ok(Err(error));
+        }
+        let Some(reader) = self.slot.with(|tenant| tenant.reader(id)).await else { return Ok(Ok(None)) };
+
+        let (ask, asked) = mpsc::unbounded_channel();
+        let interrupts = Arc::clone(&self.interrupts);
+        let ask = move |asked| _ = ask.send(asked);
+        let source = Source::new(ask, move || interrupts.check());
+        let (slot, spent) = (Rc::clone(&self.slot), Cell::new(Duration::ZERO));
+        let mut working = pin!(slot.beside(move || reader.run(source)));
+        let mut serving = pin!(slot.serve_pages(id, asked, &spent));
+        let (mut serves, mut gone): (bool, Option<io::Error>) = (true, None);
+        let read = loop {
+            tokio::select! {
+                biased;
+                read = &mut working => break read,
+                error = peer.gone(), if gone.is_none() => gone = Some(error),
+                () = &mut serving, if serves => serves = false,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            self.spent.time += spent.take();
+            self.pay();
+            if gone.is_some() {
+                self.interrupts.interrupt(Reason::Cancelled);
+            } else if place.is_wanted() {
+                self.interrupts.interrupt(Reason::PlaceWanted);
+            } else if self.is_called_away() && peer.is_light() && self.interrupts.call_away() {
+                self.called_for = self.slot.along.get();
+            }
+        };
+        self.spent.time += spent.take();
+        gone.map_or(Ok(Ok(Some(read))), |error| Err(End::Client(error)))
+    }
+}
