@@ -282,7 +282,11 @@ impl Database {
 
     /// Refuses what can only be done where the rows are.
     pub(crate) fn expect_rows_here(&self) -> Result<()> {
-        if self.over_pages { Err(SqlError::internal("a statement writes or locks where it can only read")) } else { Ok(()) }
+        if self.over_pages {
+            Err(SqlError::internal("a statement writes or locks where it can only read"))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -299,3 +303,6 @@ impl Log for NoLog {
         Lsn::NONE
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -54,8 +54,8 @@ impl Cache {
     /// Keeps a page, in the place of older ones if there is no room, unless it covers what others do. Whether it is kept.
     pub(super) fn insert(&mut self, page: &Arc<Page>) -> bool {
         let start = &page.range().start;
-        let overlaps = self.covering(start).is_some()
-            || self.next_behind(start).is_some_and(|next| !page.ends_before(next));
+        let overlaps =
+            self.covering(start).is_some() || self.next_behind(start).is_some_and(|next| !page.ends_before(next));
         if overlaps || page.range().is_empty() {
             return false;
         }

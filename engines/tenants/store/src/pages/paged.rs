@@ -133,14 +133,16 @@ impl Paged {
         };
         let (page, is_cached) = match known {
             Some(known) => known,
-            None => (self.fetch(PageRequest { range: self.bounded(rest.clone(), direction), direction, rows_max })?, false),
+            None => {
+                (self.fetch(PageRequest { range: self.bounded(rest.clone(), direction), direction, rows_max })?, false)
+            }
         };
         let is_roomy = self.kept.borrow().cache.is_roomy();
         let is_kept = is_cached || is_roomy && self.keep(&page);
         let rows_max = (2 * rows_max).min(MANY);
-        let ahead = self.behind(rest, &page, direction).map(|range| {
-            self.source.ask(PageRequest { range, direction, rows_max })
-        });
+        let ahead = self
+            .behind(rest, &page, direction)
+            .map(|range| self.source.ask(PageRequest { range, direction, rows_max }));
         Ok(Stream { direction, page, is_kept, ahead, rows_max })
     }
 
