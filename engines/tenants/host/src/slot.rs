@@ -35,6 +35,9 @@ use crate::{
 /// From 1970-01-01 to 2000-01-01.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
 
+/// For so long a tenant counts as shared after somebody else than before has done something with it.
+const LATELY: Duration = Duration::from_secs(5);
+
 /// A tenant and those who wait in it.
 pub(crate) struct TenantSlot {
     pub(crate) id: TenantId,
@@ -42,6 +45,11 @@ pub(crate) struct TenantSlot {
     tenant: RefCell<Option<Tenant>>,
     /// That it is here again.
     back: Notify,
+    /// That somebody waits for that.
+    wanted: Notify,
+    /// The session that did something with it last, and when that was another one than before.
+    user: Cell<Option<SessionId>>,
+    shared: Cell<Option<Instant>>,
     /// What it was when it was here last.
     condition: Cell<Condition>,
     /// While it is aside, the roles that it left with: who logs in does not wait for its statement. What that commits is told
@@ -183,6 +191,9 @@ impl TenantSlot {
             tenant: RefCell::new(Some(tenant)),
             activity,
             back: Notify::new(),
+            wanted: Notify::new(),
+            user: Cell::new(None),
+            shared: Cell::new(None),
             condition: Cell::default(),
             roles_aside: RefCell::default(),
             left_aside: RefCell::default(),
@@ -220,8 +231,20 @@ impl TenantSlot {
                 self.follow(tenant);
                 return result;
             }
-            self.returned().await;
+            self.wanted_back().await;
         }
+    }
+
+    /// A session does something with the tenant.
+    pub(crate) fn used_by(&self, id: SessionId) {
+        if self.user.replace(Some(id)).is_some_and(|before| before != id) {
+            self.shared.set(Some(Instant::now()));
+        }
+    }
+
+    /// Whether several sessions did something with the tenant lately.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.get().is_some_and(|when| when.elapsed() < LATELY)
     }
 
     /// A statement asks something of the process; it is over when what this returns is gone.
@@ -240,6 +263,19 @@ impl TenantSlot {
         while self.is_aside() {
             self.back.notified().await;
         }
+    }
+
+    /// The same for somebody who has something to do with it, so that what can run without it lets it go.
+    pub(crate) async fn wanted_back(&self) {
+        while self.is_aside() {
+            self.wanted.notify_waiters();
+            self.back.notified().await;
+        }
+    }
+
+    /// Waits until somebody waits for the tenant.
+    pub(crate) async fn wanted(&self) {
+        self.wanted.notified().await;
     }
 
     /// Waits for a place for something that takes long. The tenant's own turn comes first: a tenant has one place aside at most, and
@@ -389,6 +425,9 @@ impl TenantSlot {
 
     /// A session is over.
     pub(crate) fn leave(self: &Rc<Self>, id: SessionId) {
+        if self.user.get() == Some(id) {
+            self.user.set(None);
+        }
         match self.tenant.borrow_mut().as_mut() {
             Some(tenant) => {
                 tenant.close_session(id);

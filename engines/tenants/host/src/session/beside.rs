@@ -18,26 +18,42 @@ use tokio::sync::mpsc;
 
 use super::{End, LOOK, Peer, Served, Session, Where};
 
+/// How a statement goes on that takes long.
+pub(super) enum Way {
+    /// It has run beside its tenant; what came of it is for that to [hear](savanna_tenants::tenant::Tenant::has_read).
+    Read(Read),
+    /// It takes the tenant along, which is faster, until somebody else wants that.
+    UntilWanted,
+    /// It takes the tenant along.
+    Along,
+}
+
 impl Session {
-    /// Runs the session's statement that gives way beside the tenant, if it is a query that can. What came of it is for the tenant to
-    /// [hear](savanna_tenants::tenant::Tenant::has_read).
+    /// Runs the session's statement that gives way beside the tenant, if it is a query that can and others want the tenant, or may.
     ///
     /// # Errors
     /// If it was ended while it waited for its tenant; that has been told to the tenant.
-    pub(super) async fn read_beside(&mut self, peer: &mut impl Peer, began: Instant) -> Served<Result<Option<Read>>> {
+    pub(super) async fn read_beside(
+        &mut self,
+        peer: &mut impl Peer,
+        (began, is_wanted): (Instant, bool),
+    ) -> Served<Result<Way>> {
         let id = self.id;
         if let Err(error) = self.turn(peer, began).await? {
             return Ok(Err(error));
         }
         if !self.slot.with(|tenant| tenant.may_read_beside(id)).await {
-            return Ok(Ok(None));
+            return Ok(Ok(Way::Along));
         }
-        let Some(place) = self.place(peer, Where::Beside).await? else { return Ok(Ok(None)) };
+        if !is_wanted && !self.slot.is_shared() {
+            return Ok(Ok(Way::UntilWanted));
+        }
+        let Some(place) = self.place(peer, Where::Beside).await? else { return Ok(Ok(Way::Along)) };
         // Somebody may have taken the tenant away meanwhile.
         if let Err(error) = self.turn(peer, began).await? {
             return Ok(Err(error));
         }
-        let Some(reader) = self.slot.with(|tenant| tenant.reader(id)).await else { return Ok(Ok(None)) };
+        let Some(reader) = self.slot.with(|tenant| tenant.reader(id)).await else { return Ok(Ok(Way::Along)) };
 
         let (ask, asked) = mpsc::unbounded_channel();
         let interrupts = Arc::clone(&self.interrupts);
@@ -66,6 +82,6 @@ impl Session {
             }
         };
         self.spent.time += spent.take();
-        gone.map_or(Ok(Ok(Some(read))), |error| Err(End::Client(error)))
+        gone.map_or(Ok(Ok(Way::Read(read))), |error| Err(End::Client(error)))
     }
 }

@@ -18,6 +18,8 @@ pub(super) struct Cache {
     /// In the order in which they came.
     order: VecDeque<Vec<u8>>,
     bytes: usize,
+    /// Whether a page was pushed out.
+    is_crowded: bool,
 }
 
 impl Cache {
@@ -46,6 +48,11 @@ impl Cache {
         self.bytes
     }
 
+    /// Whether there was no room for all pages.
+    pub(super) const fn is_crowded(&self) -> bool {
+        self.is_crowded
+    }
+
     /// Whether there is room for pages that push out no others.
     pub(super) const fn is_roomy(&self) -> bool {
         self.bytes < BYTES_MAX / 2
@@ -65,6 +72,7 @@ impl Cache {
         while self.bytes > BYTES_MAX
             && let Some(oldest) = self.order.pop_front()
         {
+            self.is_crowded = true;
             if let Some(page) = self.pages.remove(&oldest) {
                 self.bytes -= page.memory();
             }
@@ -74,6 +82,6 @@ impl Cache {
 
     /// Forgets all pages.
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self { is_crowded: true, ..Self::default() };
     }
 }

@@ -10,8 +10,10 @@ use savanna_transaction::{Csn, Direction, KeyRange};
 use super::{Coming, Page, PageRequest, Source, cache::Cache};
 use crate::{Reading, Rows, Store};
 
-/// Rows of a page that is read for one key, or at the beginning of a range: its neighbours are likely to be wanted, too.
-const FEW: usize = 64;
+/// Rows of the first pages that are read for one key, or at the beginning of a range: its neighbours are likely to be wanted, too.
+const FEW: usize = 16;
+/// After so many of them the next ones have twice as many: whoever asks so often will come by most of the rows.
+const OFTEN: usize = 16;
 /// Rows of a page, at most.
 const MANY: usize = 512;
 /// Scans that may be gone on with where they stopped.
@@ -33,6 +35,8 @@ pub(crate) struct Paged {
 #[derive(Debug, Default)]
 struct Kept {
     cache: Cache,
+    /// How many pages were read for one key, or at the beginning of a range.
+    begun: usize,
     /// Scans that stopped, the one that did so last behind the others.
     streams: Vec<Stream>,
 }
@@ -82,6 +86,16 @@ impl Paged {
         kept
     }
 
+    /// Rows of the next page that is read for one key, or at the beginning of a range. Where pages push others out, they are not worth more than they cost.
+    fn few(&self) -> usize {
+        let kept = &mut *self.kept.borrow_mut();
+        kept.begun += 1;
+        match kept.cache.is_crowded() {
+            true => FEW,
+            false => MANY.min(FEW << (kept.begun / OFTEN).min(8)),
+        }
+    }
+
     /// Where a page ends at the latest that begins at a key and is not exact: where others begin, and with its table.
     fn end_behind(&self, key: &[u8]) -> Option<Vec<u8>> {
         let relation = KeyRange::prefix(key.get(..RELATION_BYTES).unwrap_or(key)).end;
@@ -96,7 +110,8 @@ impl Paged {
         }
         let end = if self.exact { Some([key, &[0]].concat()) } else { self.end_behind(key) };
         let range = KeyRange { start: key.to_vec(), end };
-        let page = self.fetch(PageRequest { range, direction: Direction::Ascending, rows_max: FEW })?;
+        let rows_max = self.few();
+        let page = self.fetch(PageRequest { range, direction: Direction::Ascending, rows_max })?;
         self.keep(&page);
         Ok(page)
     }
@@ -116,12 +131,13 @@ impl Paged {
                 if !self.exact && direction == Direction::Ascending {
                     range.end = self.end_behind(&rest.start);
                 }
-                let page = self.fetch(PageRequest { range, direction, rows_max: FEW })?;
+                let rows_max = self.few();
+                let page = self.fetch(PageRequest { range, direction, rows_max })?;
                 let is_kept = self.keep(&page);
                 (page, is_kept)
             }
         };
-        Ok(Stream { direction, page, is_kept, ahead: None, rows_max: 2 * FEW })
+        Ok(Stream { direction, page, is_kept, ahead: None, rows_max: 4 * FEW })
     }
 
     /// The page behind one that a scan has read, of the rest of its range.
