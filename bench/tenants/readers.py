@@ -1,6 +1,6 @@
 """Latency of point reads beside a query of the same database that takes the whole time, of tenants beside PostgreSQL 15 (bench/METHOD.md).
 
-    bench/tenants/readers.py [--pairs 3] [--seconds 30] [--rows 300000] [--clients 2] [--cores 0,1]
+    bench/tenants/readers.py [--pairs 3] [--seconds 30] [--rows 300000] [--clients 2] [--cores 0,1] [--query NAME ..]
 
 Clients read rows by their keys (pgbench, prepared statements), alone and beside each of the queries, which is cancelled in the end. Servers may use the cores that
 are named, pgbench all. Appends to bench/results/tenants_readers.jsonl and prints a table: times in microseconds, and how many times PostgreSQL's that is.
@@ -35,7 +35,7 @@ QUERIES = {
     # Reads all rows again and again.
     "scan": "SELECT (SELECT count(*) FROM t WHERE n + g % 7 > 5) FROM generate_series(1, 1000000) g",
     # Reads row by row.
-    "join": "SELECT count(*), sum(t.n) FROM generate_series(1, 1000000000) g JOIN t ON t.id = 1 + g * 7919 % :rows",
+    "join": "SELECT count(*), sum(t.n) FROM generate_series(1, 1000000000) g JOIN t ON t.id = (1 + g * 7919::bigint % :rows)::int",
     # Reads them once and computes.
     "compute": "SELECT count(*), sum((t.n * g) % 1009) FROM t, generate_series(1, 100000) g",
 }
@@ -81,6 +81,7 @@ def main():
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--clients", type=int, default=2)
     parser.add_argument("--cores", default="0,1")
+    parser.add_argument("--query", nargs="+", choices=QUERIES, default=list(QUERIES))
     options = parser.parse_args()
     Savanna.binary, commit, profile = build()
     results = []
@@ -93,7 +94,8 @@ def main():
             if loaded.returncode:
                 raise SystemExit(loaded.stderr)
         print(f"{'':10}{'p50':>9}{'':>9}{'times':>7}{'p99':>9}{'':>9}{'times':>7}{'reads/s':>9}{'':>9}")
-        for name, query in QUERIES.items():
+        for name in options.query:
+            query = QUERIES[name]
             taken = {server: [] for server in servers}
             for _ in range(options.pairs):
                 for server in servers:

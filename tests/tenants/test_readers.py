@@ -89,6 +89,25 @@ def test_clients_come_and_work_while_a_query_runs(shop):
                 client.execute("DROP TABLE gone")
 
 
+def test_a_query_that_was_alone_lets_its_database_go_when_somebody_comes(server):
+    with server.connect(autocommit=True) as administration:
+        administration.execute("CREATE DATABASE alone")
+    with server.connect("alone", autocommit=True) as reader:
+        reader.execute("CREATE TABLE t AS SELECT g AS id FROM generate_series(1, 10000) g")
+        query = "SELECT count(*) FROM t, generate_series(1, 600) WHERE id >= 0"
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(lambda: reader.execute(query).fetchone())
+            within(60, lambda: active(server, "alone"))
+            time.sleep(0.3)
+            began = time.monotonic()
+            with server.connect("alone", autocommit=True) as client:
+                client.execute("DELETE FROM t WHERE id > 10")
+                assert client.execute("SELECT count(*) FROM t").fetchone() == (10,)
+            assert not answer.done() and time.monotonic() - began < 5
+            # It has begun again, in its snapshot.
+            assert answer.result() == (6_000_000,)
+
+
 def test_a_table_that_goes_or_changes_is_read_as_it_was(shop):
     changes = ["TRUNCATE going", "ALTER TABLE going DROP COLUMN n", "DROP TABLE going"]
     with shop.connect("readers", autocommit=True) as reader, shop.connect("readers", autocommit=True) as other:

@@ -94,8 +94,8 @@ fn compare(
         }
         Looked::Scan { start, end, direction, steps } => {
             let mut rest = KeyRange { start: start.clone(), end: end.clone() };
-            let right: Vec<_> =
-                expected.iter().filter(|(key, _)| *key >= start && end.as_ref().is_none_or(|end| *key < end));
+            let is_right = |key: &Vec<u8>| key >= start && end.as_ref().is_none_or(|end| key < end);
+            let right = expected.iter().filter(|(key, _)| is_right(key));
             let mut right: Vec<_> = right.map(|(key, value)| (key.clone(), value.clone())).collect();
             if *direction == Direction::Descending {
                 right.reverse();
