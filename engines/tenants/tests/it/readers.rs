@@ -258,6 +258,7 @@ fn a_reader_is_cancelled() {
         }
     });
     assert_eq!(seen, Seen::Failed("57014"));
+    assert!(desk.tenant.woken().is_empty(), "whoever is woken for nothing does not wait for its next lock");
     assert_eq!(desk.run(client, "SELECT 1"), rows(&["1"]));
     assert_eq!(desk.run(writer, "DROP TABLE t"), done("DROP TABLE"));
 }
