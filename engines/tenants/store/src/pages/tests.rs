@@ -47,7 +47,7 @@ enum Looked {
 }
 
 fn key() -> impl Strategy<Value = Vec<u8>> {
-    (0..TABLES, 0_u16..600).prop_map(|(table, row)| [&[0, 0, 0, table][..], &row.to_be_bytes()].concat())
+    (0..TABLES, 0_u16..600).prop_map(|(table, row)| [&[0, 1, 0, table][..], &row.to_be_bytes()].concat())
 }
 
 fn rows() -> impl Strategy<Value = Vec<(Vec<u8>, u8)>> {
