@@ -1,6 +1,7 @@
 """Queries that take long and only read: their database goes on meanwhile, and they see what was there when they began."""
 
 import contextlib
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -147,6 +148,37 @@ def test_a_query_beside_a_long_write_waits_for_it_and_goes_on(shop):
             for _ in range(3):
                 other.execute("UPDATE t SET k = (k + 1) % 100")
             assert answer.result()[:2] == (8 * ROWS, 8 * ROWS * SHARE)
+
+
+def test_a_query_comes_to_its_end_beside_long_writes_that_follow_one_another(shop):
+    over = threading.Event()
+
+    def write():
+        with shop.connect("readers", autocommit=True) as client:
+            while not over.is_set():
+                client.execute("UPDATE t SET k = (k + 1) % 100")
+
+    with shop.connect("readers", autocommit=True) as reader, ThreadPoolExecutor(2) as pool:
+        clients = [pool.submit(write) for _ in range(2)]
+        try:
+            time.sleep(1)
+            reader.execute("SET statement_timeout = '90s'")
+            assert reader.execute(LONG).fetchone()[:2] == (8 * ROWS, 8 * ROWS * SHARE)
+        finally:
+            over.set()
+        for client in clients:
+            client.result()
+
+
+def test_what_a_query_beside_computes_is_in_the_figures(shop):
+    def used():
+        text = shop.ask("GET", "/metrics").text
+        return float(re.search(r'^savanna_tenants_cpu_seconds_total{database="readers"} (\S+)$', text, re.MULTILINE)[1])
+
+    with shop.connect("readers", autocommit=True) as reader, shop.connect("readers", autocommit=True) as other:
+        before = used()
+        with busy_with_endless(reader, ENDLESS):
+            within(60, lambda: other.execute("SELECT 1") and used() > before + 1)
 
 
 def test_rows_that_are_not_in_memory_are_read_beside(tmp_path):

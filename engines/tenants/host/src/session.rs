@@ -59,7 +59,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long answers wait before the lease is looked at again.
 const LEASE_LOOK: Duration = Duration::from_millis(20);
 /// All tenants are entitled to the same.
-const WEIGHT: u32 = 1;
+pub(crate) const WEIGHT: u32 = 1;
 
 /// The client of a session, as that sees it while it works.
 pub trait Peer {

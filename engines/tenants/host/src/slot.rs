@@ -12,6 +12,7 @@ use std::{
 use savanna_journal::Journal;
 use savanna_tenants::{
     activity::Activity,
+    budget::Amounts,
     tenant::{OpenImage, Tenant},
 };
 use savanna_tenants_segments::{Block, PageId, TenantId};
@@ -29,6 +30,7 @@ use crate::{
     places::{Place, Places},
     policy::{Condition, Found},
     process::Process,
+    session::WEIGHT,
     thread::ThreadContext,
 };
 
@@ -38,6 +40,11 @@ const EPOCH_MICROS: i64 = 946_684_800_000_000;
 /// For so long a tenant counts as shared after somebody else than before has done something with it.
 const LATELY: Duration = Duration::from_secs(5);
 
+/// So long a page waits behind statements; then it comes by the same right.
+const PAGE_PATIENCE: Duration = Duration::from_millis(50);
+/// So long a tenant stays between two statements that take it along, if queries beside it wait for rows.
+const PAGES_BETWEEN: Duration = Duration::from_millis(50);
+
 /// A tenant and those who wait in it.
 pub(crate) struct TenantSlot {
     pub(crate) id: TenantId,
@@ -45,6 +52,8 @@ pub(crate) struct TenantSlot {
     tenant: RefCell<Option<Tenant>>,
     /// That it is here again.
     back: Notify,
+    /// Since when, if it was away.
+    back_at: Cell<Instant>,
     /// That somebody waits for that.
     wanted: Notify,
     /// The session that did something with it last, and when that was another one than before.
@@ -191,6 +200,7 @@ impl TenantSlot {
             tenant: RefCell::new(Some(tenant)),
             activity,
             back: Notify::new(),
+            back_at: Cell::new(Instant::now()),
             wanted: Notify::new(),
             user: Cell::new(None),
             shared: Cell::new(None),
@@ -299,20 +309,45 @@ impl TenantSlot {
         }
     }
 
-    /// Gives a session's query that runs beside the tenant the rows that it asks for, until it asks no more. Notes what time that takes here.
+    /// Gives a session's query that runs beside the tenant the rows that it asks for, until it asks no more. The tenant pays for what time that
+    /// takes here.
     pub(crate) async fn serve_pages(
         self: &Rc<Self>,
         id: SessionId,
         mut asked: mpsc::UnboundedReceiver<Asked>,
-        spent: &Cell<Duration>,
+        thread: &ThreadContext,
     ) {
         let mut reading = Reading::in_pages();
         while let Some(asked) = asked.recv().await {
+            self.wait_for_page(thread).await;
+            if !asked.is_wanted() {
+                continue;
+            }
             reading.next_page();
-            let page = self.page(id, &asked.request, &mut reading, spent).await;
+            let page = self.page(id, &asked.request, &mut reading, thread).await;
             asked.answer(page);
             // Whoever came meanwhile comes before the next page.
             tokio::task::yield_now().await;
+        }
+    }
+
+    /// Waits until the tenant may give a page: behind its statements, but not for ever.
+    async fn wait_for_page(&self, thread: &ThreadContext) {
+        let since = Instant::now();
+        loop {
+            let ask_again = {
+                let mut budget = thread.budget.borrow_mut();
+                let now = thread.began.elapsed();
+                let admits = match since.elapsed() < PAGE_PATIENCE {
+                    true => budget.admits_page(self.id, now),
+                    false => budget.admits(self.id, now),
+                };
+                if admits {
+                    return;
+                }
+                budget.ask_again()
+            };
+            tokio::time::sleep_until((thread.began + ask_again).into()).await;
         }
     }
 
@@ -321,13 +356,16 @@ impl TenantSlot {
         id: SessionId,
         request: &PageRequest,
         reading: &mut Reading,
-        spent: &Cell<Duration>,
+        thread: &ThreadContext,
     ) -> Result<Page> {
         loop {
             let read = self.with(|tenant| {
                 let began = Instant::now();
                 let page = tenant.page(id, request, reading);
-                spent.set(spent.get() + began.elapsed());
+                let micros = began.elapsed().as_nanos().div_ceil(1_000) as u64;
+                self.activity.spent(micros, 0);
+                let spent = Amounts::new(micros, 0, self.take_requests());
+                thread.budget.borrow_mut().charge(self.id, WEIGHT, spent, thread.began.elapsed());
                 page
             });
             match read.await? {
@@ -345,6 +383,10 @@ impl TenantSlot {
         W: FnOnce(&mut Tenant) -> T + Send + 'static,
     {
         let mut tenant = loop {
+            let rest = PAGES_BETWEEN.saturating_sub(self.back_at.get().elapsed());
+            if self.has_readers() && !self.is_aside() && !rest.is_zero() {
+                tokio::time::sleep(rest).await;
+            }
             let roles = self.roles().await;
             match self.tenant.take() {
                 Some(tenant) => {
@@ -377,8 +419,14 @@ impl TenantSlot {
         self.follow(&mut tenant);
         self.tenant.replace(Some(tenant));
         self.roles_aside.take();
+        self.back_at.set(Instant::now());
         self.back.notify_waiters();
         result.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// Whether a query runs beside the tenant, or waits for a place to.
+    fn has_readers(&self) -> bool {
+        Arc::strong_count(&self.turns_beside) > 1
     }
 
     /// Whether the tenant is on another thread.

@@ -214,7 +214,7 @@ impl Tenant {
         }
         if !*aside && statement.is_long() {
             *gives_way = true;
-            *reads = Reads::of(statement, parameters);
+            *reads = Reads::of(statement, parameters, txn.isolation);
             return Ok(Step::Wait);
         }
         let mut run = Run::new(database, (txn.id, txn.isolation), parameters, facts, &txn.deferral)
@@ -278,7 +278,7 @@ impl Tenant {
         };
         if run.gives_way() {
             *gives_way = true;
-            *reads = Reads::of(statement, parameters);
+            *reads = Reads::of(statement, parameters, txn.isolation);
             statement.note_long();
         }
         Ok(step)

@@ -48,10 +48,10 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Of a statement that gives way, if it is such a query.
-    pub(super) fn of(statement: &Arc<Statement>, parameters: &[Value]) -> Option<Self> {
+    /// Of a statement that gives way, if it is such a query. What a serializable transaction reads counts, and pages have more than it asks for.
+    pub(super) fn of(statement: &Arc<Statement>, parameters: &[Value], isolation: Isolation) -> Option<Self> {
         let reads = || Self { statement: Arc::clone(statement), parameters: parameters.to_vec(), came: None };
-        statement.only_reads().then(reads)
+        (statement.only_reads() && isolation != Isolation::Serializable).then(reads)
     }
 }
 
@@ -64,9 +64,7 @@ impl Reader {
     }
 
     fn rows(&self, source: Source) -> Result<Step<Outcome>> {
-        // What a serializable transaction reads counts.
-        let exact = self.isolation == Isolation::Serializable;
-        let (mut database, txn) = Database::over_pages(source, exact, (&self.facts.lent, self.spills.clone()))?;
+        let (mut database, txn) = Database::over_pages(source, (&self.facts.lent, self.spills.clone()))?;
         let run = Run::new(&mut database, (txn, self.isolation), &self.parameters, &self.facts, &self.deferral);
         rows_of(&run.give_way_after(None), &self.statement.plan)
     }

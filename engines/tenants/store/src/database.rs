@@ -223,24 +223,35 @@ impl Database {
     /// # Errors
     /// Those of the visitor; and if the transaction does not live.
     pub fn scan(&mut self, txn: TxnId, range: &KeyRange, direction: Direction, visit: &mut Visit<'_>) -> Result<()> {
+        self.scan_some(txn, range, (direction, usize::MAX), visit).map(drop)
+    }
+
+    /// The same, until it has passed so many keys, also of those that have gone. The last key, if it stopped.
+    pub(crate) fn scan_some(
+        &mut self,
+        txn: TxnId,
+        range: &KeyRange,
+        (direction, keys_max): (Direction, usize),
+        visit: &mut Visit<'_>,
+    ) -> Result<Option<Vec<u8>>> {
         if is_temporary(&range.start) && !self.over_pages {
-            return self.temporary().walk(range, direction, visit).map(drop);
+            return self.temporary().walk(range, direction, visit);
         }
-        let read = match (self.walk(txn, range, direction, visit)?, direction) {
-            (None, _) => range.clone(),
-            (Some(last), _) if !self.rules.exclude(Fault::PassedKeysAreNotReported) => {
-                KeyRange { end: Some([&last[..], &[0]].concat()), start: last }
-            }
-            (Some(mut last), Direction::Ascending) => {
-                last.push(0);
-                KeyRange { start: range.start.clone(), end: Some(last) }
-            }
-            (Some(last), Direction::Descending) => KeyRange { start: last, end: range.end.clone() },
-        };
+        let last = self.walk(txn, range, (direction, keys_max), visit)?;
         if self.rules.exclude(Fault::RangesAreNotReported) {
+            let read = match (&last, direction) {
+                (None, _) => range.clone(),
+                (Some(last), _) if !self.rules.exclude(Fault::PassedKeysAreNotReported) => {
+                    KeyRange { start: last.clone(), end: Some([&last[..], &[0]].concat()) }
+                }
+                (Some(last), Direction::Ascending) => {
+                    KeyRange { start: range.start.clone(), end: Some([&last[..], &[0]].concat()) }
+                }
+                (Some(last), Direction::Descending) => KeyRange { start: last.clone(), end: range.end.clone() },
+            };
             self.transactions.read_range(txn, read)?;
         }
-        Ok(())
+        Ok(last)
     }
 
     /// Visits the keys of a range for a constraint, in order: all of the range counts, and only what comes or goes.
@@ -249,7 +260,7 @@ impl Database {
         if is_temporary(&range.start) {
             return self.temporary().walk(range, Direction::Ascending, visit).map(drop);
         }
-        self.walk(txn, range, Direction::Ascending, visit)?;
+        self.walk(txn, range, (Direction::Ascending, usize::MAX), visit)?;
         if self.rules.exclude(Fault::ChildrenAreNotProbed) {
             self.transactions.probe_range(txn, range.clone())?;
         }

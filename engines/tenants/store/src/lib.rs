@@ -81,4 +81,9 @@ pub trait Rows {
 
     /// Keys that have gone and were passed over.
     fn passed(&self) -> usize;
+
+    /// Whether the key has gone: whoever reads by pages stops there, too, when many have.
+    fn has_gone(&self) -> bool {
+        false
+    }
 }

@@ -16,10 +16,11 @@ mod paged;
 use std::{
     ops::{ControlFlow, Range},
     sync::{
-        Arc,
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
         mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -40,6 +41,10 @@ use crate::{
 
 /// Bytes after which a page ends, so that whoever waits for the tenant waits for some dozens of microseconds.
 const PAGE_BYTES: usize = 64 << 10;
+/// Keys after which a page ends, whether they have gone or not, for the same reason.
+const PASSED_MAX: usize = 2_048;
+/// Pages that are under way while a statement asks ahead, at most.
+const AHEAD_MAX: usize = 8;
 /// How often a statement that waits for a page looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -149,16 +154,9 @@ impl Rows {
         self.ends.push((key_end, self.bytes.len()));
     }
 
-    /// The key that came last.
-    fn last_key(&self) -> Vec<u8> {
-        let start = self.ends.len().checked_sub(2).map_or(0, |before| self.ends[before].1);
-        self.ends.last().map(|(end, _)| self.bytes[start..*end].to_vec()).unwrap_or_default()
-    }
-
-    /// The page of a request that these rows answer, in the order in which they came. If `more`, there may be rows behind the last of them.
-    fn finish(self, request: &PageRequest, more: bool) -> Page {
+    /// The page of a request that these rows answer, in the order in which they came. Behind the last key that was passed, if there is one, there may be more.
+    fn finish(self, request: &PageRequest, last: Option<Vec<u8>>) -> Page {
         let mut range = request.range.clone();
-        let last = more.then(|| self.last_key());
         match (request.direction, last) {
             (_, None) => {}
             (Direction::Ascending, Some(mut last)) => {
@@ -191,22 +189,38 @@ pub struct Asked {
     /// What is wanted.
     pub request: PageRequest,
     answer: SyncSender<Result<Page>>,
+    wanted: Weak<()>,
+    _under_way: Arc<()>,
 }
 
 impl Asked {
+    /// Whether somebody still waits for it.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        self.wanted.strong_count() > 0
+    }
+
     /// Answers. Whoever asked may have gone, which is no error.
     pub fn answer(self, page: Result<Page>) {
         _ = self.answer.send(page);
     }
 }
 
-/// A page that is on its way.
-type Coming = Receiver<Result<Page>>;
+/// A page that is on its way. Nobody wants it any more when this is gone.
+#[derive(Debug)]
+struct Coming {
+    page: Receiver<Result<Page>>,
+    _wanted: Arc<()>,
+}
 
 /// Whom a statement asks for its rows.
 pub struct Source {
     ask: Box<dyn Fn(Asked) + Send>,
     goes_on: Box<dyn Fn() -> Result<()> + Send>,
+    /// As many as pages that were asked for and are not answered yet, and one.
+    under_way: Arc<()>,
+    /// Microseconds that the statement has waited for pages.
+    waited: Arc<AtomicU64>,
 }
 
 impl std::fmt::Debug for Source {
@@ -218,18 +232,33 @@ impl std::fmt::Debug for Source {
 impl Source {
     /// By what pages are asked for, and what says whether the statement that waits for one goes on.
     pub fn new(ask: impl Fn(Asked) + Send + 'static, goes_on: impl Fn() -> Result<()> + Send + 'static) -> Self {
-        Self { ask: Box::new(ask), goes_on: Box::new(goes_on) }
+        Self { ask: Box::new(ask), goes_on: Box::new(goes_on), under_way: Arc::default(), waited: Arc::default() }
+    }
+
+    /// Microseconds that the statement has waited for pages.
+    #[must_use]
+    pub fn waited(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.waited)
     }
 
     fn ask(&self, request: PageRequest) -> Coming {
-        let (answer, coming) = sync_channel(1);
-        (self.ask)(Asked { request, answer });
-        coming
+        let (answer, page) = sync_channel(1);
+        let wanted = Arc::new(());
+        (self.ask)(Asked { request, answer, wanted: Arc::downgrade(&wanted), _under_way: Arc::clone(&self.under_way) });
+        Coming { page, _wanted: wanted }
+    }
+
+    /// Asks for a page that is not needed yet, unless too many are under way.
+    fn ask_ahead(&self, request: PageRequest) -> Option<Coming> {
+        (Arc::strong_count(&self.under_way) <= AHEAD_MAX).then(|| self.ask(request))
     }
 
     fn wait(&self, coming: &Coming) -> Result<Page> {
         loop {
-            match coming.recv_timeout(LOOK) {
+            let began = Instant::now();
+            let came = coming.page.recv_timeout(LOOK);
+            self.waited.fetch_add(began.elapsed().as_micros() as u64, Ordering::Relaxed);
+            match came {
                 Ok(page) => return page,
                 Err(RecvTimeoutError::Timeout) => (self.goes_on)()?,
                 // The session is over, and nobody hears of this.
@@ -252,26 +281,21 @@ impl Database {
             self.statement(txn)?;
         }
         let mut rows = Rows::default();
-        let mut more = false;
-        self.scan(txn, &request.range, request.direction, &mut |key, value| {
+        let last = self.scan_some(txn, &request.range, (request.direction, PASSED_MAX), &mut |key, value| {
             rows.push(key, value);
-            more = rows.ends.len() >= request.rows_max || rows.bytes.len() >= PAGE_BYTES;
+            let more = rows.ends.len() >= request.rows_max || rows.bytes.len() >= PAGE_BYTES;
             Ok(if more { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
-        Ok(rows.finish(request, more))
+        Ok(rows.finish(request, last))
     }
 
     /// The rows that a statement sees which runs elsewhere than they are, and a transaction for it, which can only read. Pages are kept within what is
-    /// lent; `exact` if nothing may be read that the statement does not ask for.
+    /// lent.
     ///
     /// # Errors
     /// None is expected.
-    pub fn over_pages(
-        source: Source,
-        exact: bool,
-        (lent, spills): (&Lent, Option<Arc<Spills>>),
-    ) -> Result<(Self, TxnId)> {
-        let rows = Replaying::over(Box::new(Paged::new(source, exact, lent.clone())));
+    pub fn over_pages(source: Source, (lent, spills): (&Lent, Option<Arc<Spills>>)) -> Result<(Self, TxnId)> {
+        let rows = Replaying::over(Box::new(Paged::new(source, lent.clone())));
         let mut database = rows.serve(Box::new(NoLog)).map_err(SqlError::internal)?;
         database.over_pages = true;
         spills.into_iter().for_each(|spills| database.spill_to(spills));

@@ -54,6 +54,11 @@ impl Reading {
         Self { in_pages: true, ..Self::default() }
     }
 
+    /// Whether it is one.
+    pub(crate) const fn is_in_pages(&self) -> bool {
+        self.in_pages
+    }
+
     /// The next page begins: blocks that came long ago are not needed any more.
     pub fn next_page(&mut self) {
         while self.held_bytes > HELD_BETWEEN_PAGES

@@ -2,15 +2,17 @@
 //! gives them the rows that they ask for, as a client among the tenant's others.
 
 use std::{
-    cell::Cell,
     io,
     pin::pin,
     rc::Rc,
-    sync::Arc,
-    time::{Duration, Instant},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
 };
 
-use savanna_tenants::tenant::Read;
+use savanna_tenants::{activity::Activity, tenant::Read};
 use savanna_tenants_sql::interrupt::Reason;
 use savanna_tenants_store::pages::Source;
 use savanna_tenants_values::error::Result;
@@ -59,9 +61,10 @@ impl Session {
         let interrupts = Arc::clone(&self.interrupts);
         let ask = move |asked| _ = ask.send(asked);
         let source = Source::new(ask, move || interrupts.check());
-        let (slot, spent) = (Rc::clone(&self.slot), Cell::new(Duration::ZERO));
+        let (slot, thread) = (Rc::clone(&self.slot), Rc::clone(&self.thread));
+        let mut note_time = time_elsewhere(Arc::clone(&slot.activity), source.waited());
         let mut working = pin!(slot.beside(move || reader.run(source)));
-        let mut serving = pin!(slot.serve_pages(id, asked, &spent));
+        let mut serving = pin!(slot.serve_pages(id, asked, &thread));
         let (mut serves, mut gone): (bool, Option<io::Error>) = (true, None);
         let read = loop {
             tokio::select! {
@@ -71,8 +74,7 @@ impl Session {
                 () = &mut serving, if serves => serves = false,
                 () = tokio::time::sleep(LOOK) => {}
             }
-            self.spent.time += spent.take();
-            self.pay();
+            note_time();
             if gone.is_some() {
                 self.interrupts.interrupt(Reason::Cancelled);
             } else if place.is_wanted() {
@@ -81,7 +83,18 @@ impl Session {
                 self.called_for = self.slot.along.get();
             }
         };
-        self.spent.time += spent.take();
+        note_time();
         gone.map_or(Ok(Ok(Way::Read(read))), |error| Err(End::Client(error)))
+    }
+}
+
+/// Notes, whenever it is called, for how long a query has run elsewhere since it began, without the time that it has waited for rows. That is
+/// nothing that the tenant's thread would have to share out, but is what the tenant has used.
+fn time_elsewhere(activity: Arc<Activity>, waited: Arc<AtomicU64>) -> impl FnMut() {
+    let (began, mut noted) = (Instant::now(), 0);
+    move || {
+        let busy = (began.elapsed().as_micros() as u64).saturating_sub(waited.load(Ordering::Relaxed));
+        activity.spent(busy.saturating_sub(noted), 0);
+        noted = noted.max(busy);
     }
 }

@@ -218,6 +218,7 @@ impl Binder<'_, '_> {
             });
         };
         self.planner.lists |= resolved.function.lists();
+        self.planner.acts |= resolved.function.asks_for_channels();
         self.planner.asks_for_backends |= resolved.function.asks_for_backends();
         let arguments = typed.into_iter().zip(&resolved.wanted).map(|(typed, of)| self.implicit(typed, *of));
         let arguments = arguments.collect::<Result<_>>()?;

@@ -25,8 +25,6 @@ const RELATION_BYTES: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Paged {
     source: Source,
-    /// Whether nothing may be read that the statement does not ask for, since what is read counts.
-    exact: bool,
     kept: RefCell<Kept>,
     /// Where the memory for what is kept is taken.
     lent: Lent,
@@ -66,9 +64,9 @@ impl Stream {
 }
 
 impl Paged {
-    /// The rows of somebody else's; `exact` if nothing may be read that was not asked for.
-    pub(crate) fn new(source: Source, exact: bool, lent: Lent) -> Self {
-        Self { source, exact, kept: RefCell::default(), lent }
+    /// The rows of somebody else's.
+    pub(crate) fn new(source: Source, lent: Lent) -> Self {
+        Self { source, kept: RefCell::default(), lent }
     }
 
     fn fetch(&self, request: PageRequest) -> Result<Arc<Page>> {
@@ -96,7 +94,7 @@ impl Paged {
         }
     }
 
-    /// Where a page ends at the latest that begins at a key and is not exact: where others begin, and with its table.
+    /// Where a page ends at the latest that begins at a key: where others begin, and with its table.
     fn end_behind(&self, key: &[u8]) -> Option<Vec<u8>> {
         let relation = KeyRange::prefix(key.get(..RELATION_BYTES).unwrap_or(key)).end;
         let next = self.kept.borrow().cache.next_behind(key).map(<[u8]>::to_vec);
@@ -108,8 +106,7 @@ impl Paged {
         if let Some(page) = self.kept.borrow().cache.covering(key) {
             return Ok(page);
         }
-        let end = if self.exact { Some([key, &[0]].concat()) } else { self.end_behind(key) };
-        let range = KeyRange { start: key.to_vec(), end };
+        let range = KeyRange { start: key.to_vec(), end: self.end_behind(key) };
         let rows_max = self.few();
         let page = self.fetch(PageRequest { range, direction: Direction::Ascending, rows_max })?;
         self.keep(&page);
@@ -128,7 +125,7 @@ impl Paged {
             Some(page) => (page, true),
             None => {
                 let mut range = rest.clone();
-                if !self.exact && direction == Direction::Ascending {
+                if direction == Direction::Ascending {
                     range.end = self.end_behind(&rest.start);
                 }
                 let rows_max = self.few();
@@ -156,9 +153,9 @@ impl Paged {
         let is_roomy = self.kept.borrow().cache.is_roomy();
         let is_kept = is_cached || is_roomy && self.keep(&page);
         let rows_max = (2 * rows_max).min(MANY);
-        let ahead = self
-            .behind(rest, &page, direction)
-            .map(|range| self.source.ask(PageRequest { range, direction, rows_max }));
+        // Where pages are there already the scan waits for nothing, and may stop.
+        let ahead = if is_cached { None } else { self.behind(rest, &page, direction) };
+        let ahead = ahead.and_then(|range| self.source.ask_ahead(PageRequest { range, direction, rows_max }));
         Ok(Stream { direction, page, is_kept, ahead, rows_max })
     }
 
@@ -169,7 +166,7 @@ impl Paged {
             Direction::Ascending => range.start.clone_from(page.range().end.as_ref()?),
             Direction::Descending => range.end = Some(page.range().start.clone()),
         }
-        let is_known = self.exact || range.is_empty() || self.kept.borrow().cached(&range, direction).is_some();
+        let is_known = range.is_empty() || self.kept.borrow().cached(&range, direction).is_some();
         (!is_known).then(|| self.bounded(range, direction))
     }
 

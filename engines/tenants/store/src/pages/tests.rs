@@ -7,7 +7,7 @@ use savanna_journal::{JournalError, Lsn};
 use savanna_tenants_values::{error::Result, memory::Lent};
 use savanna_transaction::{Change, Direction, Isolation, KeyRange};
 
-use super::Source;
+use super::{AHEAD_MAX, PASSED_MAX, PageRequest, Source};
 use crate::{
     MemoryStore, Reading,
     database::{Database, Replaying, Step},
@@ -126,7 +126,7 @@ fn read(
     before: &[(Vec<u8>, u8)],
     written: &[(Vec<u8>, u8)],
     looked: Vec<Looked>,
-    (isolation, exact): (Isolation, bool),
+    isolation: Isolation,
     fault: Option<Fault>,
 ) -> std::result::Result<(), String> {
     let rows = Replaying::over(Box::new(MemoryStore::default()));
@@ -143,7 +143,7 @@ fn read(
     let (ask, asked) = channel();
     let source = Source::new(move |page| _ = ask.send(page), || Ok(()));
     let reading = thread::spawn(move || {
-        let (mut database, txn) = Database::over_pages(source, exact, (&Lent::default(), None)).unwrap();
+        let (mut database, txn) = Database::over_pages(source, (&Lent::default(), None)).unwrap();
         looked.iter().try_for_each(|looked| compare(&mut database, txn, &expected, looked))
     });
     let mut writes = written.chunks(7);
@@ -168,10 +168,54 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn pages_are_what_the_snapshot_has((before, written, looked) in cases(), exact in any::<bool>()) {
-        let isolation = if exact { Isolation::Serializable } else { Isolation::Snapshot };
-        prop_assert_eq!(read(&before, &written, looked, (isolation, exact), None), Ok(()));
+    fn pages_are_what_the_snapshot_has((before, written, looked) in cases()) {
+        prop_assert_eq!(read(&before, &written, looked, Isolation::Snapshot, None), Ok(()));
     }
+}
+
+#[test]
+fn a_page_ends_after_keys_that_have_gone() {
+    const KEYS: u16 = 10_000;
+    let key = |row: u16| [&[0, 1, 0, 0][..], &row.to_be_bytes()].concat();
+    let rows: Vec<_> = (0..KEYS).map(|row| (key(row), 1)).collect();
+    let mut database = Replaying::over(Box::new(MemoryStore::default())).serve(Box::<Counted>::default()).unwrap();
+    commit(&mut database, &rows);
+    let txn = database.begin(Isolation::Snapshot);
+    database.statement(txn).unwrap();
+    for row in 1..KEYS - 1 {
+        database.write(txn, &key(row), None, Change::Existence).unwrap();
+    }
+    for direction in [Direction::Ascending, Direction::Descending] {
+        let mut range = KeyRange { start: key(0), end: Some(key(KEYS)) };
+        let (mut pages, mut found) = (0, Vec::new());
+        while !range.is_empty() {
+            let page = database.page(txn, &PageRequest { range: range.clone(), direction, rows_max: 512 }).unwrap();
+            found.extend((0..page.len()).map(|at| page.key(at).to_vec()));
+            match direction {
+                Direction::Ascending => range.start.clone_from(page.range().end.as_ref().unwrap()),
+                Direction::Descending => range.end = Some(page.range().start.clone()),
+            }
+            pages += 1;
+        }
+        found.sort();
+        assert_eq!(found, [key(0), key(KEYS - 1)]);
+        assert_eq!(pages, usize::from(KEYS).div_ceil(PASSED_MAX));
+    }
+}
+
+#[test]
+fn pages_that_nobody_waits_for_are_few_and_not_wanted() {
+    let (ask, asked) = channel();
+    let source = Source::new(move |page| _ = ask.send(page), || Ok(()));
+    let request = || PageRequest { range: KeyRange::prefix(&[1]), direction: Direction::Ascending, rows_max: 1 };
+    for _ in 0..100 {
+        drop(source.ask_ahead(request()));
+    }
+    let left: Vec<_> = asked.try_iter().collect();
+    assert!(left.len() == AHEAD_MAX && left.iter().all(|asked| !asked.is_wanted()));
+    drop(left);
+    let coming = source.ask_ahead(request());
+    assert!(coming.is_some() && asked.recv().unwrap().is_wanted());
 }
 
 #[cfg(feature = "faults")]
@@ -181,7 +225,7 @@ fn pages_of_another_snapshot_are_noticed() {
     let mut runner = TestRunner::deterministic();
     let noticed = (0..50).any(|_| {
         let (before, written, looked) = cases().new_tree(&mut runner).unwrap().current();
-        let isolation = (Isolation::ReadCommitted, false);
+        let isolation = Isolation::ReadCommitted;
         read(&before, &written, looked, isolation, Some(Fault::PagesAreOfNow)).is_err()
     });
     assert!(noticed);
