@@ -26,8 +26,9 @@ CRASHES = range(int(os.environ.get("TENANTS_CRASHES", "2")))
 # What clients connect to: the node that has their databases, the `front`, another one that relays them, or one of two between
 # which their databases `move`.
 THROUGH = os.environ.get("TENANTS_THROUGH", "owner")
-# It would take years.
+# They would take years. The first only reads, so that its database goes on meanwhile; the second takes its database along.
 ENDLESS = "SELECT count(*) FROM generate_series(1, 1000000000000)"
+BUSY = "SELECT count(*) FROM generate_series(1, 1000000000000) WHERE random() < 2"
 
 
 class Server:
@@ -220,10 +221,10 @@ class Moving(Foreign):
 
 
 @contextlib.contextmanager
-def busy_with_endless(connection):
+def busy_with_endless(connection, statement=BUSY):
     """Has a connection run a statement that still runs at the end, where it is cancelled."""
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(connection.execute, ENDLESS)
+        running = pool.submit(connection.execute, statement)
         try:
             yield
             assert not running.done()

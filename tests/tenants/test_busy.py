@@ -9,7 +9,7 @@ import time
 import psycopg
 import pytest
 
-from conftest import ENDLESS, busy_with_endless, running
+from conftest import BUSY, busy_with_endless, running
 from test_gone_clients import active, psql, within
 
 PATIENCE = 3.0
@@ -31,7 +31,7 @@ def test_a_place_is_given_up_when_statements_of_other_databases_wait(hurried):
     def run(name):
         with hurried.connect(name, autocommit=True) as connection:
             try:
-                connection.execute(ENDLESS)
+                connection.execute(BUSY)
             except psycopg.Error as error:
                 failed[name] = error
 

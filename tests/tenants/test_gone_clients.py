@@ -8,7 +8,7 @@ import time
 
 import psycopg
 import pytest
-from conftest import ENDLESS
+from conftest import BUSY, ENDLESS
 
 PATIENCE = 60
 
@@ -41,14 +41,15 @@ def active(server, database):
         return [pid for (pid,) in administration.execute(query, (database,)).fetchall()]
 
 
-def psql(server, database):
-    command = ["psql", "-X", "-h", "127.0.0.1", "-p", str(server.port), "-U", "postgres", "-d", database, "-c", ENDLESS]
+def psql(server, database, statement=BUSY):
+    command = ["psql", "-X", "-h", "127.0.0.1", "-p", str(server.port), "-U", "postgres", "-d", database, "-c", statement]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def test_a_statement_ends_with_its_client(server, names):
+@pytest.mark.parametrize("statement", [ENDLESS, BUSY])
+def test_a_statement_ends_with_its_client(server, names, statement):
     # As many as there are, so that each has a place or waits for one.
-    clients = [psql(server, name) for name in names]
+    clients = [psql(server, name, statement) for name in names]
     for name in names:
         within(PATIENCE, lambda name=name: active(server, name))
     for client in clients:
@@ -60,13 +61,15 @@ def test_a_statement_ends_with_its_client(server, names):
             assert connection.execute("SELECT count(*) FROM generate_series(1, 100000)").fetchone() == (100_000,)
 
 
-def test_one_database_never_has_all_places(server, names):
-    clients = [psql(server, names[0]) for _ in range(8)]
+@pytest.mark.parametrize("statement", [ENDLESS, BUSY])
+def test_one_database_never_has_all_places(server, names, statement):
+    clients = [psql(server, names[0], statement) for _ in range(8)]
     try:
         within(PATIENCE, lambda: active(server, names[0]))
         with server.connect(names[1], autocommit=True) as other:
             other.execute("SET statement_timeout = '60s'")
-            assert other.execute("SELECT count(*) FROM generate_series(1, 100000)").fetchone() == (100_000,)
+            reads = statement.replace("1000000000000", "100000")
+            assert other.execute(reads).fetchone() == (100_000,)
     finally:
         for client in clients:
             client.kill()
@@ -75,7 +78,8 @@ def test_one_database_never_has_all_places(server, names):
 
 @pytest.mark.parametrize("signal,state", [("pg_cancel_backend", "57014"), ("pg_terminate_backend", "57P01")])
 @pytest.mark.parametrize("from_outside", [True, False])
-def test_a_statement_is_ended_from_another_connection(server, names, signal, state, from_outside):
+@pytest.mark.parametrize("statement", [ENDLESS, BUSY])
+def test_a_statement_is_ended_from_another_connection(server, names, signal, state, from_outside, statement):
     other = server.connect("postgres" if from_outside else names[0], autocommit=True)
     connection = server.connect(names[0], autocommit=True)
     with other, contextlib.closing(connection):
@@ -85,7 +89,7 @@ def test_a_statement_is_ended_from_another_connection(server, names, signal, sta
 
         def run():
             try:
-                connection.execute(ENDLESS)
+                connection.execute(statement)
             except psycopg.Error as error:
                 failed.append(error)
 

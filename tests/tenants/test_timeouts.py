@@ -6,16 +6,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-from conftest import ENDLESS
+from conftest import BUSY, ENDLESS
 from test_gone_clients import names  # noqa: F401 (a fixture)
 
 
-def test_a_statement_that_runs_is_cancelled(server):
+@pytest.mark.parametrize("statement", [ENDLESS, BUSY])
+def test_a_statement_that_runs_is_cancelled(server, statement):
     with server.connect(autocommit=True) as connection:
         timer = threading.Timer(0.2, connection.cancel)
         timer.start()
         with pytest.raises(psycopg.errors.QueryCanceled, match="user request"):
-            connection.execute(ENDLESS)
+            connection.execute(statement)
         timer.join()
         connection.cancel()
         assert connection.execute("SELECT 1").fetchone() == (1,)
@@ -29,6 +30,8 @@ def test_statements_and_waits_have_timeouts(server, prepare):
         assert shown == [("150ms",), ("50ms",)]
         with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
             connection.execute(ENDLESS, prepare=prepare)
+        with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
+            connection.execute(BUSY, prepare=prepare)
         other.execute(f"CREATE TABLE late_{prepare} (id int PRIMARY KEY)")
         other.execute(f"INSERT INTO late_{prepare} VALUES (1)")
         with other.transaction():

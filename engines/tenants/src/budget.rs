@@ -104,6 +104,13 @@ impl Budget {
         account.is_none_or(|account| account.tokens.iter().all(|tokens| *tokens > 0))
     }
 
+    /// Whether a tenant's query that runs elsewhere may have a page of rows. It leaves statements the half of what the tenant holds.
+    pub fn admits_page(&mut self, tenant: TenantId, now: Duration) -> bool {
+        self.give(now);
+        let account = self.accounts.get(&tenant).filter(|_| self.accounts.len() > 1);
+        account.is_none_or(|account| account.tokens.iter().zip(&self.holds).all(|(tokens, hold)| *tokens > hold / 2))
+    }
+
     /// A tenant has spent something.
     pub fn charge(&mut self, tenant: TenantId, weight: u32, spent: Amounts, now: Duration) {
         self.give(now);
@@ -311,6 +318,17 @@ mod tests {
             budget.give(Duration::from_millis(millis));
         }
         assert!(budget.admits(1, Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn pages_wait_for_more_tokens_than_statements() {
+        let mut budget = budget();
+        budget.charge(1, 1, Amounts::new(12 * MILLISECOND, 0, 0), Duration::ZERO);
+        assert!(budget.admits_page(1, Duration::ZERO), "who is alone needs none");
+        budget.charge(2, 1, Amounts::new(MILLISECOND, 0, 0), Duration::ZERO);
+        assert!(budget.admits(1, Duration::ZERO) && !budget.admits_page(1, Duration::ZERO));
+        assert!(budget.admits_page(2, Duration::ZERO));
+        assert!(budget.admits_page(1, Duration::from_millis(20)));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     cursor::Cursor,
-    tenant::{Login, Notice, notify::Untold},
+    tenant::{Login, Notice, notify::Untold, reader::Reads},
 };
 
 /// What a session is in, as the protocol says it.
@@ -201,6 +201,8 @@ pub(crate) struct Session {
     pub(crate) gives_way: bool,
     /// Whether its statement runs there.
     pub(crate) aside: bool,
+    /// Its query that gives way, if it may run without the tenant.
+    pub(crate) reads: Option<Reads>,
     /// Whether its statement waits to hear of the connections on other nodes.
     pub(crate) asks_elsewhere: bool,
     /// What the statement that waits has read of the storage.
@@ -244,6 +246,7 @@ impl Session {
             waits: false,
             gives_way: false,
             aside: false,
+            reads: None,
             asks_elsewhere: false,
             reading: Reading::default(),
             notices: Vec::new(),

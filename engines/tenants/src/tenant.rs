@@ -13,6 +13,7 @@ mod open;
 mod plans;
 mod portals;
 mod prepared;
+pub(crate) mod reader;
 mod settled;
 mod suspended;
 mod transactions;
@@ -47,6 +48,7 @@ pub use self::{
     notify::Notification,
     open::{OpenImage, Ticket},
     portals::{Binding, Given},
+    reader::{Read, Reader},
 };
 use crate::{
     activity::Activity,

@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::{
     others::Others,
-    process::{Keeping, Process},
+    process::{Keeping, Process, places_beside},
     tenants::Tenants,
     thread::{self, Order},
 };
@@ -82,8 +82,9 @@ impl Host {
     pub fn start(options: HostOptions) -> Result<Self, HostError> {
         let HostOptions { keeping, member, epoch, threads, lease, others } = options;
         let mut background = tokio::runtime::Builder::new_multi_thread();
-        // Its blocking threads run the statements that take long, too, one for each thread.
-        let background = background.worker_threads(1).max_blocking_threads(threads.max(1) + STORE_THREADS);
+        // Its blocking threads run the statements that take long, too: one for each thread, and queries beside their tenants.
+        let statements = threads.max(1) + places_beside(threads);
+        let background = background.worker_threads(1).max_blocking_threads(statements + STORE_THREADS);
         let background = background.thread_name("tenants-store").thread_stack_size(STACK_BYTES);
         let background = background.enable_all().build();
         let background = background.map_err(HostError::Start)?;

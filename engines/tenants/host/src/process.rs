@@ -149,6 +149,10 @@ pub(crate) struct Process {
     pub(crate) background: tokio::runtime::Handle,
     /// Tenants that may be aside at the same time, as many as there are threads, and never one alone.
     pub(crate) aside: Arc<Places>,
+    /// Queries that may run beside their tenants at the same time.
+    pub(crate) beside: Arc<Places>,
+    /// How many of them one tenant may have: others find a place.
+    pub(crate) beside_of_one: usize,
     threads: Vec<mpsc::UnboundedSender<Order>>,
     /// Rows in memory and tenants awake, as each thread counted last.
     usage: Vec<Usage>,
@@ -171,6 +175,11 @@ impl std::fmt::Debug for Process {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Process").field("keeping", &self.keeping).finish_non_exhaustive()
     }
+}
+
+/// How many queries may run beside their tenants in a process with so many threads. They share the processors, and the memory of statements, with all others.
+pub(crate) const fn places_beside(threads: usize) -> usize {
+    if threads < 2 { 8 } else { 4 * threads }
 }
 
 impl Process {
@@ -210,6 +219,8 @@ impl Process {
             statements: Pool::new(keeping.statements_bytes),
             spills,
             aside: Places::new(threads.len().max(2), keeping.patience),
+            beside: Places::new(places_beside(threads.len()), keeping.patience),
+            beside_of_one: places_beside(threads.len()) / 2,
             keeping,
             background: background.clone(),
             activities: Mutex::default(),

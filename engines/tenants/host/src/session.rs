@@ -3,6 +3,7 @@
 //! Whoever serves a client calls [`Session`] directly, on the same thread and with what it has read of the client: nothing is copied, locked
 //! or handed over on the way to a statement that neither waits nor takes long.
 
+mod beside;
 mod waits;
 
 use std::{
@@ -37,13 +38,14 @@ use savanna_tenants_values::{
 };
 use tokio::sync::Notify;
 
+use self::beside::Way;
 pub use self::waits::Waiting;
 use crate::{
     alarm::Alarm,
     connections::{Connected, OwnKey, Termination},
     moving::Departed,
     process::{ADMINISTRATION, Key, Process},
-    slot::{ConnectionGuard, PlaceAside, TenantSlot},
+    slot::{ConnectionGuard, PlaceAside, TenantSlot, Where},
     tenants,
     thread::{LocalSession, ThreadContext},
 };
@@ -57,7 +59,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long answers wait before the lease is looked at again.
 const LEASE_LOOK: Duration = Duration::from_millis(20);
 /// All tenants are entitled to the same.
-const WEIGHT: u32 = 1;
+pub(crate) const WEIGHT: u32 = 1;
 
 /// The client of a session, as that sees it while it works.
 pub trait Peer {
@@ -163,7 +165,7 @@ impl ConnectionGuard {
     /// # Errors
     /// 57P03.
     pub async fn free_within(&self, time: Duration) -> Result<()> {
-        tokio::time::timeout(time, self.slot().returned()).await.map_err(|_| {
+        tokio::time::timeout(time, self.slot().wanted_back()).await.map_err(|_| {
             SqlError::new("57P03", "the database is busy with a long statement").hint(
                 "Try again later. An administrator can find the statement's connection in pg_stat_activity of another database, and end \
                  the statement with pg_cancel_backend(pid).",
@@ -731,6 +733,7 @@ impl Session {
 impl Session {
     /// Does something with the tenant.
     async fn tenant<T>(&mut self, peer: &mut impl Peer, work: impl FnOnce(&mut Tenant) -> T) -> T {
+        self.slot.used_by(self.id);
         let traced = self.slot.with(traced(self.id, work)).await;
         self.note(peer, traced)
     }
@@ -757,7 +760,7 @@ impl Session {
         self.interrupts.begin();
         let _alarm = self.alarm(began);
         let slot = Rc::clone(&self.slot);
-        let mut returned = pin!(slot.returned());
+        let mut returned = pin!(slot.wanted_back());
         loop {
             tokio::select! {
                 biased;
@@ -785,9 +788,9 @@ impl Session {
 
     /// Waits for a place for something that takes long; `None` if that was interrupted meanwhile. A statement that has given way for it is taken back if its session is to
     /// leave: those before it may take long.
-    async fn place_aside(&self, peer: &mut impl Peer) -> Served<Option<PlaceAside>> {
+    async fn place(&self, peer: &mut impl Peer, runs: Where) -> Served<Option<PlaceAside>> {
         let slot = Rc::clone(&self.slot);
-        let mut place = pin!(slot.place_aside());
+        let mut place = pin!(slot.place(runs));
         loop {
             tokio::select! {
                 biased;
@@ -806,11 +809,11 @@ impl Session {
     }
 
     /// Does something that takes long with the tenant, where it is in no other tenant's way. If the client goes away meanwhile, it is
-    /// interrupted: nobody wants to know what comes of it.
+    /// interrupted: nobody wants to know what comes of it. It gives way once more if it has the tenant only until somebody wants that.
     async fn tenant_aside<T: Send + 'static>(
         &mut self,
         peer: &mut impl Peer,
-        place: PlaceAside,
+        (place, mut until_wanted): (PlaceAside, bool),
         work: impl FnOnce(&mut Tenant) -> T + Send + 'static,
     ) -> Served<T> {
         let slot = Rc::clone(&self.slot);
@@ -821,6 +824,7 @@ impl Session {
                 biased;
                 traced = &mut working => break traced,
                 error = peer.gone(), if gone.is_none() => gone = Some(error),
+                () = slot.wanted(), if until_wanted => until_wanted = !self.interrupts.call_away(),
                 () = tokio::time::sleep(LOOK) => {
                     // It may not have begun yet.
                     if gone.is_some() {
@@ -862,10 +866,10 @@ impl Session {
         work: impl FnOnce(&mut Tenant, &str) -> T + Send + 'static,
     ) -> Served<T> {
         if is_long(&text)
-            && let Some(place) = self.place_aside(peer).await?
+            && let Some(place) = self.place(peer, Where::Aside).await?
         {
             let _alarm = self.alarm(Instant::now());
-            return self.tenant_aside(peer, place, move |tenant| work(tenant, &text)).await;
+            return self.tenant_aside(peer, (place, false), move |tenant| work(tenant, &text)).await;
         }
         Ok(self.tenant(peer, |tenant| work(tenant, &text)).await)
     }
@@ -887,16 +891,26 @@ impl Session {
         work: impl Fn(&mut Tenant) -> Result<Step<T>> + Clone + Send + 'static,
     ) -> Served<Result<T>> {
         let (session, began) = (self.id, Instant::now());
-        let mut alarm = None;
+        let (mut alarm, mut is_wanted) = (None, false);
         loop {
             // What is done here and now needs none.
             if aside && alarm.is_none() {
                 alarm = self.alarm(began);
             }
-            let place = if aside { self.place_aside(peer).await? } else { None };
+            let way = if aside { self.read_beside(peer, (began, is_wanted)).await? } else { Ok(Way::Along) };
+            let (read, until_wanted) = match way {
+                Ok(Way::Read(read)) => (Some(read), false),
+                Ok(way) => (None, matches!(way, Way::UntilWanted)),
+                Err(error) => return Ok(Err(error)),
+            };
+            let place = if aside && read.is_none() { self.place(peer, Where::Aside).await? } else { None };
+            is_wanted |= place.is_some();
             let step = match place {
                 None => match self.turn(peer, began).await? {
-                    Ok(()) => self.tenant(peer, &work).await,
+                    Ok(()) => {
+                        let come = |tenant: &mut Tenant| read.is_none_or(|read| tenant.has_read(session, read));
+                        self.tenant(peer, |tenant| if come(tenant) { work(tenant) } else { Ok(Step::Wait) }).await
+                    }
                     Err(error) => return Ok(Err(error)),
                 },
                 Some(place) => {
@@ -905,7 +919,7 @@ impl Session {
                         tenant.runs_aside(session);
                         work(tenant)
                     };
-                    self.tenant_aside(peer, place, run).await?
+                    self.tenant_aside(peer, (place, until_wanted), run).await?
                 }
             };
             if self.termination.is_asked() {

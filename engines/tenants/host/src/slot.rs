@@ -12,27 +12,38 @@ use std::{
 use savanna_journal::Journal;
 use savanna_tenants::{
     activity::Activity,
+    budget::Amounts,
     tenant::{OpenImage, Tenant},
 };
 use savanna_tenants_segments::{Block, PageId, TenantId};
 use savanna_tenants_store::{
     Reading, Want,
     database::{Database, SessionId, Swept},
+    pages::{Asked, Page, PageRequest},
     role::{Acquaintance, Roles},
     storage::{Home, StorageError},
 };
 use savanna_tenants_values::error::{Result, SqlError};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::{
     places::{Place, Places},
     policy::{Condition, Found},
     process::Process,
+    session::WEIGHT,
     thread::ThreadContext,
 };
 
 /// From 1970-01-01 to 2000-01-01.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
+
+/// For so long a tenant counts as shared after somebody else than before has done something with it.
+const LATELY: Duration = Duration::from_secs(5);
+
+/// So long a page waits behind statements; then it comes by the same right.
+const PAGE_PATIENCE: Duration = Duration::from_millis(50);
+/// So long a tenant stays between two statements that take it along, if queries beside it wait for rows.
+const PAGES_BETWEEN: Duration = Duration::from_millis(50);
 
 /// A tenant and those who wait in it.
 pub(crate) struct TenantSlot {
@@ -41,6 +52,13 @@ pub(crate) struct TenantSlot {
     tenant: RefCell<Option<Tenant>>,
     /// That it is here again.
     back: Notify,
+    /// Since when, if it was away.
+    back_at: Cell<Instant>,
+    /// That somebody waits for that.
+    wanted: Notify,
+    /// The session that did something with it last, and when that was another one than before.
+    user: Cell<Option<SessionId>>,
+    shared: Cell<Option<Instant>>,
     /// What it was when it was here last.
     condition: Cell<Condition>,
     /// While it is aside, the roles that it left with: who logs in does not wait for its statement. What that commits is told
@@ -62,6 +80,10 @@ pub(crate) struct TenantSlot {
     turn_aside: Arc<Semaphore>,
     /// Places for tenants that are aside.
     places_aside: Arc<Places>,
+    /// What this tenant's queries may have of the places beside.
+    turns_beside: Arc<Semaphore>,
+    /// Places for queries that run beside their tenants.
+    places_beside: Arc<Places>,
     /// Clients that are connected or about to be.
     connections: Cell<usize>,
     /// When the last client left; nothing if there was none since it woke.
@@ -86,6 +108,15 @@ pub(crate) struct TenantSlot {
     sweeping: Cell<bool>,
     /// Requests to the storage that nobody has paid for.
     requests: Cell<u64>,
+}
+
+/// Where something runs that takes long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Where {
+    /// On another thread, with its tenant.
+    Aside,
+    /// On another thread, while its tenant stays.
+    Beside,
 }
 
 /// A place for something that takes long.
@@ -173,6 +204,10 @@ impl TenantSlot {
             tenant: RefCell::new(Some(tenant)),
             activity,
             back: Notify::new(),
+            back_at: Cell::new(Instant::now()),
+            wanted: Notify::new(),
+            user: Cell::new(None),
+            shared: Cell::new(None),
             condition: Cell::default(),
             roles_aside: RefCell::default(),
             left_aside: RefCell::default(),
@@ -184,6 +219,8 @@ impl TenantSlot {
             journal: Arc::clone(&process.journal),
             turn_aside: Arc::new(Semaphore::new(1)),
             places_aside: Arc::clone(&process.aside),
+            turns_beside: Arc::new(Semaphore::new(process.beside_of_one)),
+            places_beside: Arc::clone(&process.beside),
             connections: Cell::new(0),
             left: Cell::new(None),
             flushing: Cell::new(false),
@@ -208,8 +245,20 @@ impl TenantSlot {
                 self.follow(tenant);
                 return result;
             }
-            self.returned().await;
+            self.wanted_back().await;
         }
+    }
+
+    /// A session does something with the tenant.
+    pub(crate) fn used_by(&self, id: SessionId) {
+        if self.user.replace(Some(id)).is_some_and(|before| before != id) {
+            self.shared.set(Some(Instant::now()));
+        }
+    }
+
+    /// Whether several sessions did something with the tenant lately.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.get().is_some_and(|when| when.elapsed() < LATELY)
     }
 
     /// A statement asks something of the process; it is over when what this returns is gone.
@@ -230,11 +279,104 @@ impl TenantSlot {
         }
     }
 
-    /// Waits for a place for something that takes long. The tenant's own turn comes first: a tenant has one place at most, however many of
-    /// its statements wait.
-    pub(crate) async fn place_aside(&self) -> PlaceAside {
-        let turn = Arc::clone(&self.turn_aside).acquire_owned().await;
-        PlaceAside { _turn: turn.ok(), place: self.places_aside.take().await }
+    /// The same for somebody who has something to do with it, so that what can run without it lets it go.
+    pub(crate) async fn wanted_back(&self) {
+        while self.is_aside() {
+            self.wanted.notify_waiters();
+            self.back.notified().await;
+        }
+    }
+
+    /// Waits until somebody waits for the tenant.
+    pub(crate) async fn wanted(&self) {
+        self.wanted.notified().await;
+    }
+
+    /// Waits for a place for something that takes long. The tenant's own turn comes first: a tenant has one place aside at most, and
+    /// a part of those beside, however many of its statements wait.
+    pub(crate) async fn place(&self, runs: Where) -> PlaceAside {
+        let (turn, places) = match runs {
+            Where::Aside => (&self.turn_aside, &self.places_aside),
+            Where::Beside => (&self.turns_beside, &self.places_beside),
+        };
+        let turn = Arc::clone(turn).acquire_owned().await;
+        PlaceAside { _turn: turn.ok(), place: places.take().await }
+    }
+
+    /// Does something that takes long on another thread, without the tenant. It must be waited for.
+    pub(crate) async fn beside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        match self.background.spawn_blocking(work).await {
+            Ok(result) => result,
+            Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+            // The process ends, and the statement with it.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Gives a session's query that runs beside the tenant the rows that it asks for, until it asks no more. The tenant pays for what time that
+    /// takes here.
+    pub(crate) async fn serve_pages(
+        self: &Rc<Self>,
+        id: SessionId,
+        mut asked: mpsc::UnboundedReceiver<Asked>,
+        thread: &ThreadContext,
+    ) {
+        let mut reading = Reading::in_pages();
+        while let Some(asked) = asked.recv().await {
+            self.wait_for_page(thread).await;
+            if !asked.is_wanted() {
+                continue;
+            }
+            reading.next_page();
+            let page = self.page(id, &asked.request, &mut reading, thread).await;
+            asked.answer(page);
+            // Whoever came meanwhile comes before the next page.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Waits until the tenant may give a page: behind its statements, but not for ever.
+    async fn wait_for_page(&self, thread: &ThreadContext) {
+        let since = Instant::now();
+        loop {
+            let ask_again = {
+                let mut budget = thread.budget.borrow_mut();
+                let now = thread.began.elapsed();
+                let admits = match since.elapsed() < PAGE_PATIENCE {
+                    true => budget.admits_page(self.id, now),
+                    false => budget.admits(self.id, now),
+                };
+                if admits {
+                    return;
+                }
+                budget.ask_again()
+            };
+            tokio::time::sleep_until((thread.began + ask_again).into()).await;
+        }
+    }
+
+    async fn page(
+        self: &Rc<Self>,
+        id: SessionId,
+        request: &PageRequest,
+        reading: &mut Reading,
+        thread: &ThreadContext,
+    ) -> Result<Page> {
+        loop {
+            let read = self.with(|tenant| {
+                let began = Instant::now();
+                let page = tenant.page(id, request, reading);
+                let micros = began.elapsed().as_nanos().div_ceil(1_000) as u64;
+                self.activity.spent(micros, 0);
+                let spent = Amounts::new(micros, 0, self.take_requests());
+                thread.budget.borrow_mut().charge(self.id, WEIGHT, spent, thread.began.elapsed());
+                page
+            });
+            match read.await? {
+                Ok(page) => return Ok(page),
+                Err(want) => reading.arrived(&self.fetch(want).await?)?,
+            }
+        }
     }
 
     /// Does something that takes long with the tenant, on another thread: nobody else gets to the tenant meanwhile, but others get to this
@@ -245,6 +387,10 @@ impl TenantSlot {
         W: FnOnce(&mut Tenant) -> T + Send + 'static,
     {
         let mut tenant = loop {
+            let rest = PAGES_BETWEEN.saturating_sub(self.back_at.get().elapsed());
+            if self.has_readers() && !self.is_aside() && !rest.is_zero() {
+                tokio::time::sleep(rest).await;
+            }
             let roles = self.roles().await;
             match self.tenant.take() {
                 Some(tenant) => {
@@ -277,8 +423,14 @@ impl TenantSlot {
         self.follow(&mut tenant);
         self.tenant.replace(Some(tenant));
         self.roles_aside.take();
+        self.back_at.set(Instant::now());
         self.back.notify_waiters();
         result.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// Whether a query runs beside the tenant, or waits for a place to.
+    fn has_readers(&self) -> bool {
+        Arc::strong_count(&self.turns_beside) > 1
     }
 
     /// Whether the tenant is on another thread.
@@ -325,6 +477,9 @@ impl TenantSlot {
 
     /// A session is over.
     pub(crate) fn leave(self: &Rc<Self>, id: SessionId) {
+        if self.user.get() == Some(id) {
+            self.user.set(None);
+        }
         match self.tenant.borrow_mut().as_mut() {
             Some(tenant) => {
                 tenant.close_session(id);

@@ -344,6 +344,7 @@ impl<'b, 'c> Binder<'b, 'c> {
     fn as_domain(&mut self, typed: Typed, domain: &Domain) -> Result<Typed> {
         let typed = self.cast(typed, domain.of)?;
         let rules = self.planner.domain_rules(domain)?;
+        self.planner.acts |= rules.act();
         Ok(Typed::new(Expr::Domain(Box::new(typed.expr), rules), typed.of))
     }
 

@@ -183,6 +183,14 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// The same for a statement that [only reads](crate::plan::Statement::only_reads), on another thread: nothing that it does there is to
+    /// be known here.
+    #[must_use]
+    pub fn for_reader(&self) -> Self {
+        let (advisory, notifying) = (std::cell::RefCell::default(), std::cell::RefCell::default());
+        Self { numbers: Numbers::default(), advisory, notifying, ..self.clone() }
+    }
+
     /// Whom its statements ask for, where they ask for other connections.
     pub(crate) fn asker(&self) -> Asker<'_> {
         Asker { user: &self.user, database: &self.database, administrator: self.administrator }

@@ -59,6 +59,8 @@ pub struct Statement {
     pub lists: bool,
     /// Whether it asks for all connections, or tells one something.
     pub asks_for_backends: bool,
+    /// Whether it calls what is volatile, or locks rows.
+    pub acts: bool,
     /// Whether it took long the last time.
     long: AtomicBool,
 }
@@ -78,8 +80,14 @@ impl Statement {
             zone,
             lists: false,
             asks_for_backends: false,
+            acts: false,
             long: AtomicBool::new(false),
         }
+    }
+
+    /// Whether it reads rows and does nothing else, so that it may run on another thread than the rows' own.
+    pub fn only_reads(&self) -> bool {
+        matches!(self.plan, Plan::Query(_) | Plan::CopyOut(..)) && !self.acts
     }
 
     /// Whether it is expected to take long.

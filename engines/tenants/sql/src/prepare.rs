@@ -93,10 +93,10 @@ fn planned(
         return Err(failure);
     }
     refuse_what_must_not_be_stored(&plan, storable)?;
-    let (lists, asks_for_backends) = (planner.lists, planner.asks_for_backends);
+    let (lists, asks_for_backends, acts) = (planner.lists, planner.asks_for_backends, planner.acts);
     let parameters = planner.parameters.settled();
     let mut statement = Statement::new(plan, parameters, output, (catalog, zone));
-    (statement.lists, statement.asks_for_backends) = (lists, asks_for_backends);
+    (statement.lists, statement.asks_for_backends, statement.acts) = (lists, asks_for_backends, acts);
     Ok(statement)
 }
 

@@ -115,6 +115,7 @@ impl Planner<'_> {
                 self.inlines = inlines;
                 let bound = bound?;
                 let lock = locking(&ast.locks, &bound)?;
+                self.acts |= lock.is_some();
                 let limits = self.limits(ast, scope)?;
                 let wanted = match limits.0.as_ref().is_some_and(is_low) {
                     false => Wanted::All,

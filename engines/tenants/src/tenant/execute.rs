@@ -19,7 +19,7 @@ use savanna_tenants_values::{
 };
 use savanna_transaction::Isolation;
 
-use super::{NoRoom, Notice, Tenant, cursors::listed_cursors, portals::listed_statements};
+use super::{NoRoom, Notice, Tenant, cursors::listed_cursors, portals::listed_statements, reader::Reads};
 use crate::{
     cursor::{Around, Cursor},
     session::{Current, Outcome, Prepared, Session, Status},
@@ -116,6 +116,13 @@ impl Tenant {
         let now = self.now;
         let session = self.session(id)?;
         refuse_if_failed(session, &statement.plan)?;
+        if let Some((ran, came)) = self.take_read(id)? {
+            *statement = ran;
+            let outcome = came?;
+            self.end_statement(id, None)?;
+            return Ok(Step::Done(outcome));
+        }
+        let session = self.session(id)?;
         session.facts.statement_began = now;
         session.facts.configured.borrow_mut().clear();
         session.facts.advisory.get_mut().begin();
@@ -210,28 +217,25 @@ impl Tenant {
         if session.waits_for_elsewhere(statement) {
             return Ok(Step::Wait);
         }
-        let Session { txn: Some(txn), facts, copying, notices, aside, gives_way, cursors, prepared, .. } = session
+        let Session { txn: Some(txn), facts, copying, notices, aside, gives_way, reads, cursors, prepared, .. } =
+            session
         else {
             return Err(SqlError::internal("no transaction"));
         };
-        if !*aside && statement.is_long() {
-            *gives_way = true;
-            return Ok(Step::Wait);
-        }
         facts.catalog = Arc::clone(&statement.catalog);
         facts.modes = Some((txn.isolation, txn.read_only));
         if statement.lists {
             facts.listing = Listing { statements: listed_statements(prepared), cursors: listed_cursors(cursors) };
         }
+        if !*aside && statement.is_long() {
+            *gives_way = true;
+            *reads = Reads::of(statement, parameters, txn.isolation);
+            return Ok(Step::Wait);
+        }
         let mut run = Run::new(database, (txn.id, txn.isolation), parameters, facts, &txn.deferral)
             .give_way_after((!*aside).then_some(PATIENCE_ROWS));
         let step = match &statement.plan {
-            Plan::Query(query) => run.query(query)?.map(|rows| {
-                (Outcome::Rows { tag: format!("SELECT {}", rows.len()), rows: rows.into(), end: true }, None)
-            }),
-            Plan::CopyOut(query, format) => run.query(query)?.map(|rows| {
-                (Outcome::CopyOut { columns: query.columns.clone(), rows: rows.into(), format: format.clone() }, None)
-            }),
+            plan @ (Plan::Query(_) | Plan::CopyOut(..)) => rows_of(&run, plan)?.map(|outcome| (outcome, None)),
             Plan::Declare { name, options, query, text } => {
                 let (made_by, columns) = ((text.clone(), facts.statement_began), query.columns.clone());
                 let (spills, interrupts) = (run.spills().cloned(), &facts.interrupts);
@@ -294,6 +298,7 @@ impl Tenant {
         };
         if run.gives_way() {
             *gives_way = true;
+            *reads = Reads::of(statement, parameters, txn.isolation);
             statement.note_long();
         }
         Ok(step)
@@ -322,6 +327,23 @@ impl Tenant {
         }
         database.end_statement(txn.id)
     }
+}
+
+/// The rows of a query, or what `COPY` sends of them.
+pub(super) fn rows_of(run: &Run<'_>, plan: &Plan) -> Result<Step<Outcome>> {
+    Ok(match plan {
+        Plan::Query(query) => run.query(query)?.map(|rows| Outcome::Rows {
+            tag: format!("SELECT {}", rows.len()),
+            rows: rows.into(),
+            end: true,
+        }),
+        Plan::CopyOut(query, format) => run.query(query)?.map(|rows| Outcome::CopyOut {
+            columns: query.columns.clone(),
+            rows: rows.into(),
+            format: format.clone(),
+        }),
+        other => return Err(SqlError::internal(format_args!("{} has no rows", verb_of(other)))),
+    })
 }
 
 fn written_outcome(verb: &str, returning: bool, written: Written) -> (Outcome, Option<Effects>) {

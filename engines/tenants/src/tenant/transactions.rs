@@ -164,7 +164,7 @@ impl Tenant {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.simple = None;
             session.waits = false;
-            session.aside = false;
+            (session.aside, session.gives_way, session.reads) = (false, false, None);
             session.facts.interrupts.end();
             session.reading = Reading::default();
             match &mut session.txn {

@@ -91,6 +91,8 @@ impl Tenant {
     pub fn stop_waiting(&mut self, id: SessionId) {
         if let Some(session) = self.sessions.get(&id)
             && session.waits
+            // One that gives way looks itself, and is not to be woken when it waits for something later.
+            && !session.gives_way
             && session.facts.interrupts.reason().is_some()
             && let Some(txn) = &session.txn
             // Who does not wait any more is woken already.

@@ -106,6 +106,8 @@ pub struct Database {
     next_temporary: u32,
     /// Where statements put rows that they have no memory for.
     spills: Option<Arc<Spills>>,
+    /// Whether all rows, temporary ones too, are somebody else's and can only be [read](crate::pages).
+    pub(crate) over_pages: bool,
 }
 
 impl Database {
@@ -145,7 +147,7 @@ impl Database {
     }
 
     /// Does work with what was fetched for it; if a block is wanted for it, which.
-    pub(crate) fn read_with<T>(
+    pub fn read_with<T>(
         &mut self,
         reading: &mut Reading,
         work: impl FnOnce(&mut Self) -> Result<T>,
@@ -191,7 +193,7 @@ impl Database {
     /// # Errors
     /// If the transaction does not live.
     pub fn get(&mut self, txn: TxnId, key: &[u8]) -> Result<Option<&[u8]>> {
-        if is_temporary(key) {
+        if is_temporary(key) && !self.over_pages {
             return Ok(self.temporary().get(key));
         }
         let Self { transactions, store, reading, found, .. } = self;
@@ -204,6 +206,7 @@ impl Database {
 
     /// Whether a key is there, for a constraint.
     pub fn probe(&mut self, txn: TxnId, key: &[u8]) -> Result<Option<&[u8]>> {
+        self.expect_rows_here()?;
         if is_temporary(key) {
             return Ok(self.temporary().get(key));
         }
@@ -220,32 +223,44 @@ impl Database {
     /// # Errors
     /// Those of the visitor; and if the transaction does not live.
     pub fn scan(&mut self, txn: TxnId, range: &KeyRange, direction: Direction, visit: &mut Visit<'_>) -> Result<()> {
-        if is_temporary(&range.start) {
-            return self.temporary().walk(range, direction, visit).map(drop);
+        self.scan_some(txn, range, (direction, usize::MAX), visit).map(drop)
+    }
+
+    /// The same, until it has passed so many keys, also of those that have gone. The last key, if it stopped.
+    pub(crate) fn scan_some(
+        &mut self,
+        txn: TxnId,
+        range: &KeyRange,
+        (direction, keys_max): (Direction, usize),
+        visit: &mut Visit<'_>,
+    ) -> Result<Option<Vec<u8>>> {
+        if is_temporary(&range.start) && !self.over_pages {
+            return self.temporary().walk(range, direction, visit);
         }
-        let read = match (self.walk(txn, range, direction, visit)?, direction) {
-            (None, _) => range.clone(),
-            (Some(last), _) if !self.rules.exclude(Fault::PassedKeysAreNotReported) => {
-                KeyRange { end: Some([&last[..], &[0]].concat()), start: last }
-            }
-            (Some(mut last), Direction::Ascending) => {
-                last.push(0);
-                KeyRange { start: range.start.clone(), end: Some(last) }
-            }
-            (Some(last), Direction::Descending) => KeyRange { start: last, end: range.end.clone() },
-        };
+        let last = self.walk(txn, range, (direction, keys_max), visit)?;
         if self.rules.exclude(Fault::RangesAreNotReported) {
+            let read = match (&last, direction) {
+                (None, _) => range.clone(),
+                (Some(last), _) if !self.rules.exclude(Fault::PassedKeysAreNotReported) => {
+                    KeyRange { start: last.clone(), end: Some([&last[..], &[0]].concat()) }
+                }
+                (Some(last), Direction::Ascending) => {
+                    KeyRange { start: range.start.clone(), end: Some([&last[..], &[0]].concat()) }
+                }
+                (Some(last), Direction::Descending) => KeyRange { start: last.clone(), end: range.end.clone() },
+            };
             self.transactions.read_range(txn, read)?;
         }
-        Ok(())
+        Ok(last)
     }
 
     /// Visits the keys of a range for a constraint, in order: all of the range counts, and only what comes or goes.
     pub fn probe_range(&mut self, txn: TxnId, range: &KeyRange, visit: &mut Visit<'_>) -> Result<()> {
+        self.expect_rows_here()?;
         if is_temporary(&range.start) {
             return self.temporary().walk(range, Direction::Ascending, visit).map(drop);
         }
-        self.walk(txn, range, Direction::Ascending, visit)?;
+        self.walk(txn, range, (Direction::Ascending, usize::MAX), visit)?;
         if self.rules.exclude(Fault::ChildrenAreNotProbed) {
             self.transactions.probe_range(txn, range.clone())?;
         }
@@ -271,6 +286,7 @@ impl Database {
 
     /// Locks a row; `Ok(false)` if it is somebody else's and the request was not to wait.
     pub fn lock(&mut self, txn: TxnId, key: &[u8], mode: RowLock, wait: Wait) -> Result<Step<bool>> {
+        self.expect_rows_here()?;
         if is_temporary(key) {
             return Ok(Step::Done(true));
         }
@@ -284,11 +300,13 @@ impl Database {
 
     /// Lets a transaction run for a holder.
     pub fn run_for(&mut self, txn: TxnId, holder: HolderId) -> Result<()> {
+        self.expect_rows_here()?;
         Ok(self.transactions.run_for(txn, holder)?)
     }
 
     /// As [`lock`](Self::lock), for the transaction's holder.
     pub fn lock_for_holder(&mut self, txn: TxnId, key: &[u8], mode: RowLock, wait: Wait) -> Result<Step<bool>> {
+        self.expect_rows_here()?;
         Ok(locked(self.transactions.lock_for_holder(txn, key, mode, wait)?))
     }
 
@@ -327,6 +345,7 @@ impl Database {
     /// # Errors
     /// If the transaction does not live or, at READ COMMITTED, has not locked the key.
     pub fn write(&mut self, txn: TxnId, key: &[u8], value: Option<Box<[u8]>>, change: Change) -> Result<()> {
+        self.expect_rows_here()?;
         if is_temporary(key) {
             self.temporary().write(key, value);
             return Ok(());

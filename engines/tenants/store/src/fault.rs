@@ -21,6 +21,8 @@ pub enum Fault {
     TablesAreNotLocked,
     /// Rows that are written through a view need not be rows of it.
     ViewsCheckNothing,
+    /// What a statement reads by pages is what is there when it asks for them, and not what its snapshot sees.
+    PagesAreOfNow,
 }
 
 /// The rules of one database.

@@ -2,7 +2,7 @@
 //!
 //! [`database`]: transactions over versions in memory, over a [`Store`], beside a [`log`]. [`flush`], [`storage`], [`shards`], [`truncation`] and
 //! [`owner`]: which tenants there are, how rows are kept, and come back. [`spills`]: files for rows of statements that have no memory for them. [`role`]: who
-//! may come in.
+//! may come in. [`pages`]: the rows of a statement that runs on another thread.
 //!
 //! A [`Store`] is what lies below the version table: the newest version of each key up to a commit, wherever it is kept.
 //! A reader never waits in here. If a block is not in memory it is told so by an error, its [`Reading`] knows which block it
@@ -14,6 +14,7 @@ pub mod flush;
 pub mod log;
 mod memory;
 pub mod owner;
+pub mod pages;
 mod reading;
 pub mod role;
 mod roots;
@@ -80,4 +81,9 @@ pub trait Rows {
 
     /// Keys that have gone and were passed over.
     fn passed(&self) -> usize;
+
+    /// Whether the key has gone: whoever reads by pages stops there, too, when many have.
+    fn has_gone(&self) -> bool {
+        false
+    }
 }

@@ -1,6 +1,10 @@
 //! What a statement has read of the storage, and what it waits for.
 
-use std::{collections::HashMap, ops::Range, sync::Arc};
+use std::{
+    collections::{HashMap, VecDeque},
+    ops::Range,
+    sync::Arc,
+};
 
 use savanna_tenants_segments::{Block, PageId};
 use savanna_tenants_values::{
@@ -11,6 +15,10 @@ use savanna_transaction::Direction;
 
 /// Blocks that one statement reads at once, at most: 32 MiB of them.
 const AHEAD_MAX: u32 = 4_096;
+/// The same of one that holds its blocks only for a while.
+const AHEAD_IN_PAGES: u32 = 256;
+/// Bytes of blocks that such a one holds from one page to the next.
+const HELD_BETWEEN_PAGES: usize = 64 << 20;
 /// Bytes of blocks that one statement holds. It cannot go on with less than it has read.
 const HELD_BYTES_MAX: usize = 512 << 20;
 
@@ -28,14 +36,40 @@ pub struct Want {
 #[derive(Debug, Default)]
 pub struct Reading {
     held: HashMap<PageId, Arc<Block>>,
+    /// The same, in the order in which they came.
+    came: VecDeque<PageId>,
     held_bytes: usize,
     /// What they take of the memory that all share.
     lent: Lent,
     waits: u32,
     wanted: Option<Want>,
+    /// Whether what it reads is copied as it goes on, so that it does not need all of its blocks to the end.
+    in_pages: bool,
 }
 
 impl Reading {
+    /// Of a statement that reads by pages.
+    #[must_use]
+    pub fn in_pages() -> Self {
+        Self { in_pages: true, ..Self::default() }
+    }
+
+    /// Whether it is one.
+    pub(crate) const fn is_in_pages(&self) -> bool {
+        self.in_pages
+    }
+
+    /// The next page begins: blocks that came long ago are not needed any more.
+    pub fn next_page(&mut self) {
+        while self.held_bytes > HELD_BETWEEN_PAGES
+            && let Some(oldest) = self.came.pop_front()
+        {
+            if let Some(block) = self.held.remove(&oldest) {
+                self.held_bytes -= block.bytes().len();
+            }
+        }
+    }
+
     /// A block that it has waited for.
     pub(crate) fn held(&self, page: PageId) -> Option<Arc<Block>> {
         self.held.get(&page).map(Arc::clone)
@@ -44,7 +78,8 @@ impl Reading {
     /// Notes that a block is missing, and those that will be next if the reading goes on in a direction. The error ends the
     /// statement's run.
     pub(crate) fn want(&mut self, page: PageId, direction: Direction) -> SqlError {
-        let count = 1_u32.checked_shl(self.waits).map_or(AHEAD_MAX, |count| count.min(AHEAD_MAX));
+        let most = if self.in_pages { AHEAD_IN_PAGES } else { AHEAD_MAX };
+        let count = 1_u32.checked_shl(self.waits).map_or(most, |count| count.min(most));
         let blocks = match direction {
             Direction::Ascending => page.block..page.block.saturating_add(count),
             Direction::Descending => (page.block + 1).saturating_sub(count)..page.block + 1,
@@ -80,6 +115,7 @@ impl Reading {
         for (page, block) in blocks {
             if self.held.insert(*page, Arc::clone(block)).is_none() {
                 self.held_bytes += block.bytes().len();
+                self.came.push_back(*page);
             }
         }
         if self.held_bytes > HELD_BYTES_MAX {

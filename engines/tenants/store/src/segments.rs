@@ -12,6 +12,9 @@ use savanna_transaction::{Csn, Direction, KeyRange};
 
 use super::{Reading, Rows, Store};
 
+/// Keys that have gone after which a scan that reads by pages stops.
+const GONE_MAX: usize = 1_024;
+
 /// The segments of a tenant, as its thread and those who write them share them.
 #[derive(Debug)]
 pub struct Segments {
@@ -206,6 +209,9 @@ impl Rows for SegmentRows<'_> {
                 return Ok(true);
             }
             *passed += 1;
+            if reading.is_in_pages() && passed.is_multiple_of(GONE_MAX) {
+                return Ok(true);
+            }
         }
     }
 
@@ -219,5 +225,9 @@ impl Rows for SegmentRows<'_> {
 
     fn passed(&self) -> usize {
         self.passed
+    }
+
+    fn has_gone(&self) -> bool {
+        self.merge.value().is_none()
     }
 }

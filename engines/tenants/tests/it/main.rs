@@ -26,6 +26,7 @@ mod placement;
 mod plans;
 mod portals;
 mod random;
+mod readers;
 mod recovery;
 mod references;
 mod refused;

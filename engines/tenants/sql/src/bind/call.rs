@@ -218,6 +218,7 @@ impl Binder<'_, '_> {
             });
         };
         self.planner.lists |= resolved.function.lists();
+        self.planner.acts |= resolved.function.asks_for_channels();
         self.planner.asks_for_backends |= resolved.function.asks_for_backends();
         let arguments = typed.into_iter().zip(&resolved.wanted).map(|(typed, of)| self.implicit(typed, *of));
         let arguments = arguments.collect::<Result<_>>()?;
@@ -244,6 +245,7 @@ impl Binder<'_, '_> {
             return Err(no_function(self.planner.catalog, name, &types));
         };
         self.planner.asks_for_backends |= function.asks_for_backends();
+        self.planner.acts |= function.is_volatile();
         if let (Function::Advisory(_) | Function::Notify(_) | Function::Sleep(_), Some(place)) = (function, self.closed)
         {
             let what = match function {

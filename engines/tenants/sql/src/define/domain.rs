@@ -43,6 +43,11 @@ pub struct DomainRules {
 }
 
 impl DomainRules {
+    /// Whether a condition calls what is volatile.
+    pub(crate) fn act(&self) -> bool {
+        self.conditions.iter().any(|(_, condition)| condition.is_volatile())
+    }
+
     /// Refuses a value that is none of the domain.
     ///
     /// # Errors

@@ -240,6 +240,11 @@ impl SetFunction {
         matches!(self, Self::Cursors | Self::Statements)
     }
 
+    /// Whether it asks what the session listens to, which only the session itself knows.
+    pub(crate) const fn asks_for_channels(self) -> bool {
+        matches!(self, Self::Channels)
+    }
+
     /// Whether it asks for all connections.
     pub(crate) const fn asks_for_backends(self) -> bool {
         matches!(self, Self::Backends)

@@ -60,6 +60,8 @@ pub struct Planner<'c> {
     pub(crate) lists: bool,
     /// Whether it asks for all connections, or tells one something.
     pub(crate) asks_for_backends: bool,
+    /// Whether it calls what is volatile, or locks rows.
+    pub(crate) acts: bool,
     /// What an INSERT does about values for generated columns.
     pub(crate) overriding: Overriding,
     /// What it names behind ON CONFLICT.
@@ -143,6 +145,7 @@ impl<'c> Planner<'c> {
             is_in_from: false,
             lists: false,
             asks_for_backends: false,
+            acts: false,
             parts: None,
             overriding: Overriding::Nothing,
             conflict_target: ConflictTarget::default(),

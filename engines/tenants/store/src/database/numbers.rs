@@ -40,6 +40,7 @@ impl Database {
     }
 
     fn move_sequence(&mut self, sequence: &Sequence, next: &mut dyn FnMut(i128) -> Result<i128>) -> Result<Lsn> {
+        self.expect_rows_here()?;
         if sequence.state & TEMPORARY != 0 {
             let key = sequence_key(sequence.state);
             let next = next(sequence_number(self.temporary().get(&key), sequence)?)?;
@@ -75,6 +76,7 @@ impl Database {
 
     /// A number for a new row of a table without primary key. One that is not used is lost.
     pub fn new_row_number(&mut self, txn: TxnId, relation: u32) -> Result<i64> {
+        self.expect_rows_here()?;
         if relation & TEMPORARY != 0 {
             return Ok(self.temporary().new_row_number(relation));
         }

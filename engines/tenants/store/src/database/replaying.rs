@@ -120,6 +120,7 @@ impl Replaying {
             temporaries: HashMap::new(),
             next_temporary: FIRST_RELATION,
             spills: None,
+            over_pages: false,
         })
     }
 }

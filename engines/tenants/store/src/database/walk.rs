@@ -21,17 +21,18 @@ struct Head {
 }
 
 impl Database {
-    /// Visits the keys of a range until it is told to stop: the last key then.
+    /// Visits the keys of a range until it is told to stop, or has passed so many, also of those that have gone: the last key then.
     pub(super) fn walk(
         &mut self,
         txn: TxnId,
         range: &KeyRange,
-        direction: Direction,
+        (direction, keys_max): (Direction, usize),
         visit: &mut Visit<'_>,
     ) -> Result<Option<Vec<u8>>> {
         let rest = self.beyond_gap(txn, range, direction)?;
         let mut head = Head { wanted: rest.is_some(), ..Head::default() };
-        let last = self.walk_keys(txn, rest.as_ref().unwrap_or(range), direction, &mut head, visit)?;
+        let rest = rest.as_ref().unwrap_or(range);
+        let last = self.walk_keys(txn, rest, (direction, keys_max), &mut head, visit)?;
         if head.wanted || head.passed >= PASSED_MIN {
             self.note_gap(txn, range, direction, head.first)?;
         }
@@ -81,7 +82,7 @@ impl Database {
         &mut self,
         txn: TxnId,
         range: &KeyRange,
-        direction: Direction,
+        (direction, keys_max): (Direction, usize),
         head: &mut Head,
         visit: &mut Visit<'_>,
     ) -> Result<Option<Vec<u8>>> {
@@ -91,7 +92,7 @@ impl Database {
         let mut above = self.transactions.peek(txn, range, direction)?.peekable();
         let mut below = self.store.scan(range, direction, &mut self.reading);
         let mut more = below.step()?;
-        let mut met = false;
+        let (mut met, mut keys) = (false, 0);
         loop {
             let order = match (above.peek(), more) {
                 (None, false) => break,
@@ -101,13 +102,15 @@ impl Database {
                 (Some((a, _)), true) => below.key().cmp(a),
             };
             let seen = if order.is_le() { above.next() } else { None };
-            let row = match seen {
-                Some((key, Seen::Here(value))) => Some((key, &**value)),
-                Some((_, Seen::Gone)) => None,
-                Some((_, Seen::Below)) | None => order.is_ge().then(|| (below.key(), below.value())),
+            let under = || (order.is_ge() && !below.has_gone()).then(|| below.value());
+            let (key, value) = match seen {
+                Some((key, Seen::Here(value))) => (key, Some(&**value)),
+                Some((key, Seen::Gone)) => (key, None),
+                Some((key, Seen::Below)) => (key, under()),
+                None => (below.key(), under()),
             };
-            match row {
-                Some((key, value)) => {
+            match value {
+                Some(value) => {
                     if !std::mem::replace(&mut met, true) {
                         head.passed += below.passed();
                         head.first = (head.wanted || head.passed >= PASSED_MIN).then(|| key.to_vec());
@@ -117,6 +120,15 @@ impl Database {
                     }
                 }
                 None => head.passed += usize::from(!met),
+            }
+            keys += 1;
+            if keys + below.passed() >= keys_max {
+                if !met {
+                    head.passed += below.passed();
+                    // What is behind it is not known to have gone.
+                    head.first = Some(key.to_vec());
+                }
+                return Ok(Some(key.to_vec()));
             }
             if order.is_ge() {
                 more = below.step()?;
