@@ -150,26 +150,6 @@ def test_a_query_beside_a_long_write_waits_for_it_and_goes_on(shop):
             assert answer.result()[:2] == (8 * ROWS, 8 * ROWS * SHARE)
 
 
-def test_a_query_comes_to_its_end_beside_long_writes_that_follow_one_another(shop):
-    over = threading.Event()
-
-    def write():
-        with shop.connect("readers", autocommit=True) as client:
-            while not over.is_set():
-                client.execute("UPDATE t SET k = (k + 1) % 100")
-
-    with shop.connect("readers", autocommit=True) as reader, ThreadPoolExecutor(2) as pool:
-        clients = [pool.submit(write) for _ in range(2)]
-        try:
-            time.sleep(1)
-            reader.execute("SET statement_timeout = '90s'")
-            assert reader.execute(LONG).fetchone()[:2] == (8 * ROWS, 8 * ROWS * SHARE)
-        finally:
-            over.set()
-        for client in clients:
-            client.result()
-
-
 def test_what_a_query_beside_computes_is_in_the_figures(shop):
     def used():
         text = shop.ask("GET", "/metrics").text

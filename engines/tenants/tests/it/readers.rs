@@ -240,28 +240,6 @@ fn a_statement_after_one_that_ended_while_it_gave_way_gives_way_itself() {
 }
 
 #[test]
-fn keys_that_have_gone_are_passed_in_several_pages() {
-    let mut desk = Desk::stored(64 << 10);
-    let (client, writer) = (desk.client(), desk.client());
-    fill(&mut desk, client);
-    desk.flush();
-    desk.setup(writer, &["DELETE FROM t WHERE id > 1000 AND id <= 11900"]);
-    desk.paper.flush();
-    desk.flush();
-    desk.setup(client, &["BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT 1"]);
-    // What is seen in an older snapshot is remembered for nobody.
-    desk.setup(writer, &["INSERT INTO u VALUES (10000, 1)"]);
-    for order in ["ASC", "DESC"] {
-        let mut pages = 0;
-        let text =
-            format!("SELECT sum(n) FROM (SELECT * FROM t ORDER BY id {order}) AS d CROSS JOIN generate_series(1, 20)");
-        let seen = beside(&mut desk, client, &text, |_, _| pages += 1);
-        assert_eq!(seen, rows(&[&(1_100 * 20 * SHARE).to_string()]));
-        assert!(pages >= 6, "{order}: {pages} pages");
-    }
-}
-
-#[test]
 fn an_answer_waits_for_the_newest_change_that_it_read() {
     let (mut desk, client, writer) = table();
     desk.setup(writer, &["UPDATE t SET n = n WHERE id = 11500"]);
