@@ -338,8 +338,8 @@ fn joins_that_run_often_or_in_an_order_stay_in_memory() {
         "SELECT max((SELECT count(*) FROM t a JOIN u b ON a.n = b.k WHERE a.id < o.id)) FROM u o WHERE o.id < 9",
         "SELECT max(x.c) FROM u a, LATERAL (SELECT count(*) AS c FROM t b JOIN u c ON c.k = b.n WHERE b.id < a.id) x \
          WHERE a.id < 9",
-        "WITH RECURSIVE r(x, d) AS (SELECT 31, 0 UNION ALL SELECT min, d + 1 FROM (SELECT min(b.id), max(d) AS d FROM r \
-         JOIN u b ON b.k = r.x) s WHERE d < 5) SELECT count(*) FROM r",
+        "WITH RECURSIVE r(x, d) AS (SELECT 31, 0 UNION ALL SELECT b.id, d + 1 FROM r JOIN u b ON b.k = r.x WHERE d < 5) \
+         SELECT count(*) FROM r",
     ];
     let expected: Vec<_> = often.iter().map(|query| desk.query(client, query)).collect();
     let mut desk = on_a_full_disk(desk, folder.path());
