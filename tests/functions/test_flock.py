@@ -59,13 +59,14 @@ def usage(host):
     return {function["name"]: function for function in json.loads(done.stdout)["functions"]}
 
 
-@pytest.mark.parametrize("query", sorted(QUERIES))
+@pytest.mark.parametrize("query", [query if query == "q5" else pytest.param(query, marks=pytest.mark.long) for query in sorted(QUERIES)])
 def test_a_query_on_functions_gives_what_it_gives_in_one_process(host, tmp_path, query):
     expected = run(query, tmp_path / "here")
     assert expected, "a query without rows shows nothing"
     assert run(query, tmp_path / "there", *on(host)) == expected
 
 
+@pytest.mark.long
 def test_the_functions_of_a_query_are_used_again_and_keep_nothing_of_the_run_before(host, tmp_path):
     expected = run("q5", tmp_path / "here")
     assert run("q5", tmp_path / "there", *on(host)) == expected
@@ -106,6 +107,7 @@ def test_instances_that_are_ended_on_the_way_change_nothing(host, tmp_path):
     assert rounds > 1 and sum(f["cold_starts"] for f in usage(host).values()) > before + 1, "no instance was ended"
 
 
+@pytest.mark.long
 def test_the_functions_of_a_query_are_deleted_by_its_code(host, tmp_path):
     run("q1", tmp_path / "there", *on(host))
     client = host.client()
