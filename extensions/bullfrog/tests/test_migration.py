@@ -263,10 +263,12 @@ def test_what_would_change_a_table_on_the_move_is_refused(shared_split, statemen
     "VACUUM customer_public", "VACUUM ANALYZE customer", "ANALYZE customer_private", "CREATE INDEX ON customer_public (town)",
     "GRANT SELECT ON customer_public TO PUBLIC", "COMMENT ON TABLE customer_public IS 'new'", "CREATE TABLE other (id int)",
     "REINDEX TABLE customer_public", "CREATE VIEW public_names AS SELECT id, nick FROM customer_public",
-    "CREATE TABLE unrelated (id int PRIMARY KEY)", "REINDEX TABLE CONCURRENTLY unrelated", "CREATE INDEX another ON unrelated (id)",
+    "CREATE TABLE one_more (id int PRIMARY KEY)", "REINDEX TABLE CONCURRENTLY unrelated", "CREATE INDEX ON unrelated (id)",
     "DROP INDEX CONCURRENTLY another", "DROP INDEX CONCURRENTLY IF EXISTS another",
 ])
 def test_what_changes_nothing_that_a_migration_relies_on_is_done(shared_split, statement):
+    shared_split.execute("CREATE TABLE IF NOT EXISTS unrelated (id int PRIMARY KEY)")
+    shared_split.execute("CREATE INDEX IF NOT EXISTS another ON unrelated (id)")
     shared_split.execute(statement)
     assert shared_split.execute("SELECT count(*) FROM customer_private JOIN customer_public USING (id)").fetchone() == (CUSTOMERS,)
 
