@@ -37,7 +37,8 @@ def test_a_slow_move_does_not_hold_up_others(server, database, split, conflicts)
         wait_for_mover(split)
         # Other pages move meanwhile, by another mover.
         assert split.execute(WRITE, (1000,)).rowcount == 1
-        assert len(movers(split)) == 2
+        # A third may have been started: one that looks for rows by itself is not free for a moment.
+        assert len(movers(split)) in (2, 3)
         blocker.execute("ROLLBACK")
         answered(waiting)
         assert split.execute("SELECT id FROM customer_private WHERE name LIKE '%!' ORDER BY id").fetchall() == [(2,), (1000,)]
