@@ -24,7 +24,7 @@ pub(crate) enum Conflicts {
 /// Milliseconds from the switch until rows move in the background.
 pub(crate) static START_DELAY: GucSetting<i32> = GucSetting::<i32>::new(20_000);
 /// Milliseconds that the background rests after each batch.
-pub(crate) static REST: GucSetting<i32> = GucSetting::<i32>::new(10);
+pub(crate) static REST: GucSetting<i32> = GucSetting::<i32>::new(1);
 /// With more active sessions the background yields; -1: as many as cores, 0: never.
 static YIELD_AT: GucSetting<i32> = GucSetting::<i32>::new(-1);
 /// Movers of a database; 0: as many as cores, up to four.
@@ -87,7 +87,7 @@ pub(crate) fn define() {
     );
     number(
         c"bullfrog.yield_at",
-        c"With more active sessions than this the background rests longer and longer, up to a second after each batch.",
+        c"With more active sessions than this the background rests longer and longer, up to half of the time.",
         c"-1 is the number of cores; 0 lets it never yield.",
         &YIELD_AT,
         -1,

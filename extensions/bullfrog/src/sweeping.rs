@@ -86,8 +86,9 @@ impl Sweeper {
         if number == 0 && self.tidied.is_none_or(|tidied| tidied.elapsed() > self.tidies_after) {
             self.tidy();
         }
+        let begun = Instant::now();
         let swept = self.look_and_move(mover, number, sweepers);
-        let pause = if swept == Sweep::Moved { self.pause(sweepers) } else { ROUND };
+        let pause = if swept == Sweep::Moved { self.pause(begun.elapsed(), sweepers) } else { ROUND };
         self.resumes = Some(Instant::now() + pause);
         swept
     }
@@ -186,12 +187,12 @@ impl Sweeper {
         })
     }
 
-    /// How long to rest after a batch.
-    fn pause(&mut self, sweepers: usize) -> Duration {
+    /// How long to rest after a batch that took so long.
+    fn pause(&mut self, took: Duration, sweepers: usize) -> Duration {
         let least = Duration::from_millis(settings::REST.get().unsigned_abs().into());
         let active = active_sessions();
         let sweepers = u32::try_from(sweepers).unwrap_or(u32::MAX);
-        let pause = self.pace.next(least, active, settings::yield_at(), sweepers);
+        let pause = self.pace.next(least, took, active, settings::yield_at(), sweepers);
         if pause > least {
             show(&format!("yields to {active} active sessions"));
         }

@@ -1,4 +1,5 @@
-//! How fast the background goes: at its own pace while the machine has room, slower and slower while clients need it.
+//! How fast the background goes: at its own pace while the machine has room, slower while clients need it, and never slower than half of what the
+//! server gives it. What it leaves to clients they move row by row, which costs ten times as much.
 
 use std::time::Duration;
 
@@ -15,11 +16,11 @@ pub struct Pace {
 
 impl Pace {
     /// How long to rest now. `rest` is what the background rests in any case; it yields while more sessions are `active` than
-    /// `limit` (0: never): twice as long each time, up to a second, and half as long each time when they are fewer again. Of several
-    /// `sweepers` each yields for all: together they are as slow as one.
-    pub fn next(&mut self, rest: Duration, active: usize, limit: usize, sweepers: u32) -> Duration {
+    /// `limit` (0: never): twice as long each time, up to what the batch `took`, which is longer the fewer cores are left for it, and
+    /// half as long each time when they are fewer again. Of several `sweepers` each yields for all: together they are as slow as one.
+    pub fn next(&mut self, rest: Duration, took: Duration, active: usize, limit: usize, sweepers: u32) -> Duration {
         self.added = if limit > 0 && active > limit {
-            (self.added * 2).max(rest).clamp(SHORTEST, LONGEST)
+            (self.added * 2).max(rest).clamp(SHORTEST, took.clamp(SHORTEST, LONGEST))
         } else if self.added > SHORTEST {
             self.added / 2
         } else {
@@ -34,9 +35,10 @@ mod tests {
     use super::*;
 
     const REST: Duration = Duration::from_millis(10);
+    const LONG: Duration = Duration::from_secs(5);
 
     fn rests(pace: &mut Pace, active: usize, rounds: usize) -> Vec<u128> {
-        (0..rounds).map(|_| pace.next(REST, active, 2, 1).as_millis()).collect()
+        (0..rounds).map(|_| pace.next(REST, LONG, active, 2, 1).as_millis()).collect()
     }
 
     #[test]
@@ -50,9 +52,18 @@ mod tests {
     }
 
     #[test]
+    fn it_works_half_of_the_time_however_many_sessions_are_called_active() {
+        let (mut pace, took) = (Pace::default(), Duration::from_millis(40));
+        let rests: Vec<_> = (0..5).map(|_| pace.next(Duration::ZERO, took, 1000, 2, 1).as_millis()).collect();
+        assert_eq!(rests, [1, 2, 4, 8, 16]);
+        assert_eq!(pace.next(Duration::ZERO, took, 1000, 2, 1).as_millis(), 32);
+        assert_eq!(pace.next(Duration::ZERO, took, 1000, 2, 1), took);
+    }
+
+    #[test]
     fn several_together_yield_as_one_and_go_as_several() {
-        assert_eq!(Pace::default().next(REST, 3, 2, 4), REST + REST * 4);
-        assert_eq!(Pace::default().next(REST, 2, 2, 4), REST);
+        assert_eq!(Pace::default().next(REST, LONG, 3, 2, 4), REST + REST * 4);
+        assert_eq!(Pace::default().next(REST, LONG, 2, 2, 4), REST);
     }
 
     #[test]
@@ -64,7 +75,7 @@ mod tests {
 
     #[test]
     fn it_yields_without_a_rest_of_its_own_and_not_without_a_limit() {
-        assert_eq!(Pace::default().next(Duration::ZERO, 3, 2, 1), Duration::from_millis(1));
-        assert_eq!(Pace::default().next(REST, 1000, 0, 1), REST);
+        assert_eq!(Pace::default().next(Duration::ZERO, LONG, 3, 2, 1), Duration::from_millis(1));
+        assert_eq!(Pace::default().next(REST, LONG, 1000, 0, 1), REST);
     }
 }

@@ -1,0 +1,256 @@
+"""What clients notice of a split of two million rows, beside no migration, a copy under a lock, and a copy by triggers (bench/METHOD.md).
+
+    bench/bullfrog/bars.py [--clients 8 200] [--loads share saturated] [--arms none bullfrog eager copy] [--pairs 7] ..
+
+pgbench updates customers by key at random, one row per transaction, prepared: as many as it can (`saturated`), or so many per second as are
+--share of what the same number of connections could do without a migration (`share`). After --before seconds the table becomes two, and the one with the
+balance takes the old one's name in the same transaction, so that clients go on with the statements that they have:
+
+    none      nothing happens
+    bullfrog  ALTER TABLE .. RENAME, bullfrog.migrate; the background begins at once
+    eager     one transaction locks the table, copies all rows, and renames
+    copy      triggers keep two new tables up to date while batches of rows are copied; then a transaction renames
+
+A server of PostgreSQL 15 has core 0 (all of its processes), pgbench core 1. Each run begins with a copy of the same table, read into memory. Told are
+transactions in the window of --window seconds from the change on, the p99 of each second, the server's processor time per transaction, and when
+all had moved. Afterwards the sum of all balances is compared with what pgbench did. Appends to bench/results/bullfrog_bars.jsonl.
+"""
+
+import argparse
+import collections
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from tables import EXTENSION_LOADED, LIBRARY, SERVER_CORE, SETTINGS, build, postgres, record
+
+ARMS = ["none", "bullfrog", "eager", "copy"]
+NEW = """
+    CREATE TABLE {private} AS SELECT id, name, balance FROM {old};
+    CREATE TABLE {public} AS SELECT id, nick, city FROM {old};
+    ALTER TABLE {private} ADD PRIMARY KEY (id);
+    ALTER TABLE {public} ADD PRIMARY KEY (id);
+"""
+BATCH = 2000
+
+
+def fill(server, rows):
+    with server.connect() as connection:
+        connection.execute("CREATE TABLE customer (id int PRIMARY KEY, name text, balance int NOT NULL, nick text, city text)")
+        connection.execute(
+            "INSERT INTO customer SELECT i, 'name ' || i, 0, 'nick ' || i, 'city ' || repeat('.', 60)"
+            f" FROM generate_series(1, {rows}) i"
+        )
+        connection.execute("VACUUM (FREEZE, ANALYZE) customer")
+        connection.execute("CREATE EXTENSION pg_prewarm")
+
+
+class Load:
+    """pgbench at work: the instants of its commits and what each took, as it logs them."""
+
+    def __init__(self, server, rows, clients, seconds, rate):
+        self.directory = tempfile.TemporaryDirectory()
+        script = pathlib.Path(self.directory.name) / "update.sql"
+        script.write_text(f"\\set id random(1, {rows})\nUPDATE customer SET balance = balance + 1 WHERE id = :id;\n")
+        options = ["-n", "-M", "prepared", "-c", clients, "-j", 1, "-T", seconds, "-f", script, "-l", "--log-prefix", "log"]
+        options += ["-R", rate] if rate else []
+        # It meets a closed table or a deadlock with the switch, if anything.
+        options += ["--max-tries", 100]
+        command = ["taskset", "-c", "1", postgres.config("bindir") / "pgbench", "-h", server.root, "-U", "postgres", *options, "postgres"]
+        self.process = subprocess.Popen(list(map(str, command)), cwd=self.directory.name, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def done(self):
+        """(second since 1970, milliseconds) of each transaction; with a rate, from when it was due."""
+        _, errors = self.process.communicate()
+        if self.process.returncode != 0:
+            raise SystemExit(errors[-4000:])
+        done = []
+        for log in pathlib.Path(self.directory.name).glob("log*"):
+            for line in log.read_text().splitlines():
+                words = line.split()
+                if words[2].isdigit():
+                    done.append((int(words[4]) + int(words[5]) / 1e6, int(words[2]) / 1000))
+        self.directory.cleanup()
+        return done
+
+
+def change(arm, server, events, begun, wishes):
+    """Changes the schema, and notes what happened when."""
+
+    def note(what):
+        events.append((what, round(time.time() - begun, 2)))
+
+    with server.connect(prepare_threshold=None) as connection:
+        if arm == "bullfrog":
+            with connection.transaction():
+                connection.execute("ALTER TABLE customer RENAME TO customer_old")
+                definition = NEW.format(private="customer", public="customer_public", old="customer_old")
+                connection.execute(f"SELECT bullfrog.migrate('split', %s{wishes and ', '}{wishes})", (definition,))
+            note("switched")
+            connection.execute("SET jit = off")
+            while connection.execute("SELECT sum(pages_left) FROM bullfrog.progress").fetchone()[0]:
+                time.sleep(1)
+            note("all moved")
+        elif arm == "eager":
+            with connection.transaction():
+                connection.execute("LOCK TABLE customer IN ACCESS EXCLUSIVE MODE")
+                connection.execute("ALTER TABLE customer RENAME TO customer_old")
+                connection.execute("ALTER INDEX customer_pkey RENAME TO customer_old_pkey")
+                connection.execute(NEW.format(private="customer", public="customer_public", old="customer_old"))
+            note("switched")
+        elif arm == "copy":
+            copy(connection)
+            note("switched")
+
+
+def copy(connection):
+    connection.execute("""
+        CREATE TABLE customer_private (id int PRIMARY KEY, name text, balance int);
+        CREATE TABLE customer_public (id int PRIMARY KEY, nick text, city text);
+        CREATE FUNCTION follow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            INSERT INTO customer_private VALUES (new.id, new.name, new.balance)
+                ON CONFLICT (id) DO UPDATE SET name = excluded.name, balance = excluded.balance;
+            INSERT INTO customer_public VALUES (new.id, new.nick, new.city)
+                ON CONFLICT (id) DO UPDATE SET nick = excluded.nick, city = excluded.city;
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER follow AFTER INSERT OR UPDATE ON customer FOR EACH ROW EXECUTE FUNCTION follow()
+    """)
+    last = connection.execute("SELECT max(id) FROM customer").fetchone()[0]
+    for first in range(1, last + 1, BATCH):
+        connection.execute(f"""
+            WITH batch AS MATERIALIZED (SELECT * FROM customer WHERE id >= {first} AND id < {first + BATCH} FOR SHARE),
+                private AS (INSERT INTO customer_private SELECT id, name, balance FROM batch ON CONFLICT (id) DO NOTHING)
+            INSERT INTO customer_public SELECT id, nick, city FROM batch ON CONFLICT (id) DO NOTHING
+        """)
+    with connection.transaction():
+        connection.execute("LOCK TABLE customer IN ACCESS EXCLUSIVE MODE")
+        connection.execute("ALTER TABLE customer RENAME TO customer_old")
+        connection.execute("ALTER TABLE customer_private RENAME TO customer")
+
+
+def processor(pid):
+    """Seconds of processor time of a server and all of its processes, those that have ended too."""
+    ticks = 0
+    for process in [pid, *children(pid)]:
+        try:
+            fields = pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        ticks += sum(map(int, fields[11:15 if process == pid else 13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def children(pid):
+    return map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+
+
+class Table:
+    """A server with the filled table, of which each run gets a copy."""
+
+    def __init__(self, rows):
+        self.rows = rows
+        self.server = postgres.Server(LIBRARY, {**SETTINGS, "max_connections": "250", "autovacuum_naptime": "1h"}, cores=SERVER_CORE)
+        fill(self.server, rows)
+        self.server.stop()
+        self.filled = self.server.root / "filled"
+        subprocess.run(["cp", "-a", self.server.data, self.filled], check=True)
+
+    def start(self, settings):
+        shutil.rmtree(self.server.data, ignore_errors=True)
+        subprocess.run(["cp", "-a", self.filled, self.server.data], check=True)
+        with open(self.server.data / "postgresql.auto.conf", "a") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+        self.server.start()
+        with self.server.connect() as connection:
+            connection.execute("SELECT pg_prewarm('customer'), pg_prewarm('customer_pkey')")
+            if settings:
+                connection.execute("CREATE EXTENSION bullfrog")
+            connection.execute("CHECKPOINT")
+
+    def run(self, arm, clients, rate, before, window, options):
+        self.start({**EXTENSION_LOADED, "bullfrog.start_delay": "0"} if arm == "bullfrog" else {})
+        load = Load(self.server, self.rows, clients, before + window + 1, rate)
+        time.sleep(before)
+        begun, events = time.time(), []
+        used = processor(self.server.process.pid)
+        changing = threading.Thread(target=change, args=(arm, self.server, events, begun, options.options), daemon=True)
+        changing.start()
+        time.sleep(max(0, begun + window - time.time()))
+        used = processor(self.server.process.pid) - used
+        done = load.done()
+        changing.join(options.patience)
+        with self.server.connect() as connection:
+            total = connection.execute("SELECT sum(balance) FROM customer").fetchone()[0]
+        assert total == len(done), f"{len(done)} updates were told to be done, {total} are there"
+        self.server.stop()
+        by_second = collections.defaultdict(list)
+        for at, took in done:
+            by_second[int((at - begun) // 1)].append(took)
+        within = [took for at, took in done if begun <= at < begun + window]
+        seconds = [by_second.get(second, []) for second in range(window)]
+        return {
+            "before": len([at for at, _ in done if begun - before + 2 <= at < begun]) / (before - 2), "done": len(within),
+            "p50": percentile(within, 50), "p99": percentile(within, 99), "longest": max(within, default=0),
+            "p99_by_second": [percentile(second, 99) for second in seconds], "done_by_second": [len(second) for second in seconds],
+            "server_micros": used / max(1, len(within)) * 1e6, "events": events,
+        }  # fmt: skip
+
+
+def percentile(values, percent):
+    values = sorted(values)
+    return round(values[min(len(values) - 1, len(values) * percent // 100)], 2) if values else None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", nargs="+", type=int, default=[8, 200])
+    parser.add_argument("--loads", nargs="+", default=["share", "saturated"], choices=["share", "saturated"])
+    parser.add_argument("--arms", nargs="+", default=ARMS, choices=ARMS)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--share", type=float, default=0.65)
+    parser.add_argument("--before", type=int, default=10)
+    parser.add_argument("--window", type=int, default=90)
+    parser.add_argument("--patience", type=int, default=300, help="seconds to wait for the end of a change after the window")
+    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--options", default="", help="further arguments of bullfrog.migrate, as \"granularity => 'page'\"")
+    parser.add_argument("--no-build", action="store_true", help="use what was built before")
+    parser.add_argument("--dry", action="store_true", help="keep nothing")
+    options = parser.parse_args()
+    if not options.no_build:
+        build()
+    table = Table(options.rows)
+    where = record.circumstances(record.head(), "release")
+    heads = ["connections", "load", "way", "rate", "before, per s", "in the window", "p50 ms", "p99 ms", "worst second's p99", "median second's",
+             "longest ms", "server µs", "events"]  # fmt: skip
+    print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|", flush=True)
+    try:
+        for clients in options.clients:
+            peak = statistics.median(
+                table.run("none", clients, None, options.before, 5, options)["before"] for _ in range(3 if options.pairs > 1 else 1)
+            )
+            for number in range(options.pairs):
+                for load in options.loads:
+                    rate = round(peak * options.share) if load == "share" else None
+                    for arm in options.arms if number % 2 == 0 else options.arms[::-1]:
+                        figures = table.run(arm, clients, rate, options.before, options.window, options)
+                        seconds = [second for second in figures["p99_by_second"] if second is not None]
+                        cells = [clients, load, arm, rate or "", round(figures["before"]), figures["done"], figures["p50"], figures["p99"], max(seconds),
+                                 statistics.median(seconds), figures["longest"], round(figures["server_micros"]),
+                                 ", ".join(f"{name} {at}" for name, at in figures["events"])]  # fmt: skip
+                        print(f"| {' | '.join(map(str, cells))} |", flush=True)
+                        if not options.dry:
+                            what = {"clients": clients, "load": load, "arm": arm, "options": options.options, "rate": rate, "rows": options.rows, "number": number, "peak": peak}
+                            record.keep("bullfrog_bars", where, [{**what, **figures}])
+    finally:
+        table.server.remove()
+
+
+if __name__ == "__main__":
+    main()
