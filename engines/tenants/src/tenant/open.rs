@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use savanna_journal::Lsn;
 use savanna_tenants_execution::{part::Place, reference::Checks};
 use savanna_tenants_sql::{advisory::Advisory, define::reference::Deferral, notify::Notifying, settings::Settings};
-use savanna_tenants_store::database::{Database, DatabaseImage, SessionId, TemporaryImage};
+use savanna_tenants_store::database::{Database, DatabaseImage, RECORD_BYTES_MAX, SessionId, TemporaryImage};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
@@ -21,7 +21,7 @@ use super::{Bound, InTransaction, Tenant, notify::Untold, transactions::snapshot
 use crate::{
     activity::Activity,
     cursor::{Cursor, CursorImage},
-    session::{Current, Portal, Prepared, Progress, SavepointOf, Session, Status, Suspended},
+    session::{Current, InParts, Portal, Prepared, Progress, SavepointOf, Session, Status, Suspended},
 };
 
 /// A session whose own part is larger stays where it is, in bytes.
@@ -373,8 +373,11 @@ impl Tenant {
 
     /// The session is in its transaction again, if it was in one.
     pub(super) fn reenter(&mut self, id: SessionId, open: &Open) -> Result<()> {
+        let lent = self.database.lent();
         let session = self.session(id)?;
         let Some(txn) = &open.transaction else { return Ok(()) };
+        let bytes = usize::try_from(txn.bytes).unwrap_or(usize::MAX);
+        lent.cover(bytes.saturating_sub(RECORD_BYTES_MAX))?;
         let administrator = session.facts.administrator;
         let before = txn.settings_before.as_ref().map(|written| Settings::restored(administrator, written));
         session.txn = Some(Current {
@@ -388,13 +391,16 @@ impl Tenant {
             views: txn.views.clone(),
             used: txn.used,
             defines: txn.defines,
-            bytes: usize::try_from(txn.bytes).unwrap_or(usize::MAX),
+            bytes,
             savepoints: txn.savepoints.clone(),
             deferral: txn.deferral.clone(),
             deferred: txn.deferred.clone(),
             settings_before: before.transpose()?,
             local_settings: txn.local_settings.clone(),
             place: txn.place,
+            parts: InParts::Not,
+            memory: bytes,
+            lent: Some(lent),
         });
         txn.place.into_iter().for_each(|place| self.database.keep_place(txn.id, place));
         Ok(())

@@ -20,8 +20,10 @@ use crate::{
     wire::{ClientWire, report},
 };
 
-/// Bytes of lines that one COPY takes.
+/// Bytes that a row of a COPY has at most, or all rows, if they may refer to each other.
 const COPY_BYTES_MAX: usize = 64 << 20;
+/// Rows of so many bytes are written before the rest of a COPY has come.
+const COPY_PIECE: usize = 4 << 20;
 /// So many of them are read before others have their turn.
 const COPY_BYTES_AT_ONCE: usize = 256 << 10;
 
@@ -60,8 +62,8 @@ impl<S: Socket> Connection<S> {
                 Err(error) => return Ok(Err(error)),
             };
             let takes_rows = matches!(outcome, Outcome::CopyIn { .. });
-            if let Outcome::CopyIn { columns, format } = &outcome {
-                outcome = match self.take_rows(columns, format).await? {
+            if let Outcome::CopyIn { columns, format, in_pieces } = &outcome {
+                outcome = match self.take_rows(columns, format, *in_pieces).await? {
                     Ok(outcome) => outcome,
                     Err(error) => return Ok(Err(error)),
                 };
@@ -160,17 +162,18 @@ impl<S: Socket> Connection<S> {
         Ok(Ok(()))
     }
 
-    /// Takes the rows of a COPY from the client.
-    async fn take_rows(&mut self, columns: &[String], format: &CopyFormat) -> Served<Result<Outcome>> {
+    /// Takes the rows of a COPY from the client, and writes them: in pieces, if no row may refer to one that comes later.
+    async fn take_rows(&mut self, columns: &[String], format: &CopyFormat, in_pieces: bool) -> Served<Result<Outcome>> {
         use PgWireFrontendMessage as M;
         self.wire.output().copy_in(columns.len(), copy_code(format));
         self.send().await?;
-        let mut text = Vec::new();
+        let mut coming = Coming { text: Vec::new(), place: copy::Place::begin(format), columns, format };
         let mut refused = None;
         // From here on it may be cancelled.
         if let Err(error) = self.session.copy_goes_on(&mut self.wire).await {
             refused = Some(error);
         }
+        let mut enough = COPY_PIECE;
         loop {
             let Some(message) = self.wire.wire.message().map_err(Self::fatal)? else {
                 if self.wire.wire.hear().await? == 0 {
@@ -179,14 +182,22 @@ impl<S: Socket> Connection<S> {
                 continue;
             };
             match message {
-                M::CopyData(data) if text.len() + data.data.len() <= COPY_BYTES_MAX => text.extend(&data.data[..]),
-                // What follows is read and forgotten: only its end can be answered.
-                M::CopyData(_) => {
-                    text.clear();
-                    let message = format!("a COPY takes at most {} MiB", COPY_BYTES_MAX >> 20);
-                    let error = SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message);
-                    refused.get_or_insert_with(|| error.hint("Copy in several parts."));
+                M::CopyData(data) if refused.is_none() => {
+                    coming.text.extend(&data.data[..]);
+                    let mut wrong = None;
+                    if in_pieces && coming.text.len() >= enough {
+                        match self.take_piece(&mut coming).await? {
+                            Ok(why) => wrong = why,
+                            Err(error) => refused = Some(error),
+                        }
+                        enough = coming.text.len() + COPY_PIECE;
+                    }
+                    if coming.text.len() > COPY_BYTES_MAX {
+                        refused.get_or_insert_with(|| wrong.unwrap_or_else(|| too_long(in_pieces)));
+                    }
                 }
+                // What follows is read and forgotten: only its end can be answered.
+                M::CopyData(_) => coming.text = Vec::new(),
                 M::CopyDone(_) => break,
                 M::CopyFail(fail) => {
                     let message = format!("COPY from stdin failed: {}", fail.message);
@@ -201,12 +212,12 @@ impl<S: Socket> Connection<S> {
             }
         }
         let rows = match refused {
-            None => self.read_rows(&text, columns, format).await,
+            None => self.read_rows(&mut coming, false).await.map(|(rows, _)| rows),
             Some(error) => Err(error),
         };
-        drop(text);
+        drop(coming);
         match rows {
-            Ok(rows) => self.session.copy_in(&mut self.wire, rows).await,
+            Ok(rows) => self.session.copy_in(&mut self.wire, rows, true).await,
             Err(error) => {
                 self.session.copy_fail(&mut self.wire).await;
                 Ok(Err(error))
@@ -214,18 +225,42 @@ impl<S: Socket> Connection<S> {
         }
     }
 
-    /// Reads the rows of a COPY. It gives way to others every now and then, and may be cancelled there.
-    async fn read_rows(&mut self, text: &[u8], columns: &[String], format: &CopyFormat) -> Result<Vec<Vec<CopyField>>> {
-        let mut source = copy::Rows::new(text, columns, format)?;
+    /// Writes the rows that have come whole. Why the next one cannot be read, if that is not because it has not come.
+    async fn take_piece(&mut self, coming: &mut Coming<'_>) -> Served<Result<Option<SqlError>>> {
+        let (rows, wrong) = match self.read_rows(coming, true).await {
+            Ok(read) => read,
+            Err(error) => return Ok(Err(error)),
+        };
+        if !rows.is_empty()
+            && let Err(error) = self.session.copy_in(&mut self.wire, rows, false).await?
+        {
+            return Ok(Err(error));
+        }
+        // It may be cancelled while it waits for the others.
+        Ok(self.session.copy_goes_on(&mut self.wire).await.map(|()| wrong))
+    }
+
+    /// Reads the rows of a COPY that have come: all, or those that are whole if more come. It gives way to others every now and then, and may be cancelled there.
+    async fn read_rows(
+        &mut self,
+        coming: &mut Coming<'_>,
+        go_on: bool,
+    ) -> Result<(Vec<Vec<CopyField>>, Option<SqlError>)> {
+        let Coming { text, place, columns, format } = coming;
+        let mut source = copy::Rows::new(text, columns, format, (*place, go_on))?;
         let mut rows = Vec::new();
         loop {
             self.session.copy_goes_on(&mut self.wire).await?;
             let more = self.session.paid(|| source.read(COPY_BYTES_AT_ONCE, &mut rows))?;
             if !more {
-                return Ok(rows);
+                break;
             }
             tokio::task::yield_now().await;
         }
+        let (behind, rest, wrong) = source.into_place();
+        *place = behind;
+        text.drain(..text.len() - rest);
+        Ok((rows, wrong))
     }
 
     pub(super) async fn bind(&mut self, bind: Bind) -> Served<Result<()>> {
@@ -276,12 +311,35 @@ impl<S: Socket> Connection<S> {
             Ok(executed) => executed,
             Err(error) => return Ok(Err(error)),
         };
-        if let Outcome::CopyIn { columns, format } = &outcome {
-            outcome = match self.take_rows(columns, format).await? {
+        if let Outcome::CopyIn { columns, format, in_pieces } = &outcome {
+            outcome = match self.take_rows(columns, format, *in_pieces).await? {
                 Ok(outcome) => outcome,
                 Err(error) => return Ok(Err(error)),
             };
         }
         self.tell(outcome, &columns, &formats).await
     }
+}
+
+/// What has come of the rows of a COPY and is not written yet.
+struct Coming<'c> {
+    text: Vec<u8>,
+    place: copy::Place,
+    columns: &'c [String],
+    format: &'c CopyFormat,
+}
+
+/// The error of a COPY that is not taken in pieces, or of a row.
+fn too_long(in_pieces: bool) -> SqlError {
+    let limit = COPY_BYTES_MAX >> 20;
+    let (message, hint) = match in_pieces {
+        true => {
+            (format!("a row of a COPY has at most {limit} MiB"), "Look whether a quote or an end of a line is missing.")
+        }
+        false => (
+            format!("a COPY into a table whose rows refer to each other takes at most {limit} MiB"),
+            "Copy in several parts, or without the foreign key.",
+        ),
+    };
+    SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message).hint(hint)
 }
