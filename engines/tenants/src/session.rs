@@ -12,7 +12,7 @@ use savanna_tenants_sql::{
     plan::{OutputColumn, Statement},
     settings::Settings,
 };
-use savanna_tenants_store::{Reading, large::Parts};
+use savanna_tenants_store::{Reading, database::RECORD_BYTES_MAX, large::Parts};
 use savanna_tenants_values::{error::SqlError, memory::Lent, types::Type, value::Value};
 use savanna_transaction::{Isolation, QueuePlace, Savepoint, TxnId, View};
 use serde::{Deserialize, Serialize};
@@ -119,6 +119,18 @@ pub(crate) struct Current {
     pub(crate) lent: Option<Lent>,
 }
 
+impl Current {
+    /// It has written so many bytes only, which take so much memory: the rest was taken back.
+    pub(crate) fn go_back_to(&mut self, bytes: usize, memory: usize) {
+        (self.bytes, self.memory) = (bytes, memory);
+        if bytes <= RECORD_BYTES_MAX {
+            self.lent = None;
+        } else if let Some(lent) = &self.lent {
+            lent.lower_to(memory - RECORD_BYTES_MAX.min(memory));
+        }
+    }
+}
+
 /// What has become of the writes of a large transaction that commits.
 #[derive(Debug, Default)]
 pub(crate) enum InParts {
@@ -127,6 +139,8 @@ pub(crate) enum InParts {
     Not,
     /// Somebody does.
     Coming,
+    /// That has failed, but they fit into the record.
+    Refused,
     /// They are durable, as they were when so many bytes had been written.
     Here(Parts, usize),
 }
@@ -140,6 +154,9 @@ pub(crate) struct SavepointOf {
     pub(crate) temporary: usize,
     /// How much was said to other sessions.
     pub(crate) said: Mark,
+    /// Bytes that the transaction had written, and memory that they take; not known at another node.
+    #[serde(skip)]
+    pub(crate) written: Option<(usize, usize)>,
     pub(crate) deferral: Deferral,
 }
 

@@ -166,7 +166,7 @@ impl Tenant {
     /// Lets its statements take their memory where those of others do.
     #[must_use]
     pub fn sharing(mut self, memory: Arc<Pool>) -> Self {
-        self.database.share_memory(Arc::clone(&memory));
+        self.database.share_memory(Pool::for_writes(&memory));
         self.memory = Some(memory);
         self
     }

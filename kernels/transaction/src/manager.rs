@@ -600,7 +600,9 @@ impl<V> Transactions<V> {
             self.snapshots.release(snapshot);
         }
         txn.sees = ALL_WRITES;
-        if self.spare.len() < SPARE_MAX {
+        if txn.is_large() {
+            self.locks.shrink();
+        } else if self.spare.len() < SPARE_MAX {
             txn.reads.clear();
             txn.writes.clear();
             txn.waiting = false;

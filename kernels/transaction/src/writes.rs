@@ -145,6 +145,11 @@ impl<V> WriteSet<V> {
         self.written.len()
     }
 
+    /// For how many writes it has room.
+    pub(crate) fn capacity(&self) -> usize {
+        self.written.capacity()
+    }
+
     /// Takes the newest write of each key out, in the order in which the keys were last written.
     pub(crate) fn take(&mut self) -> Vec<Write<V>> {
         let mut written = std::mem::take(&mut self.written);

@@ -18,11 +18,14 @@ use savanna_tenants_values::{
 
 use crate::{
     Run,
-    effects::{Effects, Inserted, duplicate, ready},
+    effects::{Effects, Inserted, duplicate, ready, too_large},
     explain::address,
     query::project,
     spill::{Spool, Spooling},
 };
+
+/// What a key takes beside its bytes in a set of keys, about.
+const SEEN_BYTES: usize = 64;
 
 /// Rows of one table, each after its key.
 pub(crate) type KeyedRows = Vec<(Vec<u8>, Vec<Value>)>;
@@ -227,10 +230,19 @@ impl Run<'_> {
     fn targets(&self, rows: &Joined) -> Result<Step<(Spool, Memory<'_>)>> {
         let mut found = Spooling::new(self, address(rows));
         let mut seen = HashSet::new();
+        let (mut memory, mut bytes, most) = (self.memory(), 0, self.database().transaction_bytes_max());
         let alone = rows.node.is_one_table();
         let result = self.joined(rows, Vec::new(), None, &mut |row| {
             let key = &row.keys[0];
             if alone || seen.insert(key.clone()) {
+                // Each of them is written, under its key.
+                bytes += key.len() + 16;
+                if bytes > most {
+                    return Err(too_large(most));
+                }
+                if !alone {
+                    memory.take_bytes(key.len() + SEEN_BYTES)?;
+                }
                 let mut values = Vec::with_capacity(row.values.len() + 1);
                 values.extend_from_slice(&row.values);
                 values.push(Value::Bytes(key.clone()));

@@ -25,7 +25,7 @@ use savanna_tenants_store::{
     role::{Acquaintance, Roles},
     storage::{Home, StorageError},
 };
-use savanna_tenants_values::error::{Result, SqlError};
+use savanna_tenants_values::error::{Result, SqlError, state};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::{
@@ -42,6 +42,8 @@ const EPOCH_MICROS: i64 = 946_684_800_000_000;
 /// For so long a tenant counts as shared after somebody else than before has done something with it.
 const LATELY: Duration = Duration::from_secs(5);
 
+/// So long the storage may take for a part of what a transaction has written.
+const PART_TIME: Duration = Duration::from_secs(60);
 /// So long nobody tries to remove parts again after that has failed.
 const LITTER_PAUSE: Duration = Duration::from_secs(1);
 /// So long a page waits behind statements; then it comes by the same right.
@@ -487,7 +489,8 @@ impl TenantSlot {
             }
             next = part.next();
             let put = self.store(|home| async move { home.put_part(&mut parts, part).await.map(|()| parts) });
-            parts = put.await?;
+            let in_time = tokio::time::timeout(PART_TIME, put).await;
+            parts = in_time.map_err(|_| too_slow())??;
             points::reached("a part is durable");
         }
         Ok(parts)
@@ -661,6 +664,11 @@ impl TenantSlot {
             }
         }
     }
+}
+
+fn too_slow() -> SqlError {
+    let message = format!("what the transaction has written was not in the storage within {PART_TIME:?}");
+    SqlError::new(state::IO_ERROR, message).hint("Nothing was changed. Try again when the store works.")
 }
 
 fn fail(tenant: &mut Tenant, session: SessionId) {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use savanna_tenants_store::{
-    database::{SessionId, Step},
+    database::{RECORD_BYTES_MAX, SessionId, Step},
     large::{Limits, Litter, Part, Parts},
 };
 use savanna_tenants_values::error::{Result, SqlError};
@@ -12,6 +12,9 @@ use savanna_transaction::TxnId;
 
 use super::Tenant;
 use crate::session::{InParts, Interruption};
+
+/// Who has written more gives way before that is taken back.
+const MUCH_BYTES: usize = 16 << 20;
 
 /// A transaction whose writes are to be written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +57,22 @@ impl Tenant {
         let Some(txn) = &mut session.txn else { return };
         match parts {
             Ok(parts) => txn.parts = InParts::Here(parts, txn.bytes),
+            // The storage does not answer, or has no space; the log may.
+            Err(_) if txn.bytes <= RECORD_BYTES_MAX => txn.parts = InParts::Refused,
             Err(error) => {
                 txn.parts = InParts::Not;
                 session.interrupted.get_or_insert(Interruption::Failed(error));
             }
         }
         self.woken.push(writes.session);
+    }
+
+    /// Whether what a session takes back is so much that its statement gives way first.
+    pub(super) fn undoes_much(&mut self, id: SessionId) -> bool {
+        let Some(session) = self.sessions.get_mut(&id) else { return false };
+        let has_much = session.txn.as_ref().is_some_and(|txn| !txn.failed && txn.bytes > MUCH_BYTES);
+        session.gives_way = has_much && !session.aside;
+        session.gives_way
     }
 
     fn waits_for(&self, Writes { session, txn }: Writes) -> bool {
@@ -80,6 +93,7 @@ impl Tenant {
                 session.gives_way = !aside;
                 return Ok(if aside { Step::Done(()) } else { Step::Wait });
             }
+            InParts::Refused => return Ok(Step::Done(())),
             InParts::Coming => {}
             InParts::Not | InParts::Here(..) => {
                 if !database.wants_parts(txn.id, txn.bytes)? {

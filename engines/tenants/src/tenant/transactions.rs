@@ -131,7 +131,7 @@ impl Tenant {
         let Some(Session { txn: Some(txn), .. }) = sessions.get_mut(&id) else { return Ok(Step::Done(())) };
         let (mut parts, upto) = match std::mem::take(&mut txn.parts) {
             InParts::Here(parts, upto) => (Some(parts), upto),
-            InParts::Not | InParts::Coming => (None, 0),
+            InParts::Not | InParts::Coming | InParts::Refused => (None, 0),
         };
         let step = database.commit_with(txn.id, &mut parts);
         // It waits for a lock.
@@ -203,6 +203,10 @@ impl Tenant {
                     if savepoint.is_none() {
                         txn.views.clear();
                     }
+                    // Its rows are gone, back to its savepoint.
+                    let (bytes, memory) =
+                        txn.savepoints.last().map_or((0, 0), |last| last.written.unwrap_or((txn.bytes, txn.memory)));
+                    txn.go_back_to(bytes, memory);
                     let txn = txn.id;
                     self.waiting.remove(&txn);
                     match savepoint {
@@ -264,6 +268,7 @@ impl Tenant {
         (txn.failed, txn.ended, txn.snapshot_taken) = (true, Some(error.clone()), None);
         txn.views.clear();
         txn.parts = InParts::Not;
+        txn.go_back_to(0, 0);
         let waited_for_lock = self.waiting.remove(&txn.id).is_some();
         self.database.abort(txn.id);
         if *waits && (waited_for_lock || waited_for_blocks || waited_for_parts || slept) {

@@ -133,19 +133,20 @@ pub(crate) struct Large {
     /// Where transactions take memory that write much.
     memory: Option<Arc<Pool>>,
     /// Parts that the storage lacks, of commits in their order.
-    needed: VecDeque<(Csn, Vec<String>)>,
+    needed: VecDeque<(Csn, u64, Vec<String>)>,
 }
 
 impl Large {
     /// A commit is in parts.
     pub(crate) fn push(&mut self, csn: Csn, objects: Vec<ObjectRef>) {
-        self.needed.push_back((csn, objects.into_iter().map(|object| object.path).collect()));
+        let bytes = objects.iter().map(|object| object.bytes).sum();
+        self.needed.push_back((csn, bytes, objects.into_iter().map(|object| object.path).collect()));
     }
 
     /// The storage has all commits up to one in its segments. Whether any of them was in parts, which nobody needs now.
     pub(crate) fn flushed(&mut self, upto: Csn) -> bool {
         let before = self.needed.len();
-        while let Some((_, paths)) = self.needed.pop_front_if(|(csn, _)| *csn <= upto) {
+        while let Some((.., paths)) = self.needed.pop_front_if(|(csn, ..)| *csn <= upto) {
             self.litter.iter().for_each(|litter| litter.add(paths.iter().cloned()));
         }
         self.needed.len() < before
@@ -203,7 +204,13 @@ impl Database {
 
     /// The parts that the storage lacks.
     pub fn needed_parts(&self) -> impl Iterator<Item = &str> {
-        self.large.needed.iter().flat_map(|(_, paths)| paths).map(String::as_str)
+        self.large.needed.iter().flat_map(|(.., paths)| paths).map(String::as_str)
+    }
+
+    /// How many bytes these are.
+    #[must_use]
+    pub fn needed_parts_bytes(&self) -> u64 {
+        self.large.needed.iter().map(|(_, bytes, _)| bytes).sum()
     }
 
     /// Parts belong to a commit.

@@ -11,10 +11,11 @@ use savanna_tenants::Status;
 use savanna_tenants_sql::interrupt::Reason;
 use savanna_tenants_store::{
     database::{Replaying, Step},
+    flush::Flush,
     large::Limits,
-    storage::Storage,
+    storage::{Home, Storage},
 };
-use savanna_tenants_values::memory::Pool;
+use savanna_tenants_values::{error::SqlError, memory::Pool};
 
 use crate::desk::{Desk, Seen, done, rows};
 
@@ -185,7 +186,7 @@ fn a_transaction_that_does_not_commit_leaves_no_part() {
         let writes = desk.tenant.wants_parts();
         let parts = desk.write_parts(writes[0]).expect("a session that waits");
         desk.tenant.interrupt(client, Reason::Cancelled);
-        assert_eq!(desk.tenant.woken(), [client]);
+        assert!(desk.tenant.woken().contains(&client));
         assert_eq!(desk.run(client, "COMMIT"), Seen::Failed("57014"));
         desk.tenant.written(writes[0], Ok(parts));
         desk.setup(client, &["ROLLBACK"]);
@@ -348,9 +349,72 @@ fn what_a_large_transaction_writes_takes_memory_that_all_share() {
     }
     let failed = seen.iter().position(|seen| *seen == Seen::Failed("53200"));
     assert!(failed.is_some_and(|at| (50..65).contains(&at)), "{failed:?}");
-    desk.setup(client, &["ROLLBACK"]);
-    desk.tenant.told(client);
-    assert_eq!(pool.taken(), 0);
+    assert_eq!(pool.taken(), 0, "its rows are gone before its client has rolled back");
+    desk.setup(client, &["ROLLBACK", "BEGIN"]);
+    for id in 0..49 {
+        desk.setup(client, &[&insert(id)]);
+        desk.tenant.told(client);
+    }
+    // What goes back to a savepoint gives it back, however often.
+    desk.setup(client, &["SAVEPOINT s"]);
+    for _ in 0..10 {
+        desk.setup(client, &[&insert(50), &insert(51), &insert(52)]);
+        desk.tenant.told(client);
+        assert!(pool.taken() > 0);
+        desk.setup(client, &["ROLLBACK TO s"]);
+        desk.tenant.told(client);
+        assert_eq!(pool.taken(), 0);
+    }
+}
+
+#[test]
+fn what_fits_into_a_record_is_committed_though_the_storage_does_not_take_it() {
+    let mut kept = with_a_table();
+    let client = kept.desk.client();
+    kept.desk.setup(client, &["BEGIN", FILL]);
+    assert!(matches!(kept.desk.tenant.run(client, "COMMIT"), Ok(Step::Wait)));
+    let writes = kept.desk.tenant.wants_parts();
+    kept.desk.tenant.written(writes[0], Err(SqlError::new("58030", "the store does not answer")));
+    assert_eq!(kept.desk.run(client, "COMMIT"), done("COMMIT"));
+    let records = kept.records();
+    assert!(records.last().is_some_and(|record| record.len() > 5_000), "it has the rows");
+    let mut next = kept.next(2, &records);
+    let client = next.desk.client();
+    assert_eq!(next.desk.query(client, "SELECT count(*) FROM t"), ["500"]);
+}
+
+#[test]
+fn a_flush_of_much_makes_several_segments_with_the_same_commits() {
+    let storage = Storage::new(Arc::new(InMemory::new()), Path::default(), 1 << 20);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let home = runtime.block_on(Home::open(&storage, 1, OwnerEpoch(1))).expect("memory");
+    let mut desk = Desk::over(Box::new((*home.store()).in_segments_of(2_000)), &[]);
+    assert_eq!(desk.tenant.database().load(), Ok(None));
+    let client = desk.client();
+    desk.setup(client, &["CREATE TABLE t (id int PRIMARY KEY, n int)", "CREATE INDEX ON t (n)", FILL]);
+    desk.paper.flush();
+    loop {
+        match desk.tenant.database().flush(7).expect("a log that takes records") {
+            Flush::Sealed => runtime.block_on(home.save()).expect("memory"),
+            Flush::Clean | Flush::Done => break,
+            _ => {}
+        }
+    }
+    let segments = home.live().len();
+    assert!(segments > 10, "{segments}");
+    // Who comes next reads them, and writes over them.
+    let (mut plain, mut next) = (Desk::new(), Desk::of((storage, OwnerEpoch(2)), 1, &[]));
+    let clients = (plain.client(), next.client());
+    plain.setup(clients.0, &["CREATE TABLE t (id int PRIMARY KEY, n int)", "CREATE INDEX ON t (n)", FILL]);
+    for text in ["SELECT 1", "DELETE FROM t WHERE id % 3 = 0", "UPDATE t SET n = n + 1 WHERE id % 2 = 0"] {
+        plain.setup(clients.0, &[text]);
+        next.setup(clients.1, &[text]);
+        for query in ["SELECT * FROM t ORDER BY id DESC", "SELECT id FROM t WHERE n BETWEEN 10 AND 50 ORDER BY id"] {
+            assert_eq!(next.query(clients.1, query), plain.query(clients.0, query), "{text}");
+        }
+        next.paper.flush();
+        next.flush();
+    }
 }
 
 proptest! {

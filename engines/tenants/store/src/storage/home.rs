@@ -15,7 +15,7 @@ use savanna_tenants_segments::{Block, PageId, Segment, TAIL_BYTES, TenantId, ope
 use savanna_transaction::Csn;
 
 use super::{Storage, StorageError, now};
-use crate::{Change, Live, SegmentStore, Segments, Want, large::Litter};
+use crate::{Change, Live, SegmentStore, Segments, Want, large::Litter, points};
 
 /// Segments that are opened at a time.
 const PARALLEL_OPENS: usize = 8;
@@ -149,13 +149,24 @@ impl Home {
         self.owned_manifest(owned).await?;
         // Opening the manifest again may have shown that it was written down already.
         let Some(sealed) = self.segments.sealed() else { return Ok(()) };
-        let segment = self.open_whole(&sealed.bytes)?;
-        let object = self.owned_manifest(owned).await?.put_object(sealed.bytes.clone()).await?;
-        let name = entry_name(sealed.after, sealed.upto, 0);
-        crate::points::reached("a segment is written and not named");
-        self.commit(owned, &[], &[(name, object.clone())]).await?;
-        self.objects.lock().insert(segment.number(), object);
-        self.segments.publish(Change::Saved(segment));
+        let manifest = self.owned_manifest(owned).await?;
+        let (mut opened, mut new) = (Vec::new(), Vec::new());
+        for (part, bytes) in (0..).zip(&sealed.segments) {
+            opened.push(self.open_whole(bytes)?);
+            match manifest.put_object(bytes.clone()).await {
+                Ok(object) => new.push((entry_name(sealed.after, sealed.upto, part), object)),
+                Err(error) => {
+                    // All are put again.
+                    new.iter().for_each(|(_, object)| manifest.abandon(object));
+                    return Err(error.into());
+                }
+            }
+            points::reached("a segment is written and not named");
+        }
+        self.commit(owned, &[], &new).await?;
+        let objects = opened.iter().map(Segment::number).zip(new.into_iter().map(|(_, object)| object));
+        self.objects.lock().extend(objects);
+        self.segments.publish(Change::Saved(opened));
         Ok(())
     }
 

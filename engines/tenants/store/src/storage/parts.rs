@@ -82,16 +82,16 @@ impl Home {
     /// Removes the litter. What could not be removed is still there.
     ///
     /// # Errors
-    /// Those of the store.
+    /// The last of those of the store.
     pub async fn remove_litter(&self) -> Result<(), StorageError> {
-        let paths = self.litter.take();
-        for (at, path) in paths.iter().enumerate() {
-            if let Err(error) = self.remove_part(&self.place_of(path)).await {
-                self.litter.add(paths[at..].iter().cloned());
-                return Err(error);
+        let mut done = Ok(());
+        for path in self.litter.take() {
+            if let Err(error) = self.remove_part(&self.place_of(&path)).await {
+                self.litter.add([path]);
+                done = Err(error);
             }
         }
-        Ok(())
+        done
     }
 
     /// Removes the parts that were made under earlier epochs, but for those that are `needed`.

@@ -22,10 +22,11 @@ use crate::{
 
 /// Bytes that a row of a COPY has at most, or all rows, if they may refer to each other.
 const COPY_BYTES_MAX: usize = 64 << 20;
-/// Rows of so many bytes are written before the rest of a COPY has come.
+/// Rows of so many bytes are written before the rest of a COPY has come, or about so many rows.
 const COPY_PIECE: usize = 4 << 20;
-/// So many of them are read before others have their turn.
-const COPY_BYTES_AT_ONCE: usize = 256 << 10;
+const COPY_ROWS: usize = 32 << 10;
+/// So many bytes of them are read before others have their turn.
+const COPY_BYTES_AT_ONCE: usize = 64 << 10;
 
 impl<S: Socket> Connection<S> {
     /// Sends the signal that a text asks for, if it asks for nothing else while the database itself is busy. Says what the client is in.
@@ -167,7 +168,7 @@ impl<S: Socket> Connection<S> {
         use PgWireFrontendMessage as M;
         self.wire.output().copy_in(columns.len(), copy_code(format));
         self.send().await?;
-        let mut coming = Coming { text: Vec::new(), place: copy::Place::begin(format), columns, format };
+        let mut coming = Coming { text: Vec::new(), read: 0, place: copy::Place::begin(format), columns, format };
         let mut refused = None;
         // From here on it may be cancelled.
         if let Err(error) = self.session.copy_goes_on(&mut self.wire).await {
@@ -211,56 +212,68 @@ impl<S: Socket> Connection<S> {
                 }
             }
         }
-        let rows = match refused {
-            None => self.read_rows(&mut coming, false).await.map(|(rows, _)| rows),
-            Some(error) => Err(error),
+        let error = match refused {
+            Some(error) => error,
+            None => loop {
+                match self.read_rows(&mut coming, (false, in_pieces)).await {
+                    Err(error) => break error,
+                    Ok((rows, false, _)) => {
+                        drop(coming);
+                        return self.session.copy_in(&mut self.wire, rows, true).await;
+                    }
+                    Ok((rows, true, _)) => {
+                        if let Err(error) = self.session.copy_in(&mut self.wire, rows, false).await? {
+                            break error;
+                        }
+                    }
+                }
+            },
         };
-        drop(coming);
-        match rows {
-            Ok(rows) => self.session.copy_in(&mut self.wire, rows, true).await,
-            Err(error) => {
-                self.session.copy_fail(&mut self.wire).await;
-                Ok(Err(error))
-            }
-        }
+        self.session.copy_fail(&mut self.wire).await;
+        Ok(Err(error))
     }
 
     /// Writes the rows that have come whole. Why the next one cannot be read, if that is not because it has not come.
     async fn take_piece(&mut self, coming: &mut Coming<'_>) -> Served<Result<Option<SqlError>>> {
-        let (rows, wrong) = match self.read_rows(coming, true).await {
-            Ok(read) => read,
-            Err(error) => return Ok(Err(error)),
+        let wrong = loop {
+            let (rows, more, wrong) = match self.read_rows(coming, (true, true)).await {
+                Ok(read) => read,
+                Err(error) => return Ok(Err(error)),
+            };
+            if !rows.is_empty()
+                && let Err(error) = self.session.copy_in(&mut self.wire, rows, false).await?
+            {
+                return Ok(Err(error));
+            }
+            if !more {
+                break wrong;
+            }
         };
-        if !rows.is_empty()
-            && let Err(error) = self.session.copy_in(&mut self.wire, rows, false).await?
-        {
-            return Ok(Err(error));
-        }
+        coming.text.drain(..std::mem::take(&mut coming.read));
         // It may be cancelled while it waits for the others.
         Ok(self.session.copy_goes_on(&mut self.wire).await.map(|()| wrong))
     }
 
-    /// Reads the rows of a COPY that have come: all, or those that are whole if more come. It gives way to others every now and then, and may be cancelled there.
+    /// Reads the rows of a COPY that have come: all, or those that are whole if more come; not too many at once, if they are taken in pieces. Whether there are others. It gives way to
+    /// others every now and then, and may be cancelled there.
     async fn read_rows(
         &mut self,
         coming: &mut Coming<'_>,
-        go_on: bool,
-    ) -> Result<(Vec<Vec<CopyField>>, Option<SqlError>)> {
-        let Coming { text, place, columns, format } = coming;
-        let mut source = copy::Rows::new(text, columns, format, (*place, go_on))?;
+        (go_on, in_pieces): (bool, bool),
+    ) -> Result<(Vec<Vec<CopyField>>, bool, Option<SqlError>)> {
+        let Coming { text, read, place, columns, format } = coming;
+        let mut source = copy::Rows::new(&text[*read..], columns, format, (*place, go_on))?;
         let mut rows = Vec::new();
         loop {
             self.session.copy_goes_on(&mut self.wire).await?;
             let more = self.session.paid(|| source.read(COPY_BYTES_AT_ONCE, &mut rows))?;
-            if !more {
-                break;
+            if !more || in_pieces && rows.len() >= COPY_ROWS {
+                let (behind, rest, wrong) = source.into_place();
+                (*place, *read) = (behind, text.len() - rest);
+                return Ok((rows, more, wrong));
             }
             tokio::task::yield_now().await;
         }
-        let (behind, rest, wrong) = source.into_place();
-        *place = behind;
-        text.drain(..text.len() - rest);
-        Ok((rows, wrong))
     }
 
     pub(super) async fn bind(&mut self, bind: Bind) -> Served<Result<()>> {
@@ -324,6 +337,8 @@ impl<S: Socket> Connection<S> {
 /// What has come of the rows of a COPY and is not written yet.
 struct Coming<'c> {
     text: Vec<u8>,
+    /// So many bytes of it were read.
+    read: usize,
     place: copy::Place,
     columns: &'c [String],
     format: &'c CopyFormat,
