@@ -386,7 +386,7 @@ fn what_fits_into_a_record_is_committed_though_the_storage_does_not_take_it() {
 #[test]
 fn a_flush_of_much_makes_several_segments_with_the_same_commits() {
     let storage = Storage::new(Arc::new(InMemory::new()), Path::default(), 1 << 20);
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let home = runtime.block_on(Home::open(&storage, 1, OwnerEpoch(1))).expect("memory");
     let mut desk = Desk::over(Box::new((*home.store()).in_segments_of(2_000)), &[]);
     assert_eq!(desk.tenant.database().load(), Ok(None));
