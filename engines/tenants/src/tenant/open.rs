@@ -499,7 +499,8 @@ fn transaction_image(txn: Current) -> TransactionImage {
         used: txn.used,
         defines: txn.defines,
         bytes: txn.bytes as u64,
-        savepoints: txn.savepoints,
+        // How much was written before them is not known there.
+        savepoints: txn.savepoints.into_iter().map(|of| SavepointOf { written: None, ..of }).collect(),
         deferral: txn.deferral,
         deferred: txn.deferred,
         settings_before: txn.settings_before.map(|settings| settings.written()),
