@@ -171,6 +171,8 @@ fn keeping(config: &NodeConfig) -> Result<Keeping, TenantsError> {
     keeping.spills = config.tenants_spills || keeping.operator_rows.is_some();
     keeping.spill_bytes = config.tenants_spill_limit as u64;
     keeping.spill_files = spill_files();
+    keeping.transactions.most = config.tenants_transaction_limit;
+    keeping.transactions.parts_from = parts_from().unwrap_or(keeping.transactions.parts_from);
     if let Some((bucket, path)) = &config.tenants_store {
         let no_bucket = |error| SqlError::new("58030", format!("tenants.store cannot be used: {error}"));
         keeping.store = Some((Arc::new(bucket.connect().map_err(no_bucket).map_err(HostError::from)?), path.clone()));
@@ -182,6 +184,12 @@ fn keeping(config: &NodeConfig) -> Result<Keeping, TenantsError> {
 fn operator_rows() -> Option<usize> {
     let rows = std::env::var("TENANTS_OPERATOR_ROWS").ok().filter(|_| cfg!(debug_assertions))?;
     rows.parse().ok()
+}
+
+/// For tests: in a build for debugging, `TENANTS_PARTS_FROM` is how many bytes a transaction has written whose writes are not put to the log.
+fn parts_from() -> Option<usize> {
+    let bytes = std::env::var("TENANTS_PARTS_FROM").ok().filter(|_| cfg!(debug_assertions))?;
+    bytes.parse().ok()
 }
 
 /// The tenants of all nodes as the control API sees them.

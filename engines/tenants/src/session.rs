@@ -12,8 +12,8 @@ use savanna_tenants_sql::{
     plan::{OutputColumn, Statement},
     settings::Settings,
 };
-use savanna_tenants_store::Reading;
-use savanna_tenants_values::{error::SqlError, types::Type, value::Value};
+use savanna_tenants_store::{Reading, database::RECORD_BYTES_MAX, large::Parts};
+use savanna_tenants_values::{error::SqlError, memory::Lent, types::Type, value::Value};
 use savanna_transaction::{Isolation, QueuePlace, Savepoint, TxnId, View};
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +58,8 @@ pub enum Outcome {
         columns: Vec<String>,
         /// How they are written.
         format: CopyFormat,
+        /// Whether some of them may be given before the others have come: no row may refer to one that comes behind it.
+        in_pieces: bool,
     },
     /// `COPY .. TO STDOUT`: lines.
     CopyOut {
@@ -110,6 +112,37 @@ pub(crate) struct Current {
     pub(crate) local_settings: Vec<(String, String)>,
     /// Where it waited for a lock, if its statement was taken back.
     pub(crate) place: Option<QueuePlace>,
+    /// What has become of its writes, if they are to be in parts.
+    pub(crate) parts: InParts,
+    /// About how much memory its writes take, and what of it is not what any transaction may have.
+    pub(crate) memory: usize,
+    pub(crate) lent: Option<Lent>,
+}
+
+impl Current {
+    /// It has written so many bytes only, which take so much memory: the rest was taken back.
+    pub(crate) fn go_back_to(&mut self, bytes: usize, memory: usize) {
+        (self.bytes, self.memory) = (bytes, memory);
+        if bytes <= RECORD_BYTES_MAX {
+            self.lent = None;
+        } else if let Some(lent) = &self.lent {
+            lent.lower_to(memory - RECORD_BYTES_MAX.min(memory));
+        }
+    }
+}
+
+/// What has become of the writes of a large transaction that commits.
+#[derive(Debug, Default)]
+pub(crate) enum InParts {
+    /// Nobody was asked to write them down.
+    #[default]
+    Not,
+    /// Somebody does.
+    Coming,
+    /// That has failed, but they fit into the record.
+    Refused,
+    /// They are durable, as they were when so many bytes had been written.
+    Here(Parts, usize),
 }
 
 /// A savepoint, and what is as it was there.
@@ -121,6 +154,9 @@ pub(crate) struct SavepointOf {
     pub(crate) temporary: usize,
     /// How much was said to other sessions.
     pub(crate) said: Mark,
+    /// Bytes that the transaction had written, and memory that they take; not known at another node.
+    #[serde(skip)]
+    pub(crate) written: Option<(usize, usize)>,
     pub(crate) deferral: Deferral,
 }
 
@@ -190,8 +226,8 @@ pub(crate) struct Session {
     pub(crate) cursors: HashMap<String, Cursor>,
     /// The statement of a simple query that waits, with its parameters.
     pub(crate) simple: Option<(Prepared, Vec<Value>)>,
-    /// `COPY` that takes lines, with its parameters.
-    pub(crate) copying: Option<Arc<Statement>>,
+    /// `COPY` that takes lines, and how many it has taken.
+    pub(crate) copying: Option<(Arc<Statement>, usize)>,
     /// What its next reply depends on.
     pub(crate) reply_after: Lsn,
     /// Why its wait ended without what it waited for.
@@ -262,9 +298,14 @@ impl Session {
         self.asks_elsewhere
     }
 
-    /// Whether its wait, if it waits, is for other sessions, or the storage.
+    /// Whether its wait, if it waits, is for other sessions, or blocks of the storage.
     pub(crate) fn waits_for_others(&self) -> bool {
-        !self.gives_way && !self.asks_elsewhere && self.facts.sleep.get().wanted.is_none()
+        !self.gives_way && !self.asks_elsewhere && !self.waits_for_parts() && self.facts.sleep.get().wanted.is_none()
+    }
+
+    /// Whether its commit waits until what it has written is in parts.
+    pub(crate) fn waits_for_parts(&self) -> bool {
+        self.txn.as_ref().is_some_and(|txn| matches!(txn.parts, InParts::Coming))
     }
 
     pub(crate) fn status(&self) -> Status {

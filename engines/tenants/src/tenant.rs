@@ -10,6 +10,7 @@ mod image;
 pub(crate) mod notify;
 mod numbers;
 mod open;
+mod parts;
 mod plans;
 mod portals;
 mod prepared;
@@ -47,6 +48,7 @@ pub use self::{
     image::{Bound, InTransaction, SessionImage},
     notify::Notification,
     open::{OpenImage, Ticket},
+    parts::Writes,
     portals::{Binding, Given},
     reader::{Read, Reader},
 };
@@ -123,6 +125,8 @@ pub struct Tenant {
     numbers: Numbers,
     waiting: HashMap<TxnId, SessionId>,
     fetches: Vec<Fetch>,
+    /// Transactions whose writes are to be written down before they commit.
+    to_write: Vec<Writes>,
     woken: Vec<SessionId>,
     heard: Vec<SessionId>,
     /// What sessions have left that went away with what is open in them.
@@ -149,6 +153,7 @@ impl Tenant {
             numbers: Numbers::default(),
             waiting: HashMap::new(),
             fetches: Vec::new(),
+            to_write: Vec::new(),
             woken: Vec::new(),
             heard: Vec::new(),
             left: BTreeMap::new(),
@@ -160,8 +165,10 @@ impl Tenant {
 
     /// Lets its statements take their memory where those of others do.
     #[must_use]
-    pub fn sharing(self, memory: Arc<Pool>) -> Self {
-        Self { memory: Some(memory), ..self }
+    pub fn sharing(mut self, memory: Arc<Pool>) -> Self {
+        self.database.share_memory(Pool::for_writes(&memory));
+        self.memory = Some(memory);
+        self
     }
 
     /// Lets its statements put rows into files that they have no memory for.

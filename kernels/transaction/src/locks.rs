@@ -124,6 +124,8 @@ pub(crate) struct Locks {
     rules: Rules,
 }
 
+/// Room for so many rows stays.
+const SHRUNK_MIN: usize = 1 << 16;
 /// Emptied queues that are kept.
 const SPARE_MAX: usize = 64;
 
@@ -159,6 +161,13 @@ impl Locks {
         let once = waiters.iter().all(|(waiter, _)| self.waiting.insert(self.parties.of(*waiter), row).is_none());
         self.rows.insert(row, Queue { holders, waiters: waiters.into() });
         once
+    }
+
+    /// Gives memory back if most of it was for rows that nobody holds any more.
+    pub(crate) fn shrink(&mut self) {
+        if self.rows.capacity() > SHRUNK_MIN && self.rows.capacity() / 8 > self.rows.len() {
+            self.rows.shrink_to(2 * self.rows.len());
+        }
     }
 
     /// Rows that somebody holds.

@@ -282,6 +282,19 @@ impl<V> Transactions<V> {
         Ok(txn.writes.touches(range))
     }
 
+    /// What the transaction has written to the keys from one on, in the order of keys: the newest of each, `None` where it deletes.
+    ///
+    /// # Errors
+    /// [`TransactionError::Unknown`].
+    pub fn written_from(
+        &self,
+        id: TxnId,
+        from: &[u8],
+    ) -> Result<impl Iterator<Item = (&[u8], Option<&V>)>, TransactionError> {
+        let txn = self.txns.get(&id).ok_or(TransactionError::Unknown(id))?;
+        Ok(txn.writes.from(from).map(|write| (&*write.key, write.value.as_ref())))
+    }
+
     /// Says that what was read depends on a commit, too, whose versions were not looked at.
     ///
     /// # Errors
@@ -587,7 +600,9 @@ impl<V> Transactions<V> {
             self.snapshots.release(snapshot);
         }
         txn.sees = ALL_WRITES;
-        if self.spare.len() < SPARE_MAX {
+        if txn.is_large() {
+            self.locks.shrink();
+        } else if self.spare.len() < SPARE_MAX {
             txn.reads.clear();
             txn.writes.clear();
             txn.waiting = false;

@@ -22,6 +22,9 @@ pub(crate) struct Held {
     pub(crate) before: Option<RowLock>,
 }
 
+/// Writes and locks that an ended transaction has room for whose memory is kept.
+pub(crate) const SPARE_ENTRIES_MAX: usize = 4_096;
+
 #[derive(Debug)]
 pub(crate) struct Txn<V> {
     pub(crate) isolation: Isolation,
@@ -67,6 +70,11 @@ impl<V> Txn<V> {
 
     pub(crate) fn snapshot(&self, id: TxnId) -> Result<Csn, TransactionError> {
         self.snapshot.ok_or(TransactionError::NoSnapshot(id))
+    }
+
+    /// Whether it has more memory than another one is likely to need.
+    pub(crate) fn is_large(&self) -> bool {
+        self.writes.capacity() > SPARE_ENTRIES_MAX || self.locks.capacity() > SPARE_ENTRIES_MAX
     }
 
     /// Notes that what it says from now on depends on `csn`.

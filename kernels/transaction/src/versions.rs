@@ -229,6 +229,10 @@ impl<V> Versions<V> {
             }
             self.free.push(slot);
         }
+        if self.by_key.is_empty() {
+            // Nothing is left that would have a place.
+            *self = Self::new(self.rules);
+        }
         next
     }
 

@@ -97,6 +97,12 @@ impl<V> WriteSet<V> {
         self.newest.values().map(|newest| &self.written[*newest as usize])
     }
 
+    /// The newest write of each key from one on, in the order of keys.
+    pub(crate) fn from(&self, key: &[u8]) -> impl Iterator<Item = &Write<V>> {
+        let keys = self.newest.range::<[u8], _>((Bound::Included(key), Bound::Unbounded));
+        keys.map(|(_, newest)| &self.written[*newest as usize])
+    }
+
     /// Marks a savepoint: how many writes there are.
     pub(crate) fn save(&mut self) -> usize {
         self.mark = self.written.len();
@@ -137,6 +143,11 @@ impl<V> WriteSet<V> {
 
     pub(crate) fn len(&self) -> usize {
         self.written.len()
+    }
+
+    /// For how many writes it has room.
+    pub(crate) fn capacity(&self) -> usize {
+        self.written.capacity()
     }
 
     /// Takes the newest write of each key out, in the order in which the keys were last written.

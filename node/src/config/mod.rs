@@ -245,6 +245,8 @@ pub struct NodeConfig {
     pub tenants_spills: bool,
     /// Bytes of such files that one tenant may have.
     pub tenants_spill_limit: usize,
+    /// Bytes that one transaction may write.
+    pub tenants_transaction_limit: usize,
     /// A tenant that needs a part of the log so many bytes back is flushed.
     pub tenants_log_distance: usize,
     /// Bytes of the log per second that the tenants of a thread share.

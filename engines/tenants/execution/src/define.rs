@@ -29,13 +29,16 @@ use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::Value,
 };
-use savanna_transaction::{RowLock, Wait};
+use savanna_transaction::{KeyRange, RowLock, Wait};
 
 use crate::{
     Run,
     effects::{Effects, ready},
     modify::KeyedRows,
 };
+
+/// Rows of a table that are read at once where not all are needed together.
+const ROWS_AT_ONCE: usize = 1_024;
 
 /// What a change of the catalog came to.
 pub struct Defined {
@@ -61,7 +64,7 @@ pub(crate) struct Definer<'r, 'a> {
 impl Run<'_> {
     /// Works out a change of the catalog; `behind` says whether rows were committed that the transaction cannot see.
     pub fn define(&self, plan: &Define, catalog: &Catalog, behind: bool) -> Result<Step<Defined>> {
-        let effects = Effects::new(self.txn, self.isolation);
+        let effects = self.new_effects();
         let (notices, changed, changed_types) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         let mut definer = Definer { run: self, catalog, effects, notices, changed, changed_types, behind };
         let tag = match plan {
@@ -437,6 +440,25 @@ impl Definer<'_, '_> {
         })?;
         rows.sort_by(|(a, _), (b, _)| a.cmp(b));
         Ok(rows)
+    }
+
+    /// The first rows of a range of a table's, with their keys and in their order, and the range behind them, if there may be others: there are only a few in
+    /// memory at once, unless the statement has changed some.
+    pub(crate) fn some_rows(&mut self, table: &Table, range: &KeyRange) -> Result<(KeyedRows, Option<KeyRange>)> {
+        if self.effects.touch(range) {
+            return Ok((self.rows(table)?, None));
+        }
+        let wanted: Vec<usize> = table.live_columns().map(|(at, _)| at).collect();
+        let mut rows: KeyedRows = Vec::new();
+        self.run.database().probe_range(self.run.txn, range, &mut |key, bytes| {
+            self.run.goes_on()?;
+            let mut values = vec![Value::Null; table.columns.len()];
+            row::decode(table, bytes, &wanted, &mut values)?;
+            rows.push((key.to_vec(), values));
+            Ok(if rows.len() < ROWS_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        })?;
+        let behind = rows.last().filter(|_| rows.len() == ROWS_AT_ONCE).map(|(last, _)| [&last[..], &[0]].concat());
+        Ok((rows, behind.map(|start| KeyRange { start, end: range.end.clone() })))
     }
 }
 

@@ -13,15 +13,19 @@ use savanna_tenants_sql::{
     modify::shown_row,
     plan::Target,
 };
-use savanna_tenants_store::database::{Database, Step, Visit, is_temporary};
+use savanna_tenants_store::database::{Database, RECORD_BYTES_MAX, Step, Visit, is_temporary};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
+    memory::Lent,
     types::Type,
     value::{Value, text, zone::Zone},
 };
 use savanna_transaction::{Change, Isolation, KeyRange, RowLock, TxnId, Wait};
 
 use crate::{join::row_key, reference::Touched};
+
+/// What a key takes that is written beside its bytes and its value's, about: places in tables and lists, its lock, allocations.
+const KEY_MEMORY: usize = 300;
 
 #[derive(Debug)]
 struct Effect {
@@ -38,6 +42,10 @@ pub struct Effects {
     isolation: Isolation,
     by_key: BTreeMap<Vec<u8>, Effect>,
     bytes: usize,
+    /// Bytes that a transaction may write.
+    most: usize,
+    /// Memory for what is more than any transaction may write, as soon as it is.
+    lent: Option<Lent>,
     part: usize,
     /// Rows whose foreign keys are to be checked.
     pub touched: Touched,
@@ -65,8 +73,9 @@ macro_rules! ready {
 pub(crate) use ready;
 
 impl Effects {
-    pub(crate) fn new(txn: TxnId, isolation: Isolation) -> Self {
-        Self { txn, isolation, by_key: BTreeMap::new(), bytes: 0, part: 0, touched: Touched::default() }
+    pub(crate) fn new(txn: TxnId, isolation: Isolation, most: usize) -> Self {
+        let (by_key, touched) = (BTreeMap::new(), Touched::default());
+        Self { txn, isolation, by_key, bytes: 0, most, lent: None, part: 0, touched }
     }
 
     /// Sees to it that a table stays as it is until the transaction ends.
@@ -99,6 +108,11 @@ impl Effects {
         self.bytes
     }
 
+    /// About how much memory it takes, also as a part of its transaction.
+    pub fn memory(&self) -> usize {
+        self.bytes + self.by_key.len() * KEY_MEMORY
+    }
+
     /// Whether a key is among those that are written.
     pub(crate) fn has(&self, key: &[u8]) -> bool {
         self.by_key.contains_key(key)
@@ -107,6 +121,12 @@ impl Effects {
     /// What is written from now on is of another part of the statement.
     pub(crate) fn next_part(&mut self) {
         self.part += 1;
+    }
+
+    /// Whether any key of a range is among those that are written.
+    pub(crate) fn touch(&self, range: &KeyRange) -> bool {
+        let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        self.by_key.range::<[u8], _>((Bound::Included(range.start.as_slice()), end)).next().is_some()
     }
 
     /// Whether a key is written by an earlier part of the statement: a row is changed by one of them only.
@@ -191,9 +211,9 @@ impl Effects {
             entries.push(entry.key);
         }
         for entry in entries {
-            self.put(entry, Some(key[4..].to_vec()), Change::Existence)?;
+            self.put(database, entry, Some(key[4..].to_vec()), Change::Existence)?;
         }
-        self.put(key, Some(row::encode(table, values)?), Change::Existence)?;
+        self.put(database, key, Some(row::encode(table, values)?), Change::Existence)?;
         Ok(Step::Done(Inserted::Done))
     }
 
@@ -286,12 +306,12 @@ impl Effects {
         }
         ready!(self.lock(database, key, change));
         for entry in gone {
-            self.put(entry, None, Change::Existence)?;
+            self.put(database, entry, None, Change::Existence)?;
         }
         for entry in come {
-            self.put(entry, Some(key[4..].to_vec()), Change::Existence)?;
+            self.put(database, entry, Some(key[4..].to_vec()), Change::Existence)?;
         }
-        self.put(key.to_vec(), Some(row::encode(table, new)?), change)?;
+        self.put(database, key.to_vec(), Some(row::encode(table, new)?), change)?;
         Ok(Step::Done(Inserted::Done))
     }
 
@@ -325,16 +345,16 @@ impl Effects {
             entries.push(entry.key);
         }
         for entry in entries {
-            self.put(entry, None, Change::Existence)?;
+            self.put(database, entry, None, Change::Existence)?;
         }
-        self.put(key.to_vec(), None, Change::Existence)?;
+        self.put(database, key.to_vec(), None, Change::Existence)?;
         Ok(Step::Done(()))
     }
 
     /// Sets a key that no table's row or entry is.
     pub(crate) fn set(&mut self, database: &mut Database, key: Vec<u8>, value: Option<Vec<u8>>) -> Result<Step<()>> {
         ready!(self.lock(database, &key, Change::Existence));
-        self.put(key, value, Change::Existence)?;
+        self.put(database, key, value, Change::Existence)?;
         Ok(Step::Done(()))
     }
 
@@ -345,6 +365,11 @@ impl Effects {
             return Ok(Step::Done(effect.value.as_ref().map(|value| value.to_vec())));
         }
         Ok(Step::Done(database.probe(self.txn, key)?.map(<[u8]>::to_vec)))
+    }
+
+    /// Somebody else has memory for it.
+    pub fn give_memory_back(&mut self) {
+        self.lent = None;
     }
 
     /// Writes everything.
@@ -376,10 +401,14 @@ impl Effects {
         Ok(Step::Done(()))
     }
 
-    fn put(&mut self, key: Vec<u8>, value: Option<Vec<u8>>, change: Change) -> Result<()> {
+    fn put(&mut self, database: &Database, key: Vec<u8>, value: Option<Vec<u8>>, change: Change) -> Result<()> {
         self.bytes += key.len() + value.as_ref().map_or(0, Vec::len) + 16;
-        if self.bytes > savanna_tenants_store::database::TRANSACTION_BYTES_MAX {
-            return Err(too_large());
+        if self.bytes > self.most {
+            return Err(too_large(self.most));
+        }
+        if self.bytes > RECORD_BYTES_MAX {
+            let memory = self.memory() - RECORD_BYTES_MAX;
+            self.lent.get_or_insert_with(|| database.lent()).cover(memory)?;
         }
         let value = value.map(Vec::into_boxed_slice);
         match self.by_key.get_mut(&key) {
@@ -393,10 +422,10 @@ impl Effects {
 }
 
 /// The error for a transaction that writes more than one may.
-pub fn too_large() -> SqlError {
-    let limit = savanna_tenants_store::database::TRANSACTION_BYTES_MAX >> 20;
-    let message = format!("a transaction writes at most {limit} MiB");
-    SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message).hint("Commit more often.")
+pub fn too_large(most: usize) -> SqlError {
+    let message = format!("a transaction writes at most {} MiB", most >> 20);
+    SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message)
+        .hint("Commit more often, or start the server with a larger tenants.transaction_limit.")
 }
 
 /// Gives the columns of a row their values that are computed from the others.

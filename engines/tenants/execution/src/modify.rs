@@ -12,15 +12,20 @@ use savanna_tenants_sql::{
 use savanna_tenants_store::{database::Step, fault::Fault};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
+    memory::Memory,
     value::{Value, binary, text},
 };
 
 use crate::{
     Run,
-    effects::{Effects, Inserted, duplicate, ready},
+    effects::{Effects, Inserted, duplicate, ready, too_large},
+    explain::address,
     query::project,
-    spill::Spool,
+    spill::{Spool, Spooling},
 };
+
+/// What a key takes beside its bytes in a set of keys, about.
+const SEEN_BYTES: usize = 64;
 
 /// Rows of one table, each after its key.
 pub(crate) type KeyedRows = Vec<(Vec<u8>, Vec<Value>)>;
@@ -45,10 +50,16 @@ impl Run<'_> {
         targets: &(impl Iterator<Item = &'t Target> + Clone),
         write: impl FnOnce(&mut Effects) -> Result<Step<Returned>>,
     ) -> Result<Step<Written>> {
-        let mut effects = Effects::new(self.txn, self.isolation);
+        let mut effects = self.new_effects();
         let (count, rows) = ready!(write(&mut effects));
         ready!(self.settle(targets, &mut effects));
         Ok(Step::Done(Written { count, rows, effects }))
+    }
+
+    /// Effects of a statement, none yet.
+    pub(crate) fn new_effects(&self) -> Effects {
+        let most = self.database().transaction_bytes_max();
+        Effects::new(self.txn, self.isolation, most)
     }
 
     /// Works out an `INSERT`.
@@ -159,8 +170,10 @@ impl Run<'_> {
         ready!(effects.hold_table(&mut self.database(), table));
         let env = self.env();
         let (mut count, mut rows, mut memory) = (0, Vec::new(), self.memory());
-        for (key, mut row) in ready!(self.targets(&plan.rows)) {
+        let (targets, _held) = ready!(self.targets(&plan.rows));
+        for row in targets.into_rows() {
             self.goes_on()?;
+            let (key, mut row) = keyed(row?)?;
             if effects.has_before(&key) {
                 continue;
             }
@@ -194,8 +207,10 @@ impl Run<'_> {
         ready!(effects.hold_table(&mut self.database(), table));
         let env = self.env();
         let (mut count, mut rows, mut memory) = (0, Vec::new(), self.memory());
-        for (key, row) in ready!(self.targets(&plan.rows)) {
+        let (targets, _held) = ready!(self.targets(&plan.rows));
+        for row in targets.into_rows() {
             self.goes_on()?;
+            let (key, row) = keyed(row?)?;
             if effects.has_before(&key) {
                 continue;
             }
@@ -211,30 +226,40 @@ impl Run<'_> {
         Ok(Step::Done((count, rows.into())))
     }
 
-    /// The rows that are to be written, each once, though it may be joined with several; with their keys.
-    fn targets(&self, rows: &Joined) -> Result<Step<KeyedRows>> {
-        let mut found = Vec::new();
+    /// The rows that are to be written, each once, though it may be joined with several, with their keys behind them; and the memory that they hold.
+    fn targets(&self, rows: &Joined) -> Result<Step<(Spool, Memory<'_>)>> {
+        let mut found = Spooling::new(self, address(rows));
         let mut seen = HashSet::new();
-        let mut memory = self.memory();
+        let (mut memory, mut bytes, most) = (self.memory(), 0, self.database().transaction_bytes_max());
         let alone = rows.node.is_one_table();
         let result = self.joined(rows, Vec::new(), None, &mut |row| {
             let key = &row.keys[0];
             if alone || seen.insert(key.clone()) {
-                memory.take(&row.values)?;
-                found.push((key.clone(), row.values.clone()));
+                // Each of them is written, under its key.
+                bytes += key.len() + 16;
+                if bytes > most {
+                    return Err(too_large(most));
+                }
+                if !alone {
+                    memory.take_bytes(key.len() + SEEN_BYTES)?;
+                }
+                let mut values = Vec::with_capacity(row.values.len() + 1);
+                values.extend_from_slice(&row.values);
+                values.push(Value::Bytes(key.clone()));
+                found.push(values)?;
             }
             Ok(ControlFlow::Continue(()))
         });
-        self.step(result.map(|()| Step::Done(found)))
+        self.step(result.and_then(|()| found.finish().map(Step::Done)))
     }
 
-    /// Rows of `COPY`, as the values of their columns.
-    pub fn copy_in(&self, plan: &CopyIn, lines: &[Vec<CopyField>]) -> Result<Step<Written>> {
-        let mut effects = Effects::new(self.txn, self.isolation);
+    /// Rows of `COPY`, as the values of their columns, `before` which so many came.
+    pub fn copy_in(&self, plan: &CopyIn, before: usize, lines: &[Vec<CopyField>]) -> Result<Step<Written>> {
+        let mut effects = self.new_effects();
         let table = &*plan.target.table;
         ready!(effects.hold_table(&mut self.database(), table));
         let env = self.env();
-        for (number, line) in lines.iter().enumerate() {
+        for (number, line) in (before..).zip(lines) {
             self.goes_on()?;
             if line.len() > plan.columns.len() {
                 return Err(bad_row("extra data after last expected column", table, number));
@@ -275,6 +300,14 @@ impl Run<'_> {
             return Err(SqlError::new(state::CHECK_OPTION_VIOLATION, message).detail(detail));
         }
         Ok(())
+    }
+}
+
+/// A row and its key, which stands behind it.
+fn keyed(mut row: Vec<Value>) -> Result<(Vec<u8>, Vec<Value>)> {
+    match row.pop() {
+        Some(Value::Bytes(key)) => Ok((key, row)),
+        _ => Err(SqlError::internal("a row that is to be written has no key")),
     }
 }
 

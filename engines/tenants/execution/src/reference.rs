@@ -100,7 +100,7 @@ fn gave_up(reference: &Reference, old: &[Value], new: Option<&[Value]>) -> Optio
 impl Run<'_> {
     /// Sees to it that a table and those that it refers to stay as they are until the transaction ends.
     pub fn hold(&self, target: &Target) -> Result<Step<()>> {
-        let effects = Effects::new(self.txn, self.isolation);
+        let effects = self.new_effects();
         for table in std::iter::once(&target.table).chain(target.references.iter().map(|reference| &reference.parent)) {
             ready!(effects.hold_table(&mut self.database(), table));
         }
@@ -152,7 +152,7 @@ impl Run<'_> {
 
     /// Checks what a transaction has put off. What was dropped meanwhile demands nothing.
     pub fn check_deferred(&self, checks: &Checks, catalog: &Catalog) -> Result<Step<()>> {
-        let effects = Effects::new(self.txn, self.isolation);
+        let effects = self.new_effects();
         for ((id, _), check) in checks {
             if let Some((child, at)) = catalog.foreign_key(*id) {
                 let reference = Reference::of(catalog, child, at)?;

@@ -19,7 +19,7 @@ impl Run<'_> {
     }
 
     fn with_parts(&self, plan: &With) -> Result<Step<Written>> {
-        let mut effects = Effects::new(self.txn, self.isolation);
+        let mut effects = self.new_effects();
         for part in plan.parts.iter().filter(|part| part.is_read) {
             let (_, rows) = ready!(self.part(&part.plan, &mut effects));
             self.working.borrow_mut().insert(part.id, Rc::new(rows));

@@ -100,6 +100,7 @@ async fn maintain_tenants(thread: &Rc<ThreadContext>) {
     let rows = rows.sum();
     let pressure = thread.process.note_usage(thread.number, rows, slots.len());
     for slot in slots {
+        slot.remove_litter();
         match policy::plan(&slot.found(), &thread.process.limits(), horizon, pressure) {
             Plan::Sleep => sleep(thread, &slot).await,
             Plan::Stay { refuses, flush } => {
@@ -116,7 +117,7 @@ async fn maintain_tenants(thread: &Rc<ThreadContext>) {
 
 /// Puts a tenant to sleep, unless it has something to be flushed now.
 async fn sleep(thread: &ThreadContext, slot: &Rc<TenantSlot>) {
-    if slot.with(|tenant| tenant.awaits_sessions()).await {
+    if slot.with(|tenant| tenant.awaits_sessions()).await || slot.has_litter() {
         return;
     }
     match slot.with(Tenant::give_numbers_back).await {

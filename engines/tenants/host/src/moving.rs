@@ -300,7 +300,9 @@ fn in_the_way(fixed: Option<Bound>) -> SqlError {
     let what = match fixed {
         Some(Bound::Copy) => "a COPY that takes rows",
         Some(Bound::Cursors) => "a cursor or portal of a transaction that changed the time zone or the tables",
-        Some(Bound::Size) => "a session with more rows in cursors and temporary tables than are taken along",
+        Some(Bound::Size) => {
+            "a session with more rows in cursors, temporary tables or its transaction than are taken along"
+        }
         _ => "a statement that runs, or waits for a lock behind others of its message,",
     };
     SqlError::new("55006", format!("{what} is in the way for more than {PATIENCE:?}"))
@@ -320,13 +322,16 @@ async fn write_down(thread: &Rc<ThreadContext>, slot: &Rc<TenantSlot>, attempt: 
     let moved = write_down_but(0, thread, slot, attempt).await?;
     match bytes_of(&moved) {
         0..=MOVED_BYTES_MAX => Ok(moved),
-        bytes => {
-            let message = format!(
-                "open transactions and what was committed since they began are {bytes} bytes, of which {MOVED_BYTES_MAX} go along at most"
-            );
-            Err(SqlError::new("55006", message).hint("Move the database when the oldest transactions are over."))
-        }
+        bytes => Err(too_much(bytes)),
     }
+}
+
+/// Why what is open, or was committed behind it, does not go along.
+fn too_much(bytes: usize) -> SqlError {
+    let message = format!(
+        "open transactions and what was committed since they began are {bytes} bytes, of which {MOVED_BYTES_MAX} go along at most"
+    );
+    SqlError::new("55006", message).hint("Move the database when the oldest transactions are over.")
 }
 
 /// The same, if no more than so many bytes of commits are to go along that the storage may have.
@@ -345,6 +350,11 @@ async fn write_down_but(
             return Err(stays());
         }
         maintenance::flush_for_good(thread, slot).await?;
+    }
+    // It would be made for nothing.
+    let large = slot.with(|tenant| tenant.database().needed_parts_bytes()).await;
+    if large > MOVED_BYTES_MAX as u64 {
+        return Err(too_much(large as usize));
     }
     let last = slot.with(|tenant| tenant.database().last_logged()).await;
     thread.process.journal.wait_durable(last).await?;

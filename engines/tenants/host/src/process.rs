@@ -21,6 +21,7 @@ use savanna_tenants::{
 };
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_store::{
+    large,
     owner::{Owner, Recovery, clean_up, create, create_elsewhere, create_while, save_end},
     role::Acquaintance,
     shards::Member,
@@ -96,6 +97,8 @@ pub struct Keeping {
     pub spill_bytes: u64,
     /// How many of them all tenants together may have.
     pub spill_files: usize,
+    /// How much transactions may write, and from where on that does not go to the log.
+    pub transactions: large::Limits,
     /// What each thread's tenants share: microseconds of it, bytes of the log, requests to the store.
     pub per_second: Amounts,
 }
@@ -122,6 +125,7 @@ impl Keeping {
             spills: true,
             spill_bytes: 16 << 30,
             spill_files: 1_024,
+            transactions: large::Limits { parts_from: 16 << 20, most: 1 << 30 },
             per_second: Amounts::new(1_000_000, 256 << 20, 10_000),
         }
     }

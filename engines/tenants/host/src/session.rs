@@ -54,6 +54,8 @@ use crate::{
 const MESSAGE_TIME: Duration = Duration::from_micros(3);
 /// Longer texts are read aside: a megabyte of values takes seconds to parse and to plan.
 const TEXT_BYTES_HERE: usize = 64 << 10;
+/// More rows of a COPY are written aside.
+const COPY_ROWS_HERE: usize = 8_192;
 /// How often somebody looks whether a statement is to end that cannot be woken.
 const LOOK: Duration = Duration::from_millis(20);
 /// How long answers wait before the lease is looked at again.
@@ -572,13 +574,18 @@ impl Session {
         self.tenant(peer, |tenant| tenant.copy_fail(id)).await;
     }
 
-    /// Writes the rows of a COPY.
+    /// Writes rows of a COPY: the last ones, or some that come before them.
     ///
     /// # Errors
     /// The statement's.
-    pub async fn copy_in(&mut self, peer: &mut impl Peer, rows: Vec<Vec<CopyField>>) -> Served<Result<Outcome>> {
-        let (id, rows) = (self.id, Arc::new(rows));
-        self.until_done(peer, move |tenant| tenant.copy_in(id, &rows)).await
+    pub async fn copy_in(
+        &mut self,
+        peer: &mut impl Peer,
+        rows: Vec<Vec<CopyField>>,
+        are_last: bool,
+    ) -> Served<Result<Outcome>> {
+        let (id, aside, rows) = (self.id, rows.len() > COPY_ROWS_HERE, Arc::new(rows));
+        self.until_done_from(peer, aside, move |tenant| tenant.copy_in(id, &rows, are_last)).await
     }
 
     /// Sends the signal that a text asks for, if it asks for nothing else and the database itself is busy, perhaps with what is to end.

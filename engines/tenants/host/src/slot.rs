@@ -2,7 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     rc::Rc,
     sync::Arc,
@@ -13,17 +13,19 @@ use savanna_journal::Journal;
 use savanna_tenants::{
     activity::Activity,
     budget::Amounts,
-    tenant::{OpenImage, Tenant},
+    tenant::{OpenImage, Tenant, Writes},
 };
 use savanna_tenants_segments::{Block, PageId, TenantId};
 use savanna_tenants_store::{
     Reading, Want,
     database::{Database, SessionId, Swept},
+    large::{Part, Parts},
     pages::{Asked, Page, PageRequest},
+    points,
     role::{Acquaintance, Roles},
     storage::{Home, StorageError},
 };
-use savanna_tenants_values::error::{Result, SqlError};
+use savanna_tenants_values::error::{Result, SqlError, state};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::{
@@ -40,6 +42,10 @@ const EPOCH_MICROS: i64 = 946_684_800_000_000;
 /// For so long a tenant counts as shared after somebody else than before has done something with it.
 const LATELY: Duration = Duration::from_secs(5);
 
+/// So long the storage may take for a part of what a transaction has written.
+const PART_TIME: Duration = Duration::from_secs(60);
+/// So long nobody tries to remove parts again after that has failed.
+const LITTER_PAUSE: Duration = Duration::from_secs(1);
 /// So long a page waits behind statements; then it comes by the same right.
 const PAGE_PATIENCE: Duration = Duration::from_millis(50);
 /// So long a tenant stays between two statements that take it along, if queries beside it wait for rows.
@@ -106,6 +112,8 @@ pub(crate) struct TenantSlot {
     pub(crate) storage_full: Cell<bool>,
     /// Whether something is being fetched for its own work.
     sweeping: Cell<bool>,
+    /// Whether parts are being removed that nobody needs.
+    removes_litter: Cell<bool>,
     /// Requests to the storage that nobody has paid for.
     requests: Cell<u64>,
 }
@@ -199,6 +207,7 @@ impl TenantSlot {
             Some(spills) => tenant.spilling(spills),
             None => tenant,
         };
+        let tenant = tenant.writing_in_parts(process.keeping.transactions, Arc::clone(home.litter()));
         Rc::new(Self {
             id,
             tenant: RefCell::new(Some(tenant)),
@@ -232,6 +241,7 @@ impl TenantSlot {
             evicted_to: RefCell::default(),
             storage_full: Cell::new(false),
             sweeping: Cell::new(false),
+            removes_litter: Cell::new(false),
             requests: Cell::new(0),
         })
     }
@@ -455,6 +465,65 @@ impl TenantSlot {
         for want in tenant.wants() {
             tokio::task::spawn_local(Rc::clone(self).bring(want));
         }
+        for writes in tenant.wants_parts() {
+            tokio::task::spawn_local(Rc::clone(self).write(writes));
+        }
+    }
+
+    /// Writes down what a transaction has written that is about to commit.
+    fn write(self: Rc<Self>, writes: Writes) -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
+        Box::pin(async move {
+            let parts = self.write_parts(writes).await;
+            points::reached("all parts are durable");
+            self.with(|tenant| tenant.written(writes, parts)).await;
+        })
+    }
+
+    async fn write_parts(self: &Rc<Self>, writes: Writes) -> Result<Parts> {
+        let (mut parts, mut next) = (self.home.new_parts(), Some(Part::default()));
+        while let Some(mut part) = next {
+            while !part.is_full() {
+                self.with(|tenant| tenant.write_part(writes, &mut part)).await?;
+                // Whoever came meanwhile comes before the rest.
+                tokio::task::yield_now().await;
+            }
+            next = part.next();
+            let put = self.store(|home| async move { home.put_part(&mut parts, part).await.map(|()| parts) });
+            let in_time = tokio::time::timeout(PART_TIME, put).await;
+            parts = in_time.map_err(|_| too_slow())??;
+            points::reached("a part is durable");
+        }
+        Ok(parts)
+    }
+
+    /// Removes what former owners have left of transactions' writes.
+    pub(crate) fn remove_old_parts(&self, needed: BTreeSet<String>) {
+        let home = Arc::clone(&self.home);
+        self.background.spawn(async move {
+            if let Err(error) = home.remove_old_parts(&needed).await {
+                tracing::warn!(%error, "what transactions of former owners had written stays in the storage until the database wakes again");
+            }
+        });
+    }
+
+    /// Whether parts are to be removed that nobody needs.
+    pub(crate) fn has_litter(&self) -> bool {
+        self.removes_litter.get() || !self.home.litter().is_empty()
+    }
+
+    /// Removes what nobody needs of transactions' writes, if there is any.
+    pub(crate) fn remove_litter(self: &Rc<Self>) {
+        if self.home.litter().is_empty() || self.removes_litter.replace(true) {
+            return;
+        }
+        let slot = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            if let Err(error) = slot.store(|home| async move { home.remove_litter().await }).await {
+                tracing::warn!(%error, "what a transaction had written stays in the storage; it is tried again");
+                tokio::time::sleep(LITTER_PAUSE).await;
+            }
+            slot.removes_litter.set(false);
+        });
     }
 
     /// Brings blocks to those who want them.
@@ -595,6 +664,11 @@ impl TenantSlot {
             }
         }
     }
+}
+
+fn too_slow() -> SqlError {
+    let message = format!("what the transaction has written was not in the storage within {PART_TIME:?}");
+    SqlError::new(state::IO_ERROR, message).hint("Nothing was changed. Try again when the store works.")
 }
 
 fn fail(tenant: &mut Tenant, session: SessionId) {

@@ -298,7 +298,9 @@ impl ThreadContext {
                 process.retries.lock().forget(tenant);
                 let activity = process.activity(tenant);
                 activity.woke();
+                let needed = database.needed_parts().map(str::to_owned).collect();
                 let slot = TenantSlot::new(tenant, home, (database, activity), open.as_ref(), process);
+                slot.remove_old_parts(needed);
                 let waiters = self.slots.borrow_mut().woken(tenant, Rc::clone(&slot));
                 for waiter in waiters {
                     self.admit(&slot, waiter);

@@ -270,6 +270,11 @@ impl Target {
             referenced_by: Vec::new(),
         }
     }
+
+    /// Whether its rows may refer to each other.
+    pub fn refers_to_itself(&self) -> bool {
+        self.references.iter().any(|reference| reference.parent.id == self.table.id)
+    }
 }
 
 /// `INSERT`

@@ -50,6 +50,9 @@ impl Tenant {
                 }));
             }
             Plan::Rollback => {
+                if self.undoes_much(id) {
+                    return Ok(Some(Step::Wait));
+                }
                 let session = self.session(id)?;
                 if !session.txn.as_ref().is_some_and(|txn| txn.explicit) {
                     session.warn(state::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress");
@@ -64,7 +67,8 @@ impl Tenant {
                 let Session { txn, facts, .. } = self.session(id)?;
                 if let Some(txn) = txn {
                     let (name, deferral, said) = (name.clone(), txn.deferral.clone(), facts.notifying.get_mut().mark());
-                    txn.savepoints.push(SavepointOf { name, rows: savepoint, temporary, said, deferral });
+                    let written = Some((txn.bytes, txn.memory));
+                    txn.savepoints.push(SavepointOf { name, rows: savepoint, temporary, said, written, deferral });
                 }
                 return done("SAVEPOINT");
             }
@@ -80,6 +84,9 @@ impl Tenant {
             Plan::RollbackTo(name) => {
                 let txn = self.explicit(id, "ROLLBACK TO SAVEPOINT")?;
                 let at = self.savepoint(id, name)?;
+                if self.undoes_much(id) {
+                    return Ok(Some(Step::Wait));
+                }
                 let mut savepoint = None;
                 let Session { txn: current, facts, .. } = self.session(id)?;
                 if let Some(current) = current {
@@ -89,6 +96,9 @@ impl Tenant {
                         savepoint = Some((last.rows, last.temporary));
                         current.deferral = last.deferral.clone();
                         facts.notifying.get_mut().take_back(last.said);
+                        if let Some((bytes, memory)) = last.written {
+                            current.go_back_to(bytes, memory);
+                        }
                     }
                 }
                 if let Some((rows, temporary)) = savepoint {

@@ -9,17 +9,17 @@ use super::Tenant;
 use crate::session::Outcome;
 
 impl Tenant {
-    /// Takes the lines of a `COPY`, all at once, as the values of their columns. After [`Step::Wait`], give them again when the
-    /// session is woken.
+    /// Takes lines of a `COPY`, as the values of their columns: the last ones, or others that come before them and count as if they were a statement by
+    /// themselves. After [`Step::Wait`], give them again when the session is woken.
     ///
     /// # Errors
-    /// Those of inserting; the transaction has failed then.
-    pub fn copy_in(&mut self, id: SessionId, lines: &[Vec<CopyField>]) -> Result<Step<Outcome>> {
+    /// Those of inserting; the transaction has failed then, and the `COPY` is over.
+    pub fn copy_in(&mut self, id: SessionId, lines: &[Vec<CopyField>], are_last: bool) -> Result<Step<Outcome>> {
         self.begin_statement(id);
         let step = self.numbered(id, |tenant| tenant.copy_lines(id, lines));
         let step = self.after(id, step);
-        if !matches!(step, Ok(Step::Wait))
-            && let Some(session) = self.sessions.get_mut(&id)
+        if let Some(session) = self.sessions.get_mut(&id)
+            && (step.is_err() || are_last && matches!(step, Ok(Step::Done(_))))
         {
             session.copying = None;
         }
@@ -39,7 +39,7 @@ impl Tenant {
         self.interruption(id)?;
         let Self { database, sessions, .. } = self;
         let Some(session) = sessions.get_mut(&id) else { return Err(SqlError::internal("the session is closed")) };
-        let (Some(statement), Some(txn)) = (session.copying.clone(), &session.txn) else {
+        let (Some((statement, before)), Some(txn)) = (session.copying.clone(), &session.txn) else {
             return Err(SqlError::new(state::PROTOCOL_VIOLATION, "expected no lines, because there is no COPY"));
         };
         let Plan::CopyIn(plan) = &statement.plan else { return Err(SqlError::internal("a COPY of nothing")) };
@@ -50,13 +50,17 @@ impl Tenant {
         database.statement(txn)?;
         let run = Run::new(database, (txn, isolation), &[], &session.facts, deferral)
             .give_way_after((!session.aside).then_some(PATIENCE_ROWS));
-        match run.step(run.copy_in(plan, lines))? {
+        match run.step(run.copy_in(plan, before, lines))? {
             Step::Wait => {
                 session.gives_way = run.gives_way();
                 Ok(Step::Wait)
             }
             Step::Done(Written { count, effects, .. }) => {
                 self.end_statement(id, Some(effects))?;
+                let count = before + count;
+                if let Some((_, taken)) = &mut self.session(id)?.copying {
+                    *taken = count;
+                }
                 Ok(Step::Done(Outcome::Done { tag: format!("COPY {count}") }))
             }
         }

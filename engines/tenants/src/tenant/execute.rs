@@ -12,7 +12,7 @@ use savanna_tenants_sql::{
     parse,
     plan::{OutputColumn, Plan, Statement},
 };
-use savanna_tenants_store::database::{SessionId, Step, TRANSACTION_BYTES_MAX};
+use savanna_tenants_store::database::{RECORD_BYTES_MAX, SessionId, Step};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::Value,
@@ -281,10 +281,11 @@ impl Tenant {
                 run.with(with)?.map(|written| written_outcome(verb, returning, written))
             }
             Plan::CopyIn(copy) => run.hold(&copy.target)?.map(|()| {
-                *copying = Some(Arc::clone(statement));
+                *copying = Some((Arc::clone(statement), 0));
                 let column = |at: &usize| copy.target.table.columns[*at].name.clone();
                 let columns = copy.columns.iter().map(column).collect();
-                (Outcome::CopyIn { columns, format: copy.format.clone() }, None)
+                let in_pieces = !copy.target.refers_to_itself();
+                (Outcome::CopyIn { columns, format: copy.format.clone(), in_pieces }, None)
             }),
             Plan::LockTable(lock) => run
                 .lock_tables(lock, &statement.catalog)?
@@ -315,9 +316,16 @@ impl Tenant {
                 return Err(no_room(why));
             }
             txn.deferred.append(&mut effects.touched.deferred);
+            let most = database.transaction_bytes_max();
             txn.bytes += effects.bytes();
-            if txn.bytes > TRANSACTION_BYTES_MAX {
-                return Err(too_large());
+            if txn.bytes > most {
+                return Err(too_large(most));
+            }
+            // From now on it is the transaction's, and the statement gives it back.
+            effects.give_memory_back();
+            txn.memory += effects.memory();
+            if txn.bytes > RECORD_BYTES_MAX {
+                txn.lent.get_or_insert_with(|| database.lent()).cover(txn.memory - RECORD_BYTES_MAX)?;
             }
             effects.apply(database)?;
         }

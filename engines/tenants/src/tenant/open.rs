@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use savanna_journal::Lsn;
 use savanna_tenants_execution::{part::Place, reference::Checks};
 use savanna_tenants_sql::{advisory::Advisory, define::reference::Deferral, notify::Notifying, settings::Settings};
-use savanna_tenants_store::database::{Database, DatabaseImage, SessionId, TemporaryImage};
+use savanna_tenants_store::database::{Database, DatabaseImage, RECORD_BYTES_MAX, SessionId, TemporaryImage};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
@@ -21,7 +21,7 @@ use super::{Bound, InTransaction, Tenant, notify::Untold, transactions::snapshot
 use crate::{
     activity::Activity,
     cursor::{Cursor, CursorImage},
-    session::{Current, Portal, Prepared, Progress, SavepointOf, Session, Status, Suspended},
+    session::{Current, InParts, Portal, Prepared, Progress, SavepointOf, Session, Status, Suspended},
 };
 
 /// A session whose own part is larger stays where it is, in bytes.
@@ -245,6 +245,9 @@ impl Tenant {
         if session.portals.values().any(sends_filed) || session.cursors.values().any(Cursor::is_filed) {
             return Some(Bound::Size);
         }
+        if session.txn.as_ref().is_some_and(|txn| !txn.failed && txn.bytes > RECORD_BYTES_MAX) {
+            return Some(Bound::Size);
+        }
         let portals: usize = session.portals.values().map(|portal| portal.bytes).sum();
         let cursors: usize = session.cursors.values().map(Cursor::bytes).sum();
         let texts: usize = session.prepared.values().map(|prepared| prepared.text.len()).sum();
@@ -373,8 +376,12 @@ impl Tenant {
 
     /// The session is in its transaction again, if it was in one.
     pub(super) fn reenter(&mut self, id: SessionId, open: &Open) -> Result<()> {
+        let lent = self.database.lent();
         let session = self.session(id)?;
         let Some(txn) = &open.transaction else { return Ok(()) };
+        let bytes = usize::try_from(txn.bytes).unwrap_or(usize::MAX);
+        // It was there before, and is not refused now; what others have taken meanwhile is counted when it writes again.
+        _ = lent.cover(bytes.saturating_sub(RECORD_BYTES_MAX));
         let administrator = session.facts.administrator;
         let before = txn.settings_before.as_ref().map(|written| Settings::restored(administrator, written));
         session.txn = Some(Current {
@@ -388,13 +395,16 @@ impl Tenant {
             views: txn.views.clone(),
             used: txn.used,
             defines: txn.defines,
-            bytes: usize::try_from(txn.bytes).unwrap_or(usize::MAX),
+            bytes,
             savepoints: txn.savepoints.clone(),
             deferral: txn.deferral.clone(),
             deferred: txn.deferred.clone(),
             settings_before: before.transpose()?,
             local_settings: txn.local_settings.clone(),
             place: txn.place,
+            parts: InParts::Not,
+            memory: bytes,
+            lent: Some(lent),
         });
         txn.place.into_iter().for_each(|place| self.database.keep_place(txn.id, place));
         Ok(())
@@ -489,7 +499,8 @@ fn transaction_image(txn: Current) -> TransactionImage {
         used: txn.used,
         defines: txn.defines,
         bytes: txn.bytes as u64,
-        savepoints: txn.savepoints,
+        // How much was written before them is not known there.
+        savepoints: txn.savepoints.into_iter().map(|of| SavepointOf { written: None, ..of }).collect(),
         deferral: txn.deferral,
         deferred: txn.deferred,
         settings_before: txn.settings_before.map(|settings| settings.written()),

@@ -11,7 +11,7 @@ use savanna_tenants_values::error::{Result, SqlError, state};
 use savanna_transaction::Isolation;
 
 use super::{Tenant, closed};
-use crate::session::{Current, Interruption, Session};
+use crate::session::{Current, InParts, Interruption, Session};
 
 /// What those hear who would change a database that they may only read.
 pub(super) fn only_reads() -> SqlError {
@@ -54,6 +54,9 @@ impl Tenant {
             settings_before: None,
             local_settings: Vec::new(),
             place: None,
+            parts: InParts::Not,
+            memory: 0,
+            lent: None,
         });
         Ok(())
     }
@@ -110,9 +113,31 @@ impl Tenant {
             self.roll_back(id);
             return Err(error);
         }
+        match self.writes_are_durable(id) {
+            Ok(Step::Done(())) => {}
+            Ok(Step::Wait) => {
+                // What has changed when it goes on counts.
+                if let Some(txn) = &mut self.session(id)?.txn {
+                    txn.deferred = deferred;
+                }
+                return Ok(Step::Wait);
+            }
+            Err(error) => {
+                self.roll_back(id);
+                return Err(error);
+            }
+        }
         let Self { database, sessions, .. } = self;
         let Some(Session { txn: Some(txn), .. }) = sessions.get_mut(&id) else { return Ok(Step::Done(())) };
-        let step = database.commit(txn.id);
+        let (mut parts, upto) = match std::mem::take(&mut txn.parts) {
+            InParts::Here(parts, upto) => (Some(parts), upto),
+            InParts::Not | InParts::Coming | InParts::Refused => (None, 0),
+        };
+        let step = database.commit_with(txn.id, &mut parts);
+        // It waits for a lock.
+        if let Some(parts) = parts {
+            txn.parts = InParts::Here(parts, upto);
+        }
         match step {
             Ok(Step::Wait) => Ok(Step::Wait),
             Ok(Step::Done(lsn)) => {
@@ -170,6 +195,7 @@ impl Tenant {
             match &mut session.txn {
                 Some(txn) if txn.explicit => {
                     txn.failed = true;
+                    txn.parts = InParts::Not;
                     if txn.isolation == Isolation::ReadCommitted {
                         txn.snapshot_taken = None;
                     }
@@ -177,6 +203,10 @@ impl Tenant {
                     if savepoint.is_none() {
                         txn.views.clear();
                     }
+                    // Its rows are gone, back to its savepoint.
+                    let (bytes, memory) =
+                        txn.savepoints.last().map_or((0, 0), |last| last.written.unwrap_or((txn.bytes, txn.memory)));
+                    txn.go_back_to(bytes, memory);
                     let txn = txn.id;
                     self.waiting.remove(&txn);
                     match savepoint {
@@ -233,12 +263,15 @@ impl Tenant {
 
     fn end_transaction(&mut self, id: SessionId, error: &SqlError) {
         let (waited_for_blocks, slept) = (self.give_up_fetch(id), self.sleeps(id).is_some());
+        let waited_for_parts = self.sessions.get(&id).is_some_and(Session::waits_for_parts);
         let Some(Session { txn: Some(txn), interrupted, waits, .. }) = self.sessions.get_mut(&id) else { return };
         (txn.failed, txn.ended, txn.snapshot_taken) = (true, Some(error.clone()), None);
         txn.views.clear();
+        txn.parts = InParts::Not;
+        txn.go_back_to(0, 0);
         let waited_for_lock = self.waiting.remove(&txn.id).is_some();
         self.database.abort(txn.id);
-        if *waits && (waited_for_lock || waited_for_blocks || slept) {
+        if *waits && (waited_for_lock || waited_for_blocks || waited_for_parts || slept) {
             *interrupted = Some(Interruption::Failed(error.clone()));
             self.woken.push(id);
         }

@@ -20,7 +20,7 @@ use savanna_journal::Lsn;
 use savanna_tenants_catalog::Catalog;
 use savanna_tenants_values::error::Result;
 use savanna_transaction::{
-    Change, Commit, Csn, Direction, Event, HolderId, Isolation, KeyRange, Lock, RowLock, Savepoint, Seen,
+    Change, Commit, Committed, Csn, Direction, Event, HolderId, Isolation, KeyRange, Lock, RowLock, Savepoint, Seen,
     TransactionError, Transactions, TxnId, View, Wait,
 };
 
@@ -35,12 +35,14 @@ use crate::{
     Reading, Store, Want,
     fault::{Fault, Rules},
     flush::{Flushing, Unflushed},
-    log::{self, Log},
+    large::{Large, Parts},
+    log::{self, InParts, Log},
+    points,
     spills::Spills,
 };
 
-/// The bytes that one transaction may write.
-pub const TRANSACTION_BYTES_MAX: usize = 48 << 20;
+/// The bytes that a transaction may write whose writes are in its record.
+pub const RECORD_BYTES_MAX: usize = 48 << 20;
 
 /// Whom keys are given to, with their values; it may stop their coming.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> + 'a;
@@ -80,6 +82,7 @@ pub struct Database {
     pub(crate) durable: Csn,
     pub(crate) unflushed: Unflushed,
     pub(crate) flushing: Flushing,
+    pub(crate) large: Large,
     /// The catalog after each commit that changed it and that a snapshot may still need.
     catalogs: VecDeque<(Csn, Arc<Catalog>)>,
     own_catalog: Option<catalogs::OwnCatalog>,
@@ -368,6 +371,14 @@ impl Database {
     /// # Errors
     /// 40001 and 40P01, after which the transaction is over; those of the log.
     pub fn commit(&mut self, txn: TxnId) -> Result<Step<Lsn>> {
+        self.commit_with(txn, &mut None)
+    }
+
+    /// The same, of a transaction whose writes are durable in parts, if there are any. They are taken, unless it has to wait.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn commit_with(&mut self, txn: TxnId, parts: &mut Option<Parts>) -> Result<Step<Lsn>> {
         self.forget_own_catalog(txn);
         let outcome = self.transactions.commit(txn);
         if outcome.is_err() {
@@ -378,15 +389,24 @@ impl Database {
             Commit::ReadOnly(csn) => return Ok(Step::Done(self.logged_at(csn))),
             Commit::Committed(committed) => committed,
         };
-        let record = log::encode(self.unflushed.last.max(self.store.flushed()), &committed);
-        let lsn = match self.log.append(&record) {
-            Ok(lsn) => lsn,
+        let (csn, keys) = (committed.csn(), committed.writes().count());
+        let parts = parts.take();
+        let appended = self.record_of(&committed, keys, parts.as_ref()).and_then(|(record, bytes)| {
+            let lsn = self.log.append(&record)?;
+            Ok((lsn, bytes))
+        });
+        let (lsn, bytes) = match appended {
+            Ok(appended) => appended,
             Err(error) => {
                 self.transactions.withdraw(committed);
-                return Err(error.into());
+                return Err(error);
             }
         };
-        let (csn, keys) = (committed.csn(), committed.writes().count());
+        // From here on they are what the log has of it.
+        if let Some(parts) = parts {
+            points::reached("a large commit is in the log");
+            self.keep_parts(csn, parts);
+        }
         let catalog = self.changed_catalog(committed.writes());
         for (key, value) in committed.writes() {
             if value.is_some() && !self.gaps.is_empty() && self.rules.exclude(Fault::GapsAreNotFilled) {
@@ -395,12 +415,31 @@ impl Database {
         }
         self.transactions.install(committed);
         self.undurable.push_back((csn, lsn));
-        self.unflushed.push(csn, lsn, (record.len(), keys));
+        self.unflushed.push(csn, lsn, (bytes, keys));
         if let Some(catalog) = catalog? {
             self.doomed = true;
             self.push_catalog(csn, catalog);
         }
         Ok(Step::Done(lsn))
+    }
+
+    /// The record of a commit, and how many bytes its writes are.
+    fn record_of(
+        &self,
+        committed: &Committed<Box<[u8]>>,
+        keys: usize,
+        parts: Option<&Parts>,
+    ) -> Result<(Vec<u8>, usize)> {
+        let before = self.unflushed.last.max(self.store.flushed());
+        let Some(parts) = parts else {
+            let record = log::encode(before, committed);
+            let bytes = record.len();
+            return Ok((record, bytes));
+        };
+        parts.expect_keys(keys)?;
+        let Parts { objects, keys, bytes, .. } = parts;
+        let named = InParts { before, csn: committed.csn(), keys: *keys, bytes: *bytes, objects: objects.clone() };
+        Ok((named.encode(), *bytes as usize))
     }
 
     /// Ends a transaction and all that it did.

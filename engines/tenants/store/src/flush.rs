@@ -13,7 +13,7 @@ use savanna_journal::Lsn;
 use savanna_tenants_values::error::Result;
 use savanna_transaction::{Csn, KeyRange, Seen};
 
-use crate::database::Database;
+use crate::{database::Database, points};
 
 /// Bytes of records between two places in the log that are remembered.
 const PLACE_BYTES: u64 = 64 << 10;
@@ -120,6 +120,9 @@ impl Database {
                 (Flushing::Idle, Flush::Done)
             }
         };
+        if self.large.flushed(self.store.flushed()) {
+            points::reached("a large commit is flushed");
+        }
         self.flushing = next;
         Ok(came)
     }

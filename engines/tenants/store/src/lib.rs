@@ -2,7 +2,7 @@
 //!
 //! [`database`]: transactions over versions in memory, over a [`Store`], beside a [`log`]. [`flush`], [`storage`], [`shards`], [`truncation`] and
 //! [`owner`]: which tenants there are, how rows are kept, and come back. [`spills`]: files for rows of statements that have no memory for them. [`role`]: who
-//! may come in. [`pages`]: the rows of a statement that runs on another thread.
+//! may come in. [`pages`]: the rows of a statement that runs on another thread. [`large`]: transactions that write much. [`points`]: where tests end a process.
 //!
 //! A [`Store`] is what lies below the version table: the newest version of each key up to a commit, wherever it is kept.
 //! A reader never waits in here. If a block is not in memory it is told so by an error, its [`Reading`] knows which block it
@@ -11,10 +11,12 @@
 pub mod database;
 pub mod fault;
 pub mod flush;
+pub mod large;
 pub mod log;
 mod memory;
 pub mod owner;
 pub mod pages;
+pub mod points;
 mod reading;
 pub mod role;
 mod roots;

@@ -4,6 +4,8 @@
 //! CREATED  name                                     the record's shard is the tenant from now on
 //! COMMIT   csn of the tenant's commit before, 8 bytes | csn, 8 | write | write | ..        all numbers smallest first
 //!          write: length of the key, 4 | key | length of the value, 4, or ff ff ff ff if the key goes | value
+//!          or, instead of writes: ff ff ff ff | keys, 8 | bytes of the writes, 8 | part | part | ..      see `parts`
+//!          part: length of the path, 4 | path | bytes, 8 | CRC-32C, 4
 //! DROPPED  nothing
 //! UNLINKED csn, 8 bytes | write | write | ..       a commit as former releases wrote it
 //! RESERVED nothing                               the shard is a number that is given; what is stored under it is nobody's yet
@@ -18,6 +20,7 @@ use std::{fmt::Debug, sync::Arc};
 use bytes::Bytes;
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{Draft, Journal, JournalError, Lsn};
+use savanna_manifest::ObjectRef;
 use savanna_transaction::{Committed, Csn};
 
 /// The kinds of records.
@@ -35,6 +38,8 @@ pub(crate) const fn is_kind(kind: u16) -> bool {
 }
 
 const GONE: u32 = u32::MAX;
+/// No key is so long: what follows names parts.
+const IN_PARTS: [u8; 4] = u32::MAX.to_le_bytes();
 
 /// Where a tenant's commits are logged. Appending orders and buffers; it does not wait.
 pub trait Log: Debug + Send {
@@ -92,13 +97,97 @@ pub(crate) fn encode_writes<'a>(
     writes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
 ) -> Vec<u8> {
     let mut record = [before.0.to_le_bytes(), csn.0.to_le_bytes()].concat();
-    for (key, value) in writes {
-        record.extend((key.len() as u32).to_le_bytes());
-        record.extend(key);
-        record.extend(value.map_or(GONE, |value| value.len() as u32).to_le_bytes());
-        record.extend(value.unwrap_or_default());
-    }
+    writes.for_each(|(key, value)| put_write(&mut record, key, value));
     record
+}
+
+/// Appends a write.
+pub(crate) fn put_write(bytes: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) {
+    bytes.extend((key.len() as u32).to_le_bytes());
+    bytes.extend(key);
+    bytes.extend(value.map_or(GONE, |value| value.len() as u32).to_le_bytes());
+    bytes.extend(value.unwrap_or_default());
+}
+
+/// A commit whose writes are not in its record, but in parts beside the segments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InParts {
+    /// The tenant's commit before.
+    pub before: Csn,
+    /// The commit's number.
+    pub csn: Csn,
+    /// Keys that it writes, and the bytes of these writes.
+    pub keys: u64,
+    /// The same as bytes of a record.
+    pub bytes: u64,
+    /// Where the writes are, in the order of keys.
+    pub objects: Vec<ObjectRef>,
+}
+
+impl InParts {
+    /// The record.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let Self { before, csn, keys, bytes, objects } = self;
+        let mut record = [before.0.to_le_bytes(), csn.0.to_le_bytes()].concat();
+        record.extend(IN_PARTS);
+        record.extend(keys.to_le_bytes());
+        record.extend(bytes.to_le_bytes());
+        for ObjectRef { path, bytes, crc32c } in objects {
+            record.extend((path.len() as u32).to_le_bytes());
+            record.extend(path.as_bytes());
+            record.extend(bytes.to_le_bytes());
+            record.extend(crc32c.to_le_bytes());
+        }
+        record
+    }
+
+    /// What a record of a commit says; nothing if its writes are in it.
+    pub(crate) fn of(record: &[u8]) -> Result<Option<Self>, RecordError> {
+        let mut fields = Fields { record, at: 0 };
+        let before = Csn(fields.number("the number of the commit before", 8)?);
+        let csn = Csn(fields.number("a commit's number", 8)?);
+        if record.get(fields.at..).is_none_or(|rest| !rest.starts_with(&IN_PARTS)) {
+            return Ok(None);
+        }
+        fields.at += IN_PARTS.len();
+        let (keys, bytes) =
+            (fields.number("how many keys are in parts", 8)?, fields.number("how many bytes they are", 8)?);
+        let mut objects = Vec::new();
+        while !fields.is_over() {
+            let length = fields.number("the length of a part's path", 4)? as usize;
+            let wrong = RecordError { expected: "a part's path", at: fields.at };
+            let path = str::from_utf8(fields.take("a part's path", length)?).map_err(|_| wrong)?.to_owned();
+            let bytes = fields.number("a part's length", 8)?;
+            let crc32c = fields.number("a part's checksum", 4)? as u32;
+            objects.push(ObjectRef { path, bytes, crc32c });
+        }
+        Ok(Some(Self { before, csn, keys, bytes, objects }))
+    }
+}
+
+/// What is read of a record, one field after the other.
+struct Fields<'r> {
+    record: &'r [u8],
+    at: usize,
+}
+
+impl<'r> Fields<'r> {
+    fn take(&mut self, expected: &'static str, bytes: usize) -> Result<&'r [u8], RecordError> {
+        let at = self.at;
+        let taken = self.record.get(at..).and_then(|rest| rest.get(..bytes)).ok_or(RecordError { expected, at })?;
+        self.at += bytes;
+        Ok(taken)
+    }
+
+    /// A number, smallest byte first.
+    fn number(&mut self, expected: &'static str, bytes: usize) -> Result<u64, RecordError> {
+        let bytes = self.take(expected, bytes)?;
+        Ok(bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
+    }
+
+    const fn is_over(&self) -> bool {
+        self.at == self.record.len()
+    }
 }
 
 /// A record that is no commit.
@@ -107,8 +196,8 @@ pub(crate) fn encode_writes<'a>(
     "expected {expected} at byte {at} of a tenant's record, but it has something else, or ends there; another program wrote it"
 )]
 pub struct RecordError {
-    expected: &'static str,
-    at: usize,
+    pub(crate) expected: &'static str,
+    pub(crate) at: usize,
 }
 
 /// The epoch that a record of [`OWNED`] names.
@@ -138,30 +227,36 @@ pub(crate) fn commit_number(record: &[u8]) -> Option<Csn> {
     Some(Csn(u64::from_le_bytes(number)))
 }
 
-/// What a record of a commit says: the number of the commit before it, its own, and each key with its new value.
+/// What a record of a commit says that has its writes: the number of the commit before it, its own, and each key with its new value.
 pub(crate) fn decode(
     record: &[u8],
     mut write: impl FnMut(Csn, &[u8], Option<&[u8]>),
 ) -> Result<(Csn, Csn), RecordError> {
-    let mut at = 0;
-    let mut take = |expected, bytes: usize| {
-        let taken = record.get(at..).and_then(|rest| rest.get(..bytes)).ok_or(RecordError { expected, at })?;
-        at += bytes;
-        Ok((taken, at == record.len()))
-    };
-    let number = |bytes: &[u8]| bytes.iter().rev().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
-    let before = Csn(number(take("the number of the commit before", 8)?.0));
-    let (csn, mut end) = take("a commit's number", 8)?;
-    let csn = Csn(number(csn));
-    while !end {
-        let length = number(take("a key's length", 4)?.0) as usize;
-        let key = take("a key", length)?.0;
-        let length = number(take("a value's length", 4)?.0) as u32;
-        let value;
-        (value, end) = take("a value", if length == GONE { 0 } else { length as usize })?;
-        write(csn, key, (length != GONE).then_some(value));
-    }
+    let mut fields = Fields { record, at: 0 };
+    let before = Csn(fields.number("the number of the commit before", 8)?);
+    let csn = Csn(fields.number("a commit's number", 8)?);
+    writes(fields, |key, value| write(csn, key, value))?;
     Ok((before, csn))
+}
+
+/// The writes of a part, behind its first `from` bytes.
+pub(crate) fn decode_part(
+    part: &[u8],
+    from: usize,
+    write: impl FnMut(&[u8], Option<&[u8]>),
+) -> Result<(), RecordError> {
+    writes(Fields { record: part, at: from }, write)
+}
+
+fn writes(mut fields: Fields<'_>, mut write: impl FnMut(&[u8], Option<&[u8]>)) -> Result<(), RecordError> {
+    while !fields.is_over() {
+        let length = fields.number("a key's length", 4)? as usize;
+        let key = fields.take("a key", length)?;
+        let length = fields.number("a value's length", 4)? as u32;
+        let value = fields.take("a value", if length == GONE { 0 } else { length as usize })?;
+        write(key, (length != GONE).then_some(value));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -188,6 +283,23 @@ mod tests {
         assert_eq!(csn, Ok((Csn::NONE, Csn(1))));
         assert_eq!((commit_number(&record()), commit_number(&record()[..15])), (Some(Csn(1)), None));
         assert_eq!(writes, ["1 [97] Some([49])", "1 [98] None", "1 [99] Some([])"]);
+    }
+
+    #[test]
+    fn what_is_in_parts_is_named() {
+        let object = |path: &str, bytes, crc32c| ObjectRef { path: path.to_owned(), bytes, crc32c };
+        let objects = vec![object("writes/1", 70, 7), object("writes/2", u64::MAX, u32::MAX)];
+        let named = InParts { before: Csn(1), csn: Csn(3), keys: 9, bytes: 140, objects };
+        let record = named.encode();
+        assert_eq!((InParts::of(&record), commit_number(&record)), (Ok(Some(named)), Some(Csn(3))));
+        assert!(decode(&record, |_, _, _| ()).is_err(), "they are not in it");
+        assert_eq!(InParts::of(&self::record()), Ok(None));
+        // Between two parts the record could as well have ended: how many keys there are is compared.
+        let whole = [36, 60];
+        for length in 0..record.len() {
+            let cut = InParts::of(&record[..length]);
+            assert_eq!(cut.is_ok(), whole.contains(&length) || (16..20).contains(&length), "{length} bytes: {cut:?}");
+        }
     }
 
     #[test]

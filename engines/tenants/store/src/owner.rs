@@ -456,9 +456,8 @@ pub async fn wake(
 ) -> Result<(Arc<Home>, Database)> {
     let home = Home::open(storage, tenant, epoch).await?;
     let mut rows = Replaying::over(home.store());
-    let refused = |error| RedoError::Replay { tenant, error };
     for (lsn, record) in tail {
-        rows.redo(*lsn, record).map_err(refused)?;
+        home.redo(&mut rows, *lsn, record).await?;
     }
     let database = serve(rows, &home, journal, tenant).await?;
     Ok((home, database))

@@ -12,6 +12,8 @@ use savanna_transaction::{Csn, Direction, KeyRange};
 
 use super::{Reading, Rows, Store};
 
+/// A flush makes segments of so many bytes, each of which is put to the store at once.
+const SEGMENT_BYTES: usize = 64 << 20;
 /// Keys that have gone after which a scan that reads by pages stops.
 const GONE_MAX: usize = 1_024;
 
@@ -32,22 +34,22 @@ struct State {
     sealed: Option<Arc<Sealed>>,
 }
 
-/// A segment that is to be written down.
+/// Segments with the same commits that are to be written down.
 #[derive(Debug)]
 pub struct Sealed {
-    /// It has what was written after this commit ..
+    /// They have what was written after this commit ..
     pub after: Csn,
     /// .. up to this one.
     pub upto: Csn,
-    /// Its bytes.
-    pub bytes: Bytes,
+    /// The bytes of each, in the order of keys.
+    pub segments: Vec<Bytes>,
 }
 
 /// What has become of segments.
 #[derive(Debug)]
 pub enum Change {
-    /// The sealed one is written down.
-    Saved(Segment),
+    /// The sealed ones are written down.
+    Saved(Vec<Segment>),
     /// These are all that there are, newest first.
     Reopened(Vec<Arc<Segment>>),
     /// These are now in those.
@@ -82,9 +84,11 @@ impl Segments {
     pub fn publish(&self, change: Change) {
         let mut state = self.state.lock();
         match change {
-            Change::Saved(segment) => {
+            Change::Saved(segments) => {
                 state.sealed = None;
-                state.live = std::iter::once(Arc::new(segment)).chain(state.live.iter().map(Arc::clone)).collect();
+                // As they are read from a manifest, the last keys first.
+                let new = segments.into_iter().rev().map(Arc::new);
+                state.live = new.chain(state.live.iter().map(Arc::clone)).collect();
             }
             Change::Reopened(segments) => {
                 let flushed = segments.first().map_or(Csn::NONE, |segment| segment.footer().upto);
@@ -122,14 +126,23 @@ impl Segments {
 #[derive(Debug)]
 pub struct SegmentStore {
     segments: Arc<Segments>,
-    builder: SegmentBuilder,
+    /// What is collected, in the order of keys.
+    builders: Vec<SegmentBuilder>,
+    /// A segment that has so many bytes is followed by another one.
+    segment_bytes: usize,
 }
 
 impl SegmentStore {
     /// Over a tenant's segments.
     #[must_use]
     pub fn new(segments: Arc<Segments>) -> Self {
-        Self { segments, builder: SegmentBuilder::default() }
+        Self { segments, builders: Vec::new(), segment_bytes: SEGMENT_BYTES }
+    }
+
+    /// Makes segments of so many bytes.
+    #[must_use]
+    pub fn in_segments_of(self, segment_bytes: usize) -> Self {
+        Self { segment_bytes, ..self }
     }
 }
 
@@ -161,17 +174,23 @@ impl Store for SegmentStore {
 
     fn apply(&mut self, _: Csn, writes: &mut dyn Iterator<Item = (&[u8], Option<&[u8]>)>) {
         for (key, value) in writes {
-            self.builder.add(key, value);
+            if self.builders.last().is_none_or(|builder| builder.len() >= self.segment_bytes) {
+                self.builders.push(SegmentBuilder::default());
+            }
+            if let Some(builder) = self.builders.last_mut() {
+                builder.add(key, value);
+            }
         }
     }
 
     fn seal(&mut self, csn: Csn) -> bool {
-        let builder = std::mem::take(&mut self.builder);
-        if builder.is_empty() {
+        let builders = std::mem::take(&mut self.builders);
+        if builders.is_empty() {
             return false;
         }
         let after = self.segments.flushed();
-        let sealed = Sealed { after, upto: csn, bytes: builder.finish(after, csn) };
+        let segments = builders.into_iter().map(|builder| builder.finish(after, csn)).collect();
+        let sealed = Sealed { after, upto: csn, segments };
         self.segments.state.lock().sealed = Some(Arc::new(sealed));
         true
     }

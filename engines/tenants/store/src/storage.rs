@@ -4,6 +4,7 @@
 //! PREFIX/tenants/NUMBER/manifest ..      which segments there are, newest commits first by their names:
 //!                                        UPTO-AFTER-PART, twenty digits each, four of the part
 //! PREFIX/tenants/NUMBER/objects ..       the segments
+//! PREFIX/tenants/NUMBER/parts ..         what large transactions have written: see `parts`
 //! PREFIX/stored/NUMBER                   up to which commit there are segments: see `stored`
 //! PREFIX/log                             whose storage this is: see `claim`
 //! PREFIX/roots/ ..                       which tenants there were, from a former release: see `roots`
@@ -17,6 +18,7 @@ mod claim;
 mod compact;
 mod counted;
 mod home;
+mod parts;
 mod snapshot;
 mod stored;
 mod warm;
@@ -126,6 +128,18 @@ pub enum StorageError {
     /// The work on the storage ended without an answer.
     #[error("the work on the storage ended: {0}; try again")]
     Ended(String),
+    /// The disk is full, or nearly.
+    #[error(
+        "no space is left in `{place}` for what a transaction writes: {free} MiB are free, and {left} MiB are left to others"
+    )]
+    Full {
+        /// The directory.
+        place: String,
+        /// What is free.
+        free: u64,
+        /// What is to be left.
+        left: u64,
+    },
     /// A segment that was just built cannot be opened.
     #[error("a new segment of tenant {0} is not complete; please report this")]
     Incomplete(TenantId),
@@ -135,6 +149,8 @@ impl From<StorageError> for SqlError {
     fn from(error: StorageError) -> Self {
         match &error {
             StorageError::Segment(error) => damaged(error),
+            StorageError::Full { .. } => Self::new(state::DISK_FULL, error.to_string())
+                .hint("Nothing was changed. Write less in one transaction, or give the disk more space."),
             StorageError::Archive(_) => Self::new(state::BAD_COPY_FILE_FORMAT, error.to_string()),
             _ => Self::new(state::IO_ERROR, error.to_string()),
         }
@@ -150,6 +166,8 @@ pub struct Storage {
     prefix: Path,
     /// What errors call the store.
     name: String,
+    /// Where it is, if it is a directory.
+    folder: Option<std::path::PathBuf>,
     cache: Arc<BlockCache>,
     /// Segments that were opened so far.
     opened: AtomicU64,
@@ -162,15 +180,20 @@ impl Storage {
     #[must_use]
     pub fn new(store: Arc<dyn ObjectStore>, prefix: Path, cache_bytes: usize) -> Arc<Self> {
         let name = store.to_string();
-        Self::named(store, prefix, name, cache_bytes)
+        Self::named(store, prefix, (name, None), cache_bytes)
     }
 
-    fn named(store: Arc<dyn ObjectStore>, prefix: Path, name: String, cache_bytes: usize) -> Arc<Self> {
+    fn named(
+        store: Arc<dyn ObjectStore>,
+        prefix: Path,
+        (name, folder): (String, Option<std::path::PathBuf>),
+        cache_bytes: usize,
+    ) -> Arc<Self> {
         let cache = Arc::new(BlockCache::new(cache_bytes));
         let counted = CountedStore::new(store);
         let store = Arc::new(counted.clone());
         let expected = Mutex::default();
-        Arc::new(Self { store, counted, prefix, name, cache, opened: AtomicU64::new(0), expected })
+        Arc::new(Self { store, counted, prefix, name, folder, cache, opened: AtomicU64::new(0), expected })
     }
 
     /// In a local directory, as [`new`](Self::new).
@@ -179,7 +202,8 @@ impl Storage {
     /// If the directory cannot be used.
     pub fn local(directory: &std::path::Path, cache_bytes: usize) -> Result<Arc<Self>, StorageError> {
         let store = Arc::new(LocalStore::open(directory)?);
-        Ok(Self::named(store, Path::default(), directory.display().to_string(), cache_bytes))
+        let name = (directory.display().to_string(), Some(directory.to_owned()));
+        Ok(Self::named(store, Path::default(), name, cache_bytes))
     }
 
     /// The blocks that are in memory.

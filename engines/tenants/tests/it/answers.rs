@@ -4,6 +4,8 @@
 //! A statement ends with `;` at the end of a line. Lines that begin with `> ` are its rows, sorted unless it says `ORDER BY`; with
 //! `! ` its SQLSTATE; with `= ` its tag if it has no rows.
 
+use savanna_tenants_store::large::Limits;
+
 use crate::desk::{Desk, Seen};
 
 /// The statements of a file, each with its answer.
@@ -56,6 +58,11 @@ fn statements_have_the_same_answers_if_each_step_keeps_few_rows() {
             desk
         });
     }
+}
+
+#[test]
+fn statements_have_the_same_answers_if_no_transaction_is_in_the_log() {
+    answer_all(|| Desk::stored(1 << 20).in_parts(Limits { parts_from: 0, most: 1 << 30 }));
 }
 
 /// Asks everything of a desk for each file.

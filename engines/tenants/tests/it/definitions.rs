@@ -89,7 +89,7 @@ fn a_copy_goes_into_the_table_that_it_began_with() {
         desk.tenant.woken();
         assert_eq!(desk.run(b, text), Seen::Failed("57014"));
     }
-    assert!(desk.tenant.copy_in(a, &[vec![CopyField::Text("1".to_owned())]]).is_ok());
+    assert!(desk.tenant.copy_in(a, &[vec![CopyField::Text("1".to_owned())]], true).is_ok());
     desk.setup(a, &["COMMIT"]);
     assert_eq!(desk.query(b, "SELECT * FROM t"), ["1"]);
 }

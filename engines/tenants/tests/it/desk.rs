@@ -8,12 +8,13 @@ use savanna_epoch::OwnerEpoch;
 use savanna_journal::{JournalError, Lsn};
 use savanna_tenants::{
     Outcome,
-    tenant::{Login, OpenImage, Tenant},
+    tenant::{Login, OpenImage, Tenant, Writes},
 };
 use savanna_tenants_store::{
     MemoryStore, Store, Want,
     database::{Replaying, SessionId, Step, Swept},
     flush::Flush,
+    large::{Limits, Part, Parts},
     log::Log,
     spills::Spills,
     storage::{Home, Storage},
@@ -114,7 +115,11 @@ impl Desk {
     /// A tenant as it is in a storage, owned under an epoch, and with these records in its log.
     pub(crate) fn of((storage, epoch): (Arc<Storage>, OwnerEpoch), tenant: u64, records: &[Vec<u8>]) -> Self {
         let stored = Stored::new(storage, tenant, epoch);
-        let mut desk = Self::over(stored.home.store(), records);
+        let mut replaying = Replaying::over(stored.home.store());
+        for (lsn, record) in (1..).map(Lsn).zip(records) {
+            stored.runtime.block_on(stored.home.redo(&mut replaying, lsn, record)).expect("records of commits");
+        }
+        let mut desk = Self::replayed(replaying);
         desk.stored = Some(stored);
         while let Some(want) = desk.tenant.database().load().expect("a catalog") {
             let Stored { runtime, home, .. } = desk.storage();
@@ -178,9 +183,20 @@ impl Desk {
         for (at, record) in records.iter().enumerate() {
             replaying.redo(Lsn(at as u64 + 1), record).expect("records of commits");
         }
+        Self::replayed(replaying)
+    }
+
+    fn replayed(replaying: Replaying) -> Self {
         let paper = Paper::default();
         let database = replaying.serve(Box::new(paper.clone())).expect("a log that is not behind its storage");
         Self { tenant: Tenant::new(database, Arc::default()), paper, stored: None }
+    }
+
+    /// Lets transactions commit in parts that have written so many bytes.
+    pub(crate) fn in_parts(mut self, limits: Limits) -> Self {
+        let litter = Arc::clone(self.storage().home.litter());
+        self.tenant = self.tenant.writing_in_parts(limits, litter);
+        self
     }
 
     /// Lets steps of plans keep so many rows in memory at most; the rest goes to files, in this folder.
@@ -208,10 +224,13 @@ impl Desk {
                 Err(error) => return failed(&error),
             }
         };
-        match self.tenant.finish(client) {
-            Ok(Step::Done(())) => {}
-            Ok(Step::Wait) => return Seen::Waits,
-            Err(error) => return failed(&error),
+        loop {
+            match self.tenant.finish(client) {
+                Ok(Step::Done(())) => break,
+                Ok(Step::Wait) if self.fetch() || self.tenant.gives_way(client) => {}
+                Ok(Step::Wait) => return Seen::Waits,
+                Err(error) => return failed(&error),
+            }
         }
         match outcome {
             Outcome::Rows { rows, .. } => {
@@ -236,7 +255,24 @@ impl Desk {
     pub(crate) fn fetch(&mut self) -> bool {
         let wants = self.tenant.wants();
         self.bring(&wants);
-        !wants.is_empty()
+        let writes = self.tenant.wants_parts();
+        for writes in &writes {
+            let parts = self.write_parts(*writes);
+            self.tenant.written(*writes, parts);
+        }
+        !wants.is_empty() || !writes.is_empty()
+    }
+
+    /// Writes down what a transaction has written that commits, in parts of a few keys.
+    pub(crate) fn write_parts(&mut self, writes: Writes) -> Result<Parts, SqlError> {
+        let Stored { runtime, home, .. } = self.stored.as_ref().expect("a storage");
+        let (mut parts, mut next) = (home.new_parts(), Some(Part::default()));
+        while let Some(mut part) = next {
+            self.tenant.write_part(writes, &mut part)?;
+            next = part.next();
+            runtime.block_on(home.put_part(&mut parts, part))?;
+        }
+        Ok(parts)
     }
 
     /// Brings blocks to those who wait for them.

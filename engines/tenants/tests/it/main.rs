@@ -12,6 +12,7 @@ mod giving_way;
 mod gone;
 mod interrupts;
 mod isolation;
+mod large;
 mod largest;
 mod lock_tables;
 mod many_definitions;

@@ -32,13 +32,24 @@ pub const ALLOCATION: usize = 16;
 pub struct Pool {
     bytes: usize,
     taken: AtomicUsize,
+    /// What transactions have of it.
+    written: AtomicUsize,
+    /// The pool that this one is a database's part of.
+    above: Option<Arc<Self>>,
 }
 
 impl Pool {
     /// So many bytes.
     #[must_use]
     pub fn new(bytes: usize) -> Arc<Self> {
-        Arc::new(Self { bytes, taken: AtomicUsize::new(0) })
+        Arc::new(Self { bytes, taken: AtomicUsize::new(0), written: AtomicUsize::new(0), above: None })
+    }
+
+    /// What the transactions of one database may have of a pool: half, and those of all databases three quarters. The rest is for statements.
+    #[must_use]
+    pub fn for_writes(of: &Arc<Self>) -> Arc<Self> {
+        let (taken, written) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Self { bytes: of.bytes / 2, taken, written, above: Some(Arc::clone(of)) })
     }
 
     /// How much of it is taken.
@@ -48,20 +59,48 @@ impl Pool {
     }
 
     fn take(&self, bytes: usize) -> Result<()> {
-        let more = |taken: usize| taken.checked_add(bytes).filter(|taken| *taken <= self.bytes);
-        match self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
-            Ok(_) => Ok(()),
-            Err(_) => {
-                let message = format!(
-                    "the running statements of all databases use all of their {} MiB of memory",
-                    self.bytes >> 20
-                );
-                Err(SqlError::new(state::OUT_OF_MEMORY, message).hint(
-                    "Try again when others have ended, read less at once, or give the server more memory for statements.",
-                ))
-            }
+        let Some(above) = &self.above else {
+            return if add(&self.taken, bytes, self.bytes) { Ok(()) } else { Err(all_is_taken(self.bytes)) };
+        };
+        if !add(&self.taken, bytes, self.bytes) {
+            return Err(all_is_written("this database", self.bytes));
+        }
+        let most = above.bytes / 4 * 3;
+        let taken = match add(&above.written, bytes, most) {
+            true => above.take(bytes).inspect_err(|_| _ = above.written.fetch_sub(bytes, Ordering::Relaxed)),
+            false => Err(all_is_written("all databases", most)),
+        };
+        taken.inspect_err(|_| _ = self.taken.fetch_sub(bytes, Ordering::Relaxed))
+    }
+
+    fn give(&self, bytes: usize) {
+        self.taken.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(above) = &self.above {
+            above.written.fetch_sub(bytes, Ordering::Relaxed);
+            above.give(bytes);
         }
     }
+}
+
+/// Counts so many more, if that is not too much.
+fn add(count: &AtomicUsize, bytes: usize, most: usize) -> bool {
+    let more = |taken: usize| taken.checked_add(bytes).filter(|taken| *taken <= most);
+    count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+}
+
+#[cold]
+fn all_is_taken(most: usize) -> SqlError {
+    let message = format!("the running statements of all databases use all of their {} MiB of memory", most >> 20);
+    SqlError::new(state::OUT_OF_MEMORY, message)
+        .hint("Try again when others have ended, read less at once, or give the server more memory for statements.")
+}
+
+#[cold]
+fn all_is_written(whose: &str, most: usize) -> SqlError {
+    let message = format!("the open transactions of {whose} have written as much as {} MiB of memory hold", most >> 20);
+    SqlError::new(state::OUT_OF_MEMORY, message).hint(
+        "Commit more often, try again when other transactions have ended, or give the server more memory (tenants.statements_memory).",
+    )
 }
 
 /// What one session has of the pool; given back when it is dropped.
@@ -131,7 +170,18 @@ impl Lent {
             && rest > 0
         {
             self.bytes.set(self.bytes.get() - rest);
-            pool.taken.fetch_sub(rest, Ordering::Relaxed);
+            pool.give(rest);
+        }
+    }
+
+    /// Gives back what is more than is missing for so many bytes in all.
+    pub fn lower_to(&self, bytes: usize) {
+        let needed = bytes.saturating_sub(PIECE).next_multiple_of(PIECE);
+        if let Some(pool) = &self.pool
+            && let Some(rest) = self.bytes.get().checked_sub(needed)
+        {
+            self.bytes.set(needed);
+            pool.give(rest);
         }
     }
 
@@ -140,7 +190,7 @@ impl Lent {
         if let Some(pool) = &self.pool
             && self.bytes.get() > 0
         {
-            pool.taken.fetch_sub(self.bytes.take(), Ordering::Relaxed);
+            pool.give(self.bytes.take());
         }
     }
 }
@@ -312,5 +362,23 @@ mod tests {
         assert_eq!(pool.taken(), 2 * PIECE);
         assert!(other.cover(8 * PIECE).is_ok());
         drop(kept);
+    }
+
+    #[test]
+    fn transactions_leave_some_memory_to_statements_and_to_other_databases() {
+        let pool = Pool::new(16 * PIECE);
+        let databases = [(); 3].map(|()| Pool::for_writes(&pool));
+        let lent = databases.each_ref().map(|database| Lent::of(Some(Arc::clone(database))));
+        assert!(lent[0].cover(9 * PIECE).is_ok());
+        let error = Lent::of(Some(Arc::clone(&databases[0]))).cover(2 * PIECE).unwrap_err();
+        assert!(error.message.contains("this database have written as much as 8 MiB"), "{error}");
+        assert!(lent[1].cover(5 * PIECE).is_ok());
+        let error = lent[2].cover(2 * PIECE).unwrap_err();
+        assert!(error.message.contains("all databases have written as much as 12 MiB"), "{error}");
+        assert_eq!((pool.taken(), databases[2].taken()), (12 * PIECE, 0), "what was refused is not taken");
+        let statement = Lent::of(Some(Arc::clone(&pool)));
+        assert!(statement.cover(5 * PIECE).is_ok());
+        drop(lent);
+        assert_eq!((pool.taken(), databases[0].taken(), pool.written.load(Ordering::Relaxed)), (4 * PIECE, 0, 0));
     }
 }

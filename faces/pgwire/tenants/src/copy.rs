@@ -21,8 +21,28 @@ pub(crate) struct Rows<'a> {
     columns: &'a [String],
     /// What the next row is to be as a header.
     header: Header,
+    /// Whether more bytes come behind these.
+    go_on: bool,
+    /// Why a row cannot be read, if what comes behind it does not change that.
+    wrong: Option<SqlError>,
 }
 
+/// What is known of the bytes of a COPY behind those that were read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    header: Header,
+    end_of_lines: Option<&'static [u8]>,
+    is_begun: bool,
+}
+
+impl Place {
+    /// At the beginning.
+    pub(crate) const fn begin(format: &CopyFormat) -> Self {
+        Self { header: format.header, end_of_lines: None, is_begun: false }
+    }
+}
+
+#[derive(Clone, Copy)]
 enum Source<'a> {
     Text(Lines<'a>),
     Csv(Lines<'a>),
@@ -30,17 +50,33 @@ enum Source<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Rows for columns of these names.
+    /// Rows for columns of these names, from a place on. If others come behind these bytes, only those rows are read that are whole for certain.
     ///
     /// # Errors
     /// 22P04 if the bytes do not begin as the format does.
-    pub(crate) fn new(bytes: &'a [u8], columns: &'a [String], format: &'a CopyFormat) -> Result<Self> {
+    pub(crate) fn new(
+        bytes: &'a [u8],
+        columns: &'a [String],
+        format: &'a CopyFormat,
+        (place, go_on): (Place, bool),
+    ) -> Result<Self> {
+        let lines = |stray| Lines::new(bytes, place.end_of_lines, stray);
         let source = match format.kind {
-            CopyKind::Text => Source::Text(Lines::new(bytes, "literal")),
-            CopyKind::Csv => Source::Csv(Lines::new(bytes, "unquoted")),
+            CopyKind::Text => Source::Text(lines("literal")),
+            CopyKind::Csv => Source::Csv(lines("unquoted")),
+            CopyKind::Binary if place.is_begun => Source::Binary(binary::Rows::behind(bytes, columns.len())),
             CopyKind::Binary => Source::Binary(binary::Rows::new(bytes, columns.len())?),
         };
-        Ok(Self { source, format, columns, header: format.header })
+        Ok(Self { source, format, columns, header: place.header, go_on, wrong: None })
+    }
+
+    /// The place behind what was read, how many bytes were not, and why the next row cannot be read yet, if it cannot.
+    pub(crate) fn into_place(self) -> (Place, usize, Option<SqlError>) {
+        let end_of_lines = match &self.source {
+            Source::Text(lines) | Source::Csv(lines) => lines.end(),
+            Source::Binary(_) => None,
+        };
+        (Place { header: self.header, end_of_lines, is_begun: true }, self.rest(), self.wrong)
     }
 
     /// Reads rows until these are at least so many bytes. Whether there are more.
@@ -50,7 +86,15 @@ impl<'a> Rows<'a> {
     pub(crate) fn read(&mut self, bytes: usize, rows: &mut Vec<Vec<CopyField>>) -> Result<bool> {
         let enough = self.rest().saturating_sub(bytes);
         while self.rest() > enough {
-            let Some(row) = self.next()? else { break };
+            let before = self.source;
+            let next = self.next();
+            // What comes next may belong to it.
+            if self.go_on && (next.is_err() || self.rest() == 0) {
+                self.source = before;
+                self.wrong = next.err();
+                return Ok(false);
+            }
+            let Some(row) = next? else { break };
             match std::mem::take(&mut self.header) {
                 Header::No => rows.push(row),
                 Header::Yes => {}
@@ -147,4 +191,87 @@ fn utf8(bytes: Vec<u8>) -> Result<String> {
     let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
     let wrong = || SqlError::new(state::CHARACTER_NOT_IN_REPERTOIRE, "invalid byte sequence for encoding \"UTF8\"");
     text.ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn format(kind: CopyKind, header: Header) -> CopyFormat {
+        let (delimiter, null) = if kind == CopyKind::Csv { (b',', "") } else { (b'\t', "\\N") };
+        CopyFormat { kind, header, delimiter, null: null.to_owned(), ..CopyFormat::default() }
+    }
+
+    /// The rows of bytes that come in pieces of so many.
+    fn in_pieces(bytes: &[u8], size: usize, columns: &[String], format: &CopyFormat) -> Result<Vec<Vec<CopyField>>> {
+        let (mut rows, mut text, mut place) = (Vec::new(), Vec::new(), Place::begin(format));
+        let mut take = |text: &mut Vec<u8>, go_on| -> Result<()> {
+            // Whoever takes a piece has more than the head.
+            if go_on && text.len() < 40 {
+                return Ok(());
+            }
+            let mut source = Rows::new(text, columns, format, (place, go_on))?;
+            while source.read(3, &mut rows)? {}
+            let (behind, rest, _) = source.into_place();
+            place = behind;
+            text.drain(..text.len() - rest);
+            Ok(())
+        };
+        for piece in bytes.chunks(size) {
+            text.extend(piece);
+            take(&mut text, true)?;
+        }
+        take(&mut text, false)?;
+        Ok(rows)
+    }
+
+    #[test]
+    fn rows_are_the_same_however_they_are_cut() {
+        let columns = ["a".to_owned(), "b".to_owned()];
+        let field = |text: &str| CopyField::Text(text.to_owned());
+        let values = ["x", "", "\n", "two\r\nlines", "\u{fc}\u{20ac}", "\\", "\"", "\\.", "a,b\tc"];
+        let given: Vec<Vec<CopyField>> = values.iter().map(|value| vec![field(value), field("y")]).collect();
+        let texts = given.iter().map(|row| {
+            let text = |field: &CopyField| match field {
+                CopyField::Text(text) => Some(text.clone()),
+                _ => None,
+            };
+            row.iter().map(text).collect::<Vec<_>>()
+        });
+        let text = format(CopyKind::Text, Header::No);
+        let plain: String = texts.clone().map(|row| text::line(&row, &text)).collect();
+        let csv = format(CopyKind::Csv, Header::Match);
+        let quoted: String = texts.map(|row| csv::line(&row, false, &csv)).collect();
+        let mut binary = begin(&[], &format(CopyKind::Binary, Header::No));
+        for value in values {
+            binary.extend(2_i16.to_be_bytes());
+            for value in [value, "y"] {
+                binary.extend((value.len() as i32).to_be_bytes());
+                binary.extend(value.as_bytes());
+            }
+        }
+        binary.extend(end(&format(CopyKind::Binary, Header::No)));
+        let as_bytes = |row: &Vec<CopyField>| {
+            let bytes = |field: &CopyField| match field {
+                CopyField::Text(text) => CopyField::Binary(text.clone().into_bytes()),
+                other => other.clone(),
+            };
+            row.iter().map(bytes).collect::<Vec<_>>()
+        };
+        let expected: Vec<Vec<CopyField>> = given.iter().map(as_bytes).collect();
+        for size in 1..200 {
+            assert_eq!(in_pieces(plain.as_bytes(), size, &columns, &text).as_ref(), Ok(&given), "{size}");
+            let windows = plain.replace('\n', "\r\n");
+            assert_eq!(in_pieces(windows.as_bytes(), size, &columns, &text).as_ref(), Ok(&given), "{size}");
+            let marked = format!("{plain}\\.\nnot\tread\n");
+            assert_eq!(in_pieces(marked.as_bytes(), size, &columns, &text).as_ref(), Ok(&given), "{size}");
+            let headed = format!("a,b\n{quoted}");
+            assert_eq!(in_pieces(headed.as_bytes(), size, &columns, &csv).as_ref(), Ok(&given), "{size}");
+            let binary_format = format(CopyKind::Binary, Header::No);
+            assert_eq!(in_pieces(&binary, size, &columns, &binary_format).as_ref(), Ok(&expected), "{size}");
+            // What is wrong is wrong wherever it is cut.
+            let wrong = format!("{plain}a\tb\r\n");
+            assert!(in_pieces(wrong.as_bytes(), size, &columns, &text).is_err(), "{size}");
+        }
+    }
 }

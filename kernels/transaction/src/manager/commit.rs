@@ -9,7 +9,7 @@ use crate::{
     fault::broken,
     history::{Record, Written, conflict},
     row::{Key, Row},
-    txn::{Txn, running},
+    txn::{SPARE_ENTRIES_MAX, Txn, running},
     writes::Write,
 };
 
@@ -203,6 +203,9 @@ impl<V> Transactions<V> {
         let published = self.published.reached();
         while let Some(first) = self.in_flight.pop_front_if(|first| first.csn <= published && first.installed) {
             self.release(first.txn, &first.locks);
+            if first.locks.len() > SPARE_ENTRIES_MAX {
+                self.locks.shrink();
+            }
         }
         let horizon = match self.snapshots.oldest() {
             Some(oldest) if !broken!(self.rules, HistoryForgetsTooEarly) => oldest.min(published),

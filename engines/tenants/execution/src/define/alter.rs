@@ -173,8 +173,7 @@ impl Definer<'_, '_> {
                 } else if table.primary.as_ref().is_some_and(|primary| primary.name == *name) {
                     let what = format!("constraint {name} on table {}", table.name);
                     ready!(self.remove_primary_key(&mut definition, &what, *cascade));
-                    let rows = self.rows(table)?;
-                    return self.moved(table, definition, rows);
+                    return self.moved(table, definition, None);
                 } else if *if_exists {
                     let message =
                         format!("constraint \"{name}\" of relation \"{}\" does not exist, skipping", table.name);
@@ -230,22 +229,30 @@ impl Definer<'_, '_> {
         }
         let name = self.new_name(table.schema, name, &[&table.name], "pkey")?;
         let columns = places(table, columns)?;
-        let rows = self.rows(table)?;
+        let mut nulls = vec![false; columns.len()];
+        let mut rest = Some(row::whole(table.relation));
+        while let Some(range) = rest {
+            let (rows, behind) = self.some_rows(table, &range)?;
+            rest = behind;
+            for (has, at) in nulls.iter_mut().zip(&columns) {
+                *has |= rows.iter().any(|(_, values)| values[*at].is_null());
+            }
+        }
         ready!(self.take_name(table.schema, &name, table.id));
         let mut definition = table.definition.clone();
-        for at in &columns {
-            if rows.iter().any(|(_, values)| values[*at].is_null()) {
+        for (has, at) in nulls.into_iter().zip(&columns) {
+            if has {
                 return Err(has_nulls(table, &table.columns[*at].name));
             }
             definition.columns[*at].not_null = true;
         }
         definition.primary = Some(PrimaryKey { name, columns });
-        self.moved(table, definition, rows)
+        self.moved(table, definition, None)
     }
 
-    /// Rows move to new keys, and so do the entries of all indexes.
-    fn moved(&mut self, table: &Table, mut definition: Definition, rows: KeyedRows) -> Result<Step<Definition>> {
-        ready!(self.doom(&table.relations().collect::<Vec<_>>()));
+    /// Rows move to new keys, these or those of the table as they are, and so do the entries of all indexes.
+    fn moved(&mut self, from: &Table, mut definition: Definition, rows: Option<KeyedRows>) -> Result<Step<Definition>> {
+        ready!(self.doom(&from.relations().collect::<Vec<_>>()));
         definition.relation = self.new_number(definition.schema)?;
         for index in &mut definition.indexes {
             index.relation = self.new_number(definition.schema)?;
@@ -256,12 +263,18 @@ impl Definer<'_, '_> {
         let domains = self.planner().domains(&table)?;
         let target = Target { checks, domains, computed, ..Target::of_new(table) };
         let env = self.run.env();
-        for (_, mut values) in rows {
-            self.run.goes_on()?;
-            let inserted = ready!(self.effects.insert(&mut self.run.database(), &target, &mut values, env));
-            if let Inserted::Conflict(arbiter, _) = inserted {
-                return Err(not_unique(&target.table, arbiter, &values, env));
+        let mut rest = rows.is_none().then(|| row::whole(from.relation));
+        let mut rows = rows.unwrap_or_default();
+        loop {
+            for (_, mut values) in rows {
+                self.run.goes_on()?;
+                let inserted = ready!(self.effects.insert(&mut self.run.database(), &target, &mut values, env));
+                if let Inserted::Conflict(arbiter, _) = inserted {
+                    return Err(not_unique(&target.table, arbiter, &values, env));
+                }
             }
+            let Some(range) = rest else { break };
+            (rows, rest) = self.some_rows(from, &range)?;
         }
         Ok(Step::Done(target.table.definition.clone()))
     }
@@ -315,7 +328,7 @@ impl Definer<'_, '_> {
         }
         let mut rows = self.rows(table)?;
         rows.iter_mut().for_each(|(_, values)| values[at] = Value::Null);
-        self.moved(table, definition, rows)
+        self.moved(table, definition, Some(rows))
     }
 
     /// Takes the primary key off a definition; the rows are yet to be moved.
@@ -393,7 +406,7 @@ impl Definer<'_, '_> {
             self.run.goes_on()?;
             values[at] = expr.owned(env.with_row(values))?;
         }
-        self.moved(table, definition, rows)
+        self.moved(table, definition, Some(rows))
     }
 
     /// Sees to it that nobody else stores rows of a table within others meanwhile.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use savanna_tenants_catalog::{Arbiter, Definition, Index, Name, Table};
+use savanna_tenants_catalog::{Arbiter, Definition, Index, Name, Table, row};
 use savanna_tenants_sql::{
     define::{index::part_names, with_names},
     expression::index::ResolvedIndexes,
@@ -82,13 +82,18 @@ impl Definer<'_, '_> {
         let with_it = Table::new(definition, self.catalog.own_types());
         self.planner().resolve_indexes(&with_it)?;
         let env = self.run.env();
-        for (key, values) in self.rows(table)? {
-            self.run.goes_on()?;
-            let Some(entry) = with_it.entry(at, &values, &key, env)? else { continue };
-            if ready!(self.effects.taken(&mut self.run.database(), &entry.key)).is_some() {
-                return Err(not_unique(&with_it, Arbiter::Index(at), &values, env));
+        let mut rest = Some(row::whole(table.relation));
+        while let Some(range) = rest {
+            let (rows, behind) = self.some_rows(table, &range)?;
+            rest = behind;
+            for (key, values) in rows {
+                self.run.goes_on()?;
+                let Some(entry) = with_it.entry(at, &values, &key, env)? else { continue };
+                if ready!(self.effects.taken(&mut self.run.database(), &entry.key)).is_some() {
+                    return Err(not_unique(&with_it, Arbiter::Index(at), &values, env));
+                }
+                ready!(self.effects.set(&mut self.run.database(), entry.key, Some(key[4..].to_vec())));
             }
-            ready!(self.effects.set(&mut self.run.database(), entry.key, Some(key[4..].to_vec())));
         }
         Ok(Step::Done(with_it.definition))
     }

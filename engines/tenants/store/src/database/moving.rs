@@ -19,6 +19,7 @@ use super::{Database, ReplayError, Replaying};
 use crate::{
     Store,
     flush::{Flushing, Unflushed},
+    large::Large,
     log,
 };
 
@@ -62,7 +63,8 @@ impl Replaying {
     pub fn taking_over(store: Box<dyn Store>, image: &DatabaseImage) -> Result<Self> {
         let mut transactions = image.transactions()?;
         transactions.count_on(image.arrivals);
-        Ok(Self { transactions, store, unflushed: Unflushed::default(), logged: None })
+        let (unflushed, large) = (Unflushed::default(), Large::default());
+        Ok(Self { transactions, store, unflushed, large, logged: None })
     }
 }
 

@@ -15,7 +15,7 @@ use savanna_tenants_segments::{Block, PageId, Segment, TAIL_BYTES, TenantId, ope
 use savanna_transaction::Csn;
 
 use super::{Storage, StorageError, now};
-use crate::{Change, Live, SegmentStore, Segments, Want};
+use crate::{Change, Live, SegmentStore, Segments, Want, large::Litter, points};
 
 /// Segments that are opened at a time.
 const PARALLEL_OPENS: usize = 8;
@@ -31,13 +31,15 @@ pub struct Home {
     pub(super) storage: Arc<Storage>,
     pub(super) tenant: TenantId,
     /// Under which its owner takes the manifest over.
-    epoch: OwnerEpoch,
-    prefix: Path,
+    pub(super) epoch: OwnerEpoch,
+    pub(super) prefix: Path,
     pub(super) reader: Reader,
     pub(super) segments: Arc<Segments>,
     /// The objects of segments that are open, by their numbers; also of those that were merged lately and may still be read.
     pub(super) objects: Mutex<HashMap<u64, ObjectRef>>,
     pub(super) state: futures::lock::Mutex<Owned>,
+    /// Parts of large transactions that nobody needs.
+    pub(super) litter: Arc<Litter>,
 }
 
 /// What only those who write need, one at a time.
@@ -84,6 +86,7 @@ impl Home {
             segments: Arc::new(Segments::new(tenant, Arc::clone(&storage.cache), opened)),
             objects: Mutex::new(objects),
             state: futures::lock::Mutex::new(Owned { entries, noted, ..Owned::default() }),
+            litter: Arc::default(),
         }))
     }
 
@@ -146,12 +149,24 @@ impl Home {
         self.owned_manifest(owned).await?;
         // Opening the manifest again may have shown that it was written down already.
         let Some(sealed) = self.segments.sealed() else { return Ok(()) };
-        let segment = self.open_whole(&sealed.bytes)?;
-        let object = self.owned_manifest(owned).await?.put_object(sealed.bytes.clone()).await?;
-        let name = entry_name(sealed.after, sealed.upto, 0);
-        self.commit(owned, &[], &[(name, object.clone())]).await?;
-        self.objects.lock().insert(segment.number(), object);
-        self.segments.publish(Change::Saved(segment));
+        let manifest = self.owned_manifest(owned).await?;
+        let (mut opened, mut new) = (Vec::new(), Vec::new());
+        for (part, bytes) in (0..).zip(&sealed.segments) {
+            opened.push(self.open_whole(bytes)?);
+            match manifest.put_object(bytes.clone()).await {
+                Ok(object) => new.push((entry_name(sealed.after, sealed.upto, part), object)),
+                Err(error) => {
+                    // All are put again.
+                    new.iter().for_each(|(_, object)| manifest.abandon(object));
+                    return Err(error.into());
+                }
+            }
+            points::reached("a segment is written and not named");
+        }
+        self.commit(owned, &[], &new).await?;
+        let objects = opened.iter().map(Segment::number).zip(new.into_iter().map(|(_, object)| object));
+        self.objects.lock().extend(objects);
+        self.segments.publish(Change::Saved(opened));
         Ok(())
     }
 

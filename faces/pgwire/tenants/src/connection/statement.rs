@@ -20,10 +20,13 @@ use crate::{
     wire::{ClientWire, report},
 };
 
-/// Bytes of lines that one COPY takes.
+/// Bytes that a row of a COPY has at most, or all rows, if they may refer to each other.
 const COPY_BYTES_MAX: usize = 64 << 20;
-/// So many of them are read before others have their turn.
-const COPY_BYTES_AT_ONCE: usize = 256 << 10;
+/// Rows of so many bytes are written before the rest of a COPY has come, or about so many rows.
+const COPY_PIECE: usize = 4 << 20;
+const COPY_ROWS: usize = 32 << 10;
+/// So many bytes of them are read before others have their turn.
+const COPY_BYTES_AT_ONCE: usize = 64 << 10;
 
 impl<S: Socket> Connection<S> {
     /// Sends the signal that a text asks for, if it asks for nothing else while the database itself is busy. Says what the client is in.
@@ -60,8 +63,8 @@ impl<S: Socket> Connection<S> {
                 Err(error) => return Ok(Err(error)),
             };
             let takes_rows = matches!(outcome, Outcome::CopyIn { .. });
-            if let Outcome::CopyIn { columns, format } = &outcome {
-                outcome = match self.take_rows(columns, format).await? {
+            if let Outcome::CopyIn { columns, format, in_pieces } = &outcome {
+                outcome = match self.take_rows(columns, format, *in_pieces).await? {
                     Ok(outcome) => outcome,
                     Err(error) => return Ok(Err(error)),
                 };
@@ -160,17 +163,18 @@ impl<S: Socket> Connection<S> {
         Ok(Ok(()))
     }
 
-    /// Takes the rows of a COPY from the client.
-    async fn take_rows(&mut self, columns: &[String], format: &CopyFormat) -> Served<Result<Outcome>> {
+    /// Takes the rows of a COPY from the client, and writes them: in pieces, if no row may refer to one that comes later.
+    async fn take_rows(&mut self, columns: &[String], format: &CopyFormat, in_pieces: bool) -> Served<Result<Outcome>> {
         use PgWireFrontendMessage as M;
         self.wire.output().copy_in(columns.len(), copy_code(format));
         self.send().await?;
-        let mut text = Vec::new();
+        let mut coming = Coming { text: Vec::new(), read: 0, place: copy::Place::begin(format), columns, format };
         let mut refused = None;
         // From here on it may be cancelled.
         if let Err(error) = self.session.copy_goes_on(&mut self.wire).await {
             refused = Some(error);
         }
+        let mut enough = COPY_PIECE;
         loop {
             let Some(message) = self.wire.wire.message().map_err(Self::fatal)? else {
                 if self.wire.wire.hear().await? == 0 {
@@ -179,14 +183,22 @@ impl<S: Socket> Connection<S> {
                 continue;
             };
             match message {
-                M::CopyData(data) if text.len() + data.data.len() <= COPY_BYTES_MAX => text.extend(&data.data[..]),
-                // What follows is read and forgotten: only its end can be answered.
-                M::CopyData(_) => {
-                    text.clear();
-                    let message = format!("a COPY takes at most {} MiB", COPY_BYTES_MAX >> 20);
-                    let error = SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message);
-                    refused.get_or_insert_with(|| error.hint("Copy in several parts."));
+                M::CopyData(data) if refused.is_none() => {
+                    coming.text.extend(&data.data[..]);
+                    let mut wrong = None;
+                    if in_pieces && coming.text.len() >= enough {
+                        match self.take_piece(&mut coming).await? {
+                            Ok(why) => wrong = why,
+                            Err(error) => refused = Some(error),
+                        }
+                        enough = coming.text.len() + COPY_PIECE;
+                    }
+                    if coming.text.len() > COPY_BYTES_MAX {
+                        refused.get_or_insert_with(|| wrong.unwrap_or_else(|| too_long(in_pieces)));
+                    }
                 }
+                // What follows is read and forgotten: only its end can be answered.
+                M::CopyData(_) => coming.text = Vec::new(),
                 M::CopyDone(_) => break,
                 M::CopyFail(fail) => {
                     let message = format!("COPY from stdin failed: {}", fail.message);
@@ -200,29 +212,65 @@ impl<S: Socket> Connection<S> {
                 }
             }
         }
-        let rows = match refused {
-            None => self.read_rows(&text, columns, format).await,
-            Some(error) => Err(error),
+        let error = match refused {
+            Some(error) => error,
+            None => loop {
+                match self.read_rows(&mut coming, (false, in_pieces)).await {
+                    Err(error) => break error,
+                    Ok((rows, false, _)) => {
+                        drop(coming);
+                        return self.session.copy_in(&mut self.wire, rows, true).await;
+                    }
+                    Ok((rows, true, _)) => {
+                        if let Err(error) = self.session.copy_in(&mut self.wire, rows, false).await? {
+                            break error;
+                        }
+                    }
+                }
+            },
         };
-        drop(text);
-        match rows {
-            Ok(rows) => self.session.copy_in(&mut self.wire, rows).await,
-            Err(error) => {
-                self.session.copy_fail(&mut self.wire).await;
-                Ok(Err(error))
-            }
-        }
+        self.session.copy_fail(&mut self.wire).await;
+        Ok(Err(error))
     }
 
-    /// Reads the rows of a COPY. It gives way to others every now and then, and may be cancelled there.
-    async fn read_rows(&mut self, text: &[u8], columns: &[String], format: &CopyFormat) -> Result<Vec<Vec<CopyField>>> {
-        let mut source = copy::Rows::new(text, columns, format)?;
+    /// Writes the rows that have come whole. Why the next one cannot be read, if that is not because it has not come.
+    async fn take_piece(&mut self, coming: &mut Coming<'_>) -> Served<Result<Option<SqlError>>> {
+        let wrong = loop {
+            let (rows, more, wrong) = match self.read_rows(coming, (true, true)).await {
+                Ok(read) => read,
+                Err(error) => return Ok(Err(error)),
+            };
+            if !rows.is_empty()
+                && let Err(error) = self.session.copy_in(&mut self.wire, rows, false).await?
+            {
+                return Ok(Err(error));
+            }
+            if !more {
+                break wrong;
+            }
+        };
+        coming.text.drain(..std::mem::take(&mut coming.read));
+        // It may be cancelled while it waits for the others.
+        Ok(self.session.copy_goes_on(&mut self.wire).await.map(|()| wrong))
+    }
+
+    /// Reads the rows of a COPY that have come: all, or those that are whole if more come; not too many at once, if they are taken in pieces. Whether there are others. It gives way to
+    /// others every now and then, and may be cancelled there.
+    async fn read_rows(
+        &mut self,
+        coming: &mut Coming<'_>,
+        (go_on, in_pieces): (bool, bool),
+    ) -> Result<(Vec<Vec<CopyField>>, bool, Option<SqlError>)> {
+        let Coming { text, read, place, columns, format } = coming;
+        let mut source = copy::Rows::new(&text[*read..], columns, format, (*place, go_on))?;
         let mut rows = Vec::new();
         loop {
             self.session.copy_goes_on(&mut self.wire).await?;
             let more = self.session.paid(|| source.read(COPY_BYTES_AT_ONCE, &mut rows))?;
-            if !more {
-                return Ok(rows);
+            if !more || in_pieces && rows.len() >= COPY_ROWS {
+                let (behind, rest, wrong) = source.into_place();
+                (*place, *read) = (behind, text.len() - rest);
+                return Ok((rows, more, wrong));
             }
             tokio::task::yield_now().await;
         }
@@ -276,12 +324,37 @@ impl<S: Socket> Connection<S> {
             Ok(executed) => executed,
             Err(error) => return Ok(Err(error)),
         };
-        if let Outcome::CopyIn { columns, format } = &outcome {
-            outcome = match self.take_rows(columns, format).await? {
+        if let Outcome::CopyIn { columns, format, in_pieces } = &outcome {
+            outcome = match self.take_rows(columns, format, *in_pieces).await? {
                 Ok(outcome) => outcome,
                 Err(error) => return Ok(Err(error)),
             };
         }
         self.tell(outcome, &columns, &formats).await
     }
+}
+
+/// What has come of the rows of a COPY and is not written yet.
+struct Coming<'c> {
+    text: Vec<u8>,
+    /// So many bytes of it were read.
+    read: usize,
+    place: copy::Place,
+    columns: &'c [String],
+    format: &'c CopyFormat,
+}
+
+/// The error of a COPY that is not taken in pieces, or of a row.
+fn too_long(in_pieces: bool) -> SqlError {
+    let limit = COPY_BYTES_MAX >> 20;
+    let (message, hint) = match in_pieces {
+        true => {
+            (format!("a row of a COPY has at most {limit} MiB"), "Look whether a quote or an end of a line is missing.")
+        }
+        false => (
+            format!("a COPY into a table whose rows refer to each other takes at most {limit} MiB"),
+            "Copy in several parts, or without the foreign key.",
+        ),
+    };
+    SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message).hint(hint)
 }

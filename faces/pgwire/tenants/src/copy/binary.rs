@@ -40,6 +40,7 @@ pub(super) fn row(values: &[Value], types: impl Iterator<Item = Type>) -> Vec<u8
 }
 
 /// The rows of so many columns.
+#[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
     rest: Rest<'a>,
     columns: usize,
@@ -58,6 +59,11 @@ impl<'a> Rows<'a> {
         let extension = rest.number()?;
         rest.take(usize::try_from(extension).unwrap_or(usize::MAX))?;
         Ok(Self { rest, columns })
+    }
+
+    /// Rows behind others.
+    pub(super) const fn behind(bytes: &'a [u8], columns: usize) -> Self {
+        Self { rest: Rest(bytes), columns }
     }
 
     pub(super) const fn rest(&self) -> usize {
@@ -93,6 +99,7 @@ fn wrong(message: &str) -> SqlError {
 }
 
 /// Bytes that are yet to be read.
+#[derive(Clone, Copy)]
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     fn parse(bytes: &[u8], format: &CopyFormat) -> Result<Vec<Vec<CopyField>>> {
-        let mut lines = Lines::new(bytes, "unquoted");
+        let mut lines = Lines::new(bytes, None, "unquoted");
         std::iter::from_fn(|| next(&mut lines, format).transpose()).collect()
     }
 

@@ -6,6 +6,7 @@ use savanna_tenants_host::{
 };
 
 /// The lines of a text. All end like the first one: with a line feed, a carriage return, or both.
+#[derive(Clone, Copy)]
 pub(super) struct Lines<'a> {
     rest: &'a [u8],
     end: Option<&'static [u8]>,
@@ -14,8 +15,14 @@ pub(super) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    pub(super) const fn new(rest: &'a [u8], stray: &'static str) -> Self {
-        Self { rest, end: None, stray }
+    /// Lines, of which earlier ones may have shown how they end.
+    pub(super) const fn new(rest: &'a [u8], end: Option<&'static [u8]>, stray: &'static str) -> Self {
+        Self { rest, end, stray }
+    }
+
+    /// How lines end, if there was one.
+    pub(super) const fn end(&self) -> Option<&'static [u8]> {
+        self.end
     }
 
     /// Bytes that are not read.

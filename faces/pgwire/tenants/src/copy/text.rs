@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     fn parse(bytes: &[u8], format: &CopyFormat) -> Result<Vec<Vec<CopyField>>> {
-        let mut lines = Lines::new(bytes, "literal");
+        let mut lines = Lines::new(bytes, None, "literal");
         std::iter::from_fn(|| next(&mut lines, format).transpose()).collect()
     }
 
