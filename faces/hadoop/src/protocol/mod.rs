@@ -6,8 +6,11 @@ pub(crate) mod client;
 mod datanode;
 pub(crate) mod lists;
 pub(crate) mod namenode;
+mod nodes;
 pub(crate) mod policies;
+mod recovery;
 pub(crate) mod replies;
+mod reports;
 mod unsupported;
 
 use std::net::IpAddr;
@@ -44,6 +47,8 @@ pub(crate) struct Service {
     pub(crate) writes: Arc<Writes>,
     /// Places of checks of files.
     pub(crate) checks: Arc<Semaphore>,
+    /// Machines whose data nodes are admitted, beside this one.
+    pub(crate) datanodes: Vec<IpAddr>,
     /// For calls that take long.
     pub(crate) runtime: tokio::runtime::Handle,
 }
@@ -74,6 +79,8 @@ pub(crate) enum Protocol {
     Client,
     Datanode,
     Namenode,
+    Nodes,
+    Recovery,
 }
 
 /// The protocol of a name.
@@ -82,6 +89,8 @@ pub(crate) fn find(name: &str) -> Option<Protocol> {
         client::NAME => Some(Protocol::Client),
         datanode::NAME => Some(Protocol::Datanode),
         namenode::NAME => Some(Protocol::Namenode),
+        nodes::NAME => Some(Protocol::Nodes),
+        recovery::NAME => Some(Protocol::Recovery),
         _ => None,
     }
 }
@@ -93,6 +102,8 @@ impl Protocol {
             Self::Client => client::call(service, peer, method, body, answerer),
             Self::Datanode => datanode::call(service, method, body, answerer),
             Self::Namenode => namenode::call(service, method, answerer),
+            Self::Nodes => nodes::call(service, peer, method, body, answerer),
+            Self::Recovery => recovery::call(service, peer, method, body, answerer),
         }
     }
 }

@@ -12,6 +12,7 @@ use savanna_files_database::{Database, Owner, Place};
 use tempfile::TempDir;
 
 use super::*;
+use crate::DatabaseFigures;
 use crate::behind::BehindError;
 
 /// A server of its own, in a folder of its own.
