@@ -16,7 +16,6 @@ SETTINGS = {
     "dfs.blockreport.initialDelay": 0,
     "dfs.datanode.directoryscan.interval": -1,
     "dfs.datanode.du.reserved": 0,
-    "dfs.client.block.write.replace-datanode-on-failure.policy": "NEVER",
     "ipc.client.connect.max.retries": 1,
     "ipc.client.connect.retry.interval": 200,
 }
@@ -24,6 +23,7 @@ LOGGING = "\n".join([
     "log4j.rootLogger=INFO,out", "log4j.appender.out=org.apache.log4j.ConsoleAppender",
     "log4j.appender.out.layout=org.apache.log4j.PatternLayout", "log4j.appender.out.layout.ConversionPattern=%d %p %c{1}: %m%n",
 ])
+REPLACE = "dfs.client.block.write.replace-datanode-on-failure.policy"
 CLIENT = {"dfs.replication": 2, "dfs.blocksize": 1 << 20, "dfs.namenode.fs-limits.min-block-size": 1_024}
 
 
@@ -51,9 +51,9 @@ class DataNode:
     def text(self):
         return (self.folder / "log").read_text()[-20_000:]
 
-    def replicas(self):
-        """The replicas that are whole: numbers of blocks and what they hold."""
-        files = self.folder.glob("blocks/**/finalized/**/blk_*")
+    def replicas(self, state="finalized"):
+        """The replicas that are whole, or in another state: numbers of blocks and what they hold."""
+        files = self.folder.glob(f"blocks/**/{state}/**/blk_*")
         return {int(path.name[4:]): path.read_bytes() for path in files if path.suffix != ".meta"}
 
 
@@ -62,6 +62,14 @@ def datanode(server, jars, tmp_path):  # noqa: F811 # the fixture
     node = DataNode(server, jars, tmp_path / "datanode")
     yield node
     node.kill()
+
+
+@pytest.fixture
+def more_datanodes(server, jars, tmp_path):  # noqa: F811 # the fixture
+    nodes = [DataNode(server, jars, tmp_path / name) for name in ("second", "third")]
+    yield nodes
+    for node in nodes:
+        node.kill()
 
 
 def until(wanted, datanode, seconds=60):
@@ -162,8 +170,8 @@ def test_a_data_node_of_hadoop_has_a_second_replica(hdfs, server, datanode, tmp_
 @pytest.mark.parametrize("hdfs", [CLIENT], indirect=True)
 def test_a_file_whose_writer_has_gone_is_ended_at_both(hdfs, server, datanode, tmp_path):  # noqa: F811 # fixtures
     until(lambda: counts(hdfs) == (2, 0), datanode)
-    hdfs("leave", "/left", "so far")
-    hdfs("leave", "/killed", "and then")
+    hdfs("leave", "/left", "so far", 2)
+    hdfs("leave", "/killed", "and then", 2)
     until(lambda: hdfs("recover", "/left") == "true", datanode)
     assert hdfs("-cat", "/left") == "so far"
     until(lambda: b"so far" in datanode.replicas().values(), datanode)
@@ -176,6 +184,44 @@ def test_a_file_whose_writer_has_gone_is_ended_at_both(hdfs, server, datanode, t
     until(lambda: b"and then" in datanode.replicas().values(), datanode)
     hdfs("-appendToFile", tmp_path / "conf" / "core-site.xml", "/killed")
     assert hdfs("-cat", "/killed").startswith("and then<configuration>")
+
+
+@pytest.mark.parametrize("server", [{"dead_after": 8}], indirect=True)
+@pytest.mark.parametrize("hdfs", [{**CLIENT, "dfs.replication": 3, REPLACE: "ALWAYS"}], indirect=True)
+def test_others_take_the_places_of_data_nodes_that_go(hdfs, server, datanode, more_datanodes, tmp_path):  # noqa: F811 # fixtures
+    nodes = [datanode, *more_datanodes]
+    content = random.Random(8).randbytes(1_500_000)
+    (tmp_path / "big").write_bytes(content)
+    until(lambda: counts(hdfs) == (4, 0), datanode)
+    hdfs("-put", tmp_path / "big", "/big")
+    until(lambda: replicas_of(hdfs, "/big") == [3, 3], datanode)
+
+    # A pipeline loses one data node, and gets another, to which one that stays sends what there is.
+    hdfs("leave", "/f", "one ", 3)
+    first, second = [node for node in nodes if b"one " in node.replicas("rbw").values()]
+    [third] = [node for node in nodes if node not in (first, second)]
+    first.kill()
+    hdfs("go-on", "two")
+    assert hdfs("-cat", "/f") == "one two"
+    until(lambda: b"one two" in third.replicas().values() and b"one two" in second.replicas().values(), third)
+
+    # What the dead one had is made anew; when it comes back, what is too much goes, and what is old.
+    until(lambda: counts(hdfs) == (3, 1), third)
+    until(lambda: replicas_of(hdfs, "/big") == [3, 3], third)
+    first.start()
+    until(lambda: counts(hdfs) == (4, 0), first)
+    total = lambda: sum(len(node.replicas()) for node in nodes)  # noqa: E731
+    until(lambda: replicas_of(hdfs, "/big") == [3, 3] and replicas_of(hdfs, "/f") == [3] and total() == 6, first)
+    assert hdfs("-cat", "/f") == "one two" and read(hdfs, "/big", tmp_path) == content
+
+    # A pipeline loses all but the one in the process, which sends what there is.
+    hdfs("leave", "/g", "three ", 2)
+    [gone] = [node for node in nodes if b"three " in node.replicas("rbw").values()]
+    gone.kill()
+    hdfs("go-on", "four")
+    assert hdfs("-cat", "/g") == "three four"
+    others = [node for node in nodes if node is not gone]
+    until(lambda: any(b"three four" in node.replicas().values() for node in others), others[0])
 
 
 def test_a_data_node_of_another_installation_is_refused(hdfs, server, datanode, jars, tmp_path):  # noqa: F811 # fixtures

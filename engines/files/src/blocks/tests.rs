@@ -493,6 +493,25 @@ fn a_damaged_replica_gives_its_place_to_a_good_one_if_there_is_no_other() {
 }
 
 #[test]
+fn damaged_replicas_stay_while_it_is_not_known_what_others_have() {
+    let mut world = World::with(2);
+    let one = block(1, 5, 100);
+    world.change(None, Some(&file(1, &[one])));
+    for number in [1, 2] {
+        let place = world.place(number);
+        world.blocks.held(place, replica(1, 5, 100), true);
+    }
+    world.blocks.register(Registration { uuid: "node 2".to_owned(), ..Registration::default() });
+    world.blocks.found_corrupt(BlockId(1), Holder(1));
+    world.look();
+    assert_eq!(world.blocks.leaving(), 0);
+    let place = world.place(2);
+    world.report(place, &[replica(1, 5, 100)]);
+    world.look();
+    assert_eq!(world.duties(1).removals, [(BlockId(1), Stamp(5))]);
+}
+
+#[test]
 fn replicas_of_older_generations_do_not_count_and_go() {
     let mut world = World::with(2);
     let one = block(1, 6, 120);
@@ -617,7 +636,10 @@ fn a_block_is_not_ended_before_those_have_reported_that_may_have_a_newer_generat
     world.join(1);
     let place = world.place(1);
     world.blocks.held(place, replica(1, 5, 20), false);
+    world.join(2);
+    let older = world.place(2);
+    world.blocks.held(older, replica(1, 4, 30), false);
     assert_eq!(world.blocks.close(recovery(8, None, None), Some(Stamp(4))), Ended::Elsewhere);
     let told = world.duties(1).recoveries;
-    assert_eq!((told[0].block.stamp, &*told[0].places), (Stamp(5), &[place][..]), "the older one does not count");
+    assert_eq!((told[0].block.stamp, &*told[0].places), (Stamp(5), &[place][..]), "the older ones do not count");
 }

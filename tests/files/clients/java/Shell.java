@@ -34,6 +34,7 @@ public class Shell {
                 case "fsck" -> ToolRunner.run(new DFSck(new HdfsConfiguration()), rest(words));
                 case "batched" -> batched(rest(words));
                 case "leave" -> leave(words);
+                case "go-on" -> goOn(words);
                 case "recover" -> recover(words);
                 default -> ToolRunner.run(new FsShell(new Configuration()), words);
             };
@@ -68,13 +69,22 @@ public class Shell {
         return (DistributedFileSystem) FileSystem.get(new Configuration());
     }
 
-    /** Writes a file as another client, and neither closes it nor goes on. */
+    /** Writes a file of so many replicas as another client, and neither closes it nor goes on. */
     private static int leave(String[] words) throws Exception {
-        FSDataOutputStream file = FileSystem.newInstance(new Configuration()).create(new Path(words[1]));
+        FSDataOutputStream file = FileSystem.newInstance(new Configuration()).create(new Path(words[1]), Short.parseShort(words[3]));
         file.write(words[2].getBytes());
         file.hflush();
         LEFT.add(file);
         return 0;
+    }
+
+    /** Writes the file on that was left last, and closes it. */
+    private static int goOn(String[] words) throws Exception {
+        try (FSDataOutputStream file = LEFT.remove(LEFT.size() - 1)) {
+            file.write(words[1].getBytes());
+            file.hflush();
+            return 0;
+        }
     }
 
     /** What `hdfs debug recoverLease` asks for: whether the file is closed. */
