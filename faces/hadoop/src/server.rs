@@ -149,6 +149,7 @@ impl Server {
             http_port: http_address.port(),
             writes: Arc::clone(&writes),
             checks: Service::checks(),
+            reports: Service::reports(),
             datanodes,
             runtime: runtime.handle().clone(),
         });
@@ -284,8 +285,9 @@ pub async fn serve_client<S: AsyncRead + AsyncWrite + Unpin>(files: Files, strea
     let (writes, audit) = (Arc::default(), None);
     let (transfer_port, ipc_port, http_port) = (0, 0, 0);
     let checks = Service::checks();
-    let datanodes = Vec::new();
-    let service = Service { files, audit, transfer_port, ipc_port, http_port, writes, checks, datanodes, runtime };
+    let (reports, datanodes) = (Service::reports(), Vec::new());
+    let service =
+        Service { files, audit, transfer_port, ipc_port, http_port, writes, checks, reports, datanodes, runtime };
     let service = Arc::new(service);
     let (hosts, begun) = ([].into(), SystemTime::now());
     let web = Web { service, address: SocketAddr::new(here, 0), hosts, begun };

@@ -49,6 +49,8 @@ struct Entry {
     recovery: Option<Stamp>,
     /// The process that wrote it has ended.
     is_left: bool,
+    /// Another data node sends it, and no client writes it.
+    is_copy: bool,
 }
 
 type Shared = Arc<Mutex<Entry>>;
@@ -206,18 +208,27 @@ impl Replicas {
             has_failed: false,
             recovery: None,
             is_left: !is_whole,
+            is_copy: false,
         })
     }
 
-    /// Begins a replica that another data node sends: what there is of an earlier attempt goes.
+    /// Begins a replica that another data node sends: what there is of an earlier attempt goes, and of an earlier generation; where the block is closed, and
+    /// only then, also what a process left that has ended.
     ///
     /// # Errors
     /// [`ReplicaError::Exists`], [`ReplicaError::Io`].
-    pub fn begin_copy(&self, block: BlockId, stamp: Stamp, chunk: u32) -> Result<Writer, ReplicaError> {
+    pub fn begin_copy(
+        &self,
+        block: BlockId,
+        stamp: Stamp,
+        chunk: u32,
+        is_closed: bool,
+    ) -> Result<Writer, ReplicaError> {
         let mut entries = self.entries.lock();
         let is_rest = |entry: &Shared| {
             let entry = entry.lock();
-            !entry.is_whole && entry.stamp <= stamp
+            let is_of_copy = entry.stamp == stamp && (entry.is_copy || (is_closed && entry.is_left));
+            !entry.is_whole && (entry.stamp < stamp || is_of_copy)
         };
         if entries.get(&block).is_some_and(is_rest)
             && let Some(entry) = entries.remove(&block)
@@ -229,7 +240,9 @@ impl Replicas {
             self.remove_files(block)?;
         }
         drop(entries);
-        self.begin(block, stamp, chunk)
+        let writer = self.begin(block, stamp, chunk)?;
+        writer.shared().lock().is_copy = true;
+        Ok(writer)
     }
 
     /// Begins a replica. One that is there may only be of an older generation, and not whole.
@@ -265,6 +278,7 @@ impl Replicas {
             has_failed: false,
             recovery: None,
             is_left: false,
+            is_copy: false,
         };
         let writer = Writer::begin(self, block, entry)?;
         entries.insert(block, writer.shared());
@@ -299,7 +313,7 @@ impl Replicas {
         entry.is_whole = false;
         File::open(self.folder(block))?.sync_all()?;
         let writer = Writer::resume(self, block, &shared, (stamp, entry.length))?;
-        entry.stamp = stamp;
+        (entry.stamp, entry.is_left, entry.is_copy) = (stamp, false, false);
         drop(entry);
         Ok(writer)
     }
@@ -317,7 +331,7 @@ impl Replicas {
         }
         check_reaches(block, &entry, least)?;
         let writer = Writer::resume(self, block, &shared, (stamp, entry.length))?;
-        entry.stamp = stamp;
+        (entry.stamp, entry.is_left, entry.is_copy) = (stamp, false, false);
         drop(entry);
         Ok(writer)
     }
@@ -410,6 +424,10 @@ impl Replicas {
     pub fn read(&self, block: BlockId, stamp: Stamp) -> Result<Reader, ReplicaError> {
         let shared = self.shared(block, stamp)?;
         let entry = shared.lock();
+        // Of what was being written others may have more.
+        if !entry.is_whole && entry.stamp < stamp {
+            return Err(ReplicaError::Missing { block, stamp });
+        }
         let data = File::open(self.data(block, entry.is_whole))?;
         let meta = File::open(self.meta(block))?;
         Ok(Reader::new(data, meta, &entry)?)
@@ -420,7 +438,9 @@ impl Replicas {
     /// # Errors
     /// [`ReplicaError::Missing`].
     pub fn visible_length(&self, block: BlockId, stamp: Stamp) -> Result<u64, ReplicaError> {
-        Ok(self.shared(block, stamp)?.lock().length)
+        let shared = self.shared(block, stamp)?;
+        let entry = shared.lock();
+        if entry.stamp < stamp { Err(ReplicaError::Missing { block, stamp }) } else { Ok(entry.length) }
     }
 
     /// The generation of what there is of a block.
@@ -441,6 +461,18 @@ impl Replicas {
             self.remove_files(block)?;
         }
         entry.map_or(Ok(()), |entry| self.discard(block, &entry))
+    }
+
+    /// Removes a replica, if it is of a generation.
+    ///
+    /// # Errors
+    /// The disk.
+    pub fn remove_generation(&self, block: BlockId, stamp: Stamp) -> io::Result<()> {
+        let mut entries = self.entries.lock();
+        if entries.get(&block).is_none_or(|entry| entry.lock().stamp != stamp) {
+            return Ok(());
+        }
+        entries.remove(&block).map_or(Ok(()), |entry| self.discard(block, &entry))
     }
 
     /// All blocks of which there is anything.
@@ -464,7 +496,7 @@ impl Replicas {
         }
     }
 
-    /// A replica of a generation, or of a later one: then what is asked for is old, and its bytes are there all the same.
+    /// The replica of a block, whatever generation it has.
     fn shared(&self, block: BlockId, stamp: Stamp) -> Result<Shared, ReplicaError> {
         self.entries.lock().get(&block).cloned().ok_or(ReplicaError::Missing { block, stamp })
     }

@@ -346,13 +346,13 @@ fn a_copy_takes_the_place_of_what_is_left_of_another_and_of_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let (replicas, _) = opened(folder.path());
     let content = bytes(1_300);
-    let mut broken = replicas.begin_copy(BLOCK, Stamp(5), 512).unwrap();
+    let mut broken = replicas.begin_copy(BLOCK, Stamp(5), 512, true).unwrap();
     broken.write(0, &content[..600], &[]).unwrap();
-    let mut writer = replicas.begin_copy(BLOCK, Stamp(5), 512).unwrap();
+    let mut writer = replicas.begin_copy(BLOCK, Stamp(5), 512, true).unwrap();
     assert!(matches!(broken.write(600, b"late", &[]), Err(ReplicaError::Replaced { .. })));
     writer.write(0, &content, &[]).unwrap();
     let whole = writer.finish().unwrap();
-    assert!(matches!(replicas.begin_copy(BLOCK, Stamp(6), 512), Err(ReplicaError::Exists { .. })));
+    assert!(matches!(replicas.begin_copy(BLOCK, Stamp(6), 512, true), Err(ReplicaError::Exists { .. })));
     assert!(replicas.read(BLOCK, Stamp(5)).unwrap().check().is_ok());
     assert_eq!(replicas.space().used, 1_300);
     drop(replicas);
@@ -361,9 +361,32 @@ fn a_copy_takes_the_place_of_what_is_left_of_another_and_of_nothing_else() {
     fs::remove_file(data).unwrap();
     let (replicas, found) = opened(folder.path());
     assert!(found.is_empty() && meta.exists());
-    let mut writer = replicas.begin_copy(BLOCK, Stamp(5), 512).unwrap();
+    let mut writer = replicas.begin_copy(BLOCK, Stamp(5), 512, true).unwrap();
     writer.write(0, &content, &[]).unwrap();
     assert_eq!(writer.finish().unwrap(), whole);
+}
+
+#[test]
+fn what_a_client_writes_is_not_replaced_by_a_copy_of_the_same_generation() {
+    let folder = tempfile::tempdir().unwrap();
+    let (replicas, _) = opened(folder.path());
+    let mut writer = replicas.begin(BLOCK, Stamp(5), 512).unwrap();
+    writer.write(0, b"flushed", &[]).unwrap();
+    let copied = |replicas: &Replicas, is_closed| replicas.begin_copy(BLOCK, Stamp(5), 512, is_closed).map(drop);
+    assert!(matches!(copied(&replicas, true), Err(ReplicaError::Exists { .. })));
+    drop((writer, replicas));
+    let (replicas, _) = opened(folder.path());
+    assert!(matches!(copied(&replicas, false), Err(ReplicaError::Exists { .. })), "it may be gone on with");
+    assert_eq!(replicas.visible_length(BLOCK, Stamp(5)).unwrap(), 7);
+    for stamp in [6, 7] {
+        assert!(matches!(replicas.visible_length(BLOCK, Stamp(stamp)), Err(ReplicaError::Missing { .. })));
+        assert!(matches!(replicas.read(BLOCK, Stamp(stamp)), Err(ReplicaError::Missing { .. })), "others have more");
+    }
+    copied(&replicas, true).unwrap();
+    replicas.remove_generation(BLOCK, Stamp(4)).unwrap();
+    assert_eq!(replicas.stamp(BLOCK), Some(Stamp(5)));
+    replicas.remove_generation(BLOCK, Stamp(5)).unwrap();
+    assert_eq!(replicas.stamp(BLOCK), None);
 }
 
 #[test]

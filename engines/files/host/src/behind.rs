@@ -209,7 +209,7 @@ impl Behind {
     }
 
     pub(crate) fn without_file(&self, blocks: &[BlockId]) -> Result<Vec<BlockId>, DatabaseError> {
-        self.counted(self.handle.block_on(self.database.without_file(blocks)))
+        self.counted(self.handle.block_on(self.database.without_file(self.flushed_up_to(), blocks)))
     }
 
     /// Writes all that there is, in place of all up to a change.

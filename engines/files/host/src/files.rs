@@ -115,7 +115,7 @@ struct Shared {
     /// When the process began: silence is measured from there, whatever the clock of the machine is set to.
     begun: Instant,
     /// The data nodes whose names are on the disk.
-    nodes_kept: Mutex<std::collections::BTreeSet<String>>,
+    nodes_kept: Mutex<Option<std::collections::BTreeSet<String>>>,
 }
 
 impl fmt::Debug for Shared {
@@ -173,7 +173,10 @@ impl Files {
         namespace.blocks.forget(&unwanted);
         namespace.leases.renew_all(now());
         namespace.blocks.nodes.silence = silence;
-        namespace.blocks.nodes.await_all(nodes::known(&directory).map_err(failed(&directory))?);
+        if let Some(names) = nodes::known(&directory).map_err(failed(&directory))? {
+            namespace.blocks.nodes.had_others();
+            namespace.blocks.nodes.await_all(names);
+        }
         namespace.is_waiting = nodes::is_waiting(&namespace);
         let (tasks, upkeep) = std::sync::mpsc::channel();
         // It is received below.

@@ -50,10 +50,26 @@ struct Held {
     place: Place,
     stamp: Stamp,
     length: u64,
-    /// Whether it is not being written.
-    is_whole: bool,
+    state: State,
     /// Whether somebody found it damaged.
     is_corrupt: bool,
+}
+
+impl Held {
+    fn is_whole(&self) -> bool {
+        self.state == State::Whole
+    }
+}
+
+/// What a replica of a data node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is not being written.
+    Whole,
+    /// It is being written.
+    Begun,
+    /// Its writer has gone, with its data node.
+    Left,
 }
 
 /// What a file says of its block.
@@ -87,17 +103,25 @@ impl Entry {
 
     fn replicas(&self) -> impl Iterator<Item = Held> {
         let is_corrupt = self.is_corrupt_here;
-        let here =
-            self.here.map(|(stamp, length)| Held { place: Place::HERE, stamp, length, is_whole: true, is_corrupt });
+        let here = self.here.map(|(stamp, length)| Held {
+            place: Place::HERE,
+            stamp,
+            length,
+            state: State::Whole,
+            is_corrupt,
+        });
         here.into_iter().chain(self.others.iter().copied())
     }
 
     fn whole(&self) -> impl Iterator<Item = Held> {
-        self.replicas().filter(|held| held.is_whole)
+        self.replicas().filter(Held::is_whole)
     }
 
     fn is_missing(&self) -> bool {
-        self.whole().next().is_none() && self.wanted.is_none_or(|wanted| !wanted.is_open)
+        match self.wanted {
+            None => self.whole().next().is_none(),
+            Some(wanted) => !wanted.is_open && !self.whole().any(|held| is_all(&held, wanted.stamp, wanted.length)),
+        }
     }
 
     fn is_corrupt(&self) -> bool {
@@ -129,6 +153,18 @@ pub struct Blocks {
     fresh: HashMap<BlockId, Millis>,
     /// What is being sent.
     copies: BTreeMap<BlockId, Copying>,
+    /// How much data nodes send.
+    sending: BTreeMap<Holder, usize>,
+    /// Blocks of which something is to be sent when somebody has less to send.
+    stalled: BTreeSet<BlockId>,
+    /// Up to where they were looked at.
+    stalled_up_to: BlockId,
+    /// What could not be sent: by whom, how often, and until when it is not tried again.
+    failed: HashMap<BlockId, (Holder, u32, Millis)>,
+    /// Blocks of which the data node in the process has the only good replica, if that is good.
+    doubtful: BTreeSet<BlockId>,
+    /// Those of them that were compared with their checksums.
+    compared: BTreeSet<BlockId>,
     /// What the data node in the process is to remove, if it is damaged.
     removals_here: BTreeMap<BlockId, nodes::Removal>,
     /// What the data node in the process has to send.
@@ -189,7 +225,7 @@ impl Blocks {
         }
         // The process began since. What is being written here is not reported.
         let begun = self.entries.get(&block).into_iter().flat_map(|entry| &entry.others);
-        let begun = begun.filter(|held| !held.is_whole).map(|held| held.place);
+        let begun = begun.filter(|held| !held.is_whole()).map(|held| held.place);
         begun.chain([Place::HERE]).collect()
     }
 
@@ -365,7 +401,7 @@ impl Blocks {
 
 /// Whether a replica has all of a generation of a block.
 fn is_all(held: &Held, stamp: Stamp, length: u64) -> bool {
-    held.is_whole && (held.stamp, held.length) == (stamp, length)
+    held.is_whole() && (held.stamp, held.length) == (stamp, length)
 }
 
 #[cfg(test)]

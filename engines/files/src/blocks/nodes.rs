@@ -140,6 +140,10 @@ pub(super) struct Node {
     pub(super) registration: Registration,
     pub(super) heard: Millis,
     pub(super) is_dead: bool,
+    /// Whether it has reported all that it has since it registered.
+    has_reported: bool,
+    /// How often it has registered: what it said before does not count any more.
+    registered: u64,
     pub(super) storages: Vec<Storage>,
     pub(super) load: u32,
     /// Under what number it may report all its replicas, and since when.
@@ -153,8 +157,8 @@ pub(super) struct Node {
 
 impl Node {
     /// What it has is known.
-    pub(super) fn is_sure(&self) -> bool {
-        !self.is_dead && !self.storages.is_empty() && self.storages.iter().all(|storage| storage.has_reported)
+    pub(super) const fn is_sure(&self) -> bool {
+        !self.is_dead && self.has_reported
     }
 
     /// Bytes that are free on all of its storages.
@@ -204,19 +208,35 @@ pub struct Nodes {
     pub silence: Silence,
     /// Those of an earlier process that have not reported yet.
     awaited: BTreeSet<String>,
+    /// There were others once, whether they are there or not: what is not here may be there.
+    had_others: bool,
+    /// Some were waited for in vain.
+    waited_in_vain: bool,
     leases: u64,
     /// The newest instant that was heard of.
     now: Millis,
 }
 
+/// The most that are known; who is dead keeps its number.
+const NODES_MAX: usize = 10_000;
+/// The most storages of one.
+const STORAGES_MAX: usize = 512;
+/// The longest name of a data node, or of a storage.
+const NAME_MAX: usize = 256;
+/// It is looked at what time it is more often than that.
+const STOPPED: u64 = 10_000;
 /// Data nodes that report all their replicas at the same time.
 const REPORTS_MAX: usize = 6;
 /// So long one may take for that.
 const REPORT_TIME: u64 = 5 * 60_000;
 
 impl Nodes {
-    /// It is so late.
+    /// It is so late. If nothing was looked at for a while, this process was stopped: nobody else was silent.
     pub(super) fn advance(&mut self, now: Millis) {
+        let stopped = now.since(self.now).saturating_sub(STOPPED);
+        if stopped > 0 {
+            self.nodes.iter_mut().for_each(|node| node.heard = Millis(node.heard.0 + stopped));
+        }
         self.now = self.now.max(now);
     }
 
@@ -260,20 +280,29 @@ impl Nodes {
     /// A data node says who it is. None if there are too many.
     pub(super) fn register(&mut self, registration: Registration) -> Option<Holder> {
         let now = self.now;
+        let names = [&registration.uuid, &registration.host, &registration.software];
+        if names.into_iter().any(|name| name.len() > NAME_MAX) {
+            return None;
+        }
         if let Some(holder) = self.find(&registration.uuid) {
             let node = self.get_mut(holder)?;
             (node.registration, node.heard, node.is_dead, node.lease) = (registration, now, false, None);
+            node.has_reported = false;
+            node.registered += 1;
             node.copies.clear();
             node.told.clear();
             // It may have begun anew, with other disks.
             node.storages.iter_mut().for_each(|storage| storage.has_reported = false);
             return Some(holder);
         }
-        let holder = Holder(u16::try_from(self.nodes.len() + 1).ok()?);
+        let holder = Holder(u16::try_from(self.nodes.len() + 1).ok().filter(|_| self.nodes.len() < NODES_MAX)?);
+        self.had_others = true;
         self.nodes.push(Node {
             registration,
             heard: now,
             is_dead: false,
+            has_reported: false,
+            registered: 1,
             storages: Vec::new(),
             load: 0,
             lease: None,
@@ -284,25 +313,31 @@ impl Nodes {
         Some(holder)
     }
 
-    /// A data node is there. False if it has to say who it is first.
-    pub(super) fn heard(&mut self, holder: Holder, heartbeat: Heartbeat) -> bool {
+    /// A data node is there. Storages that it does not have any more; none if it has to say who it is first.
+    pub(super) fn heard(&mut self, holder: Holder, heartbeat: Heartbeat) -> Option<Vec<Place>> {
         let now = self.now;
-        let Some(node) = self.get_mut(holder).filter(|node| !node.is_dead) else { return false };
+        let node = self.get_mut(holder).filter(|node| !node.is_dead)?;
         (node.heard, node.load) = (now, heartbeat.load);
+        let is_there = |storage: &Storage| {
+            let mut told = heartbeat.storages.iter();
+            told.any(|figures| figures.id == storage.figures.id && !figures.has_failed)
+        };
+        let gone = node.storages.iter().zip(0..).filter(|(storage, _)| !is_there(storage));
+        let gone = gone.map(|(_, storage)| Place { holder, storage }).collect();
         for figures in heartbeat.storages {
             let Some(number) = self.storage(holder, &figures.id, figures.kind) else { continue };
             if let Some(storage) = self.get_mut(holder).and_then(|node| node.storages.get_mut(usize::from(number))) {
                 storage.figures = figures;
             }
         }
-        true
+        Some(gone)
     }
 
     /// The number of a storage, which may be new. None if there are too many.
     pub(super) fn storage(&mut self, holder: Holder, id: &str, kind: i32) -> Option<u16> {
         let node = self.get_mut(holder)?;
         let at = node.storages.iter().position(|storage| storage.figures.id == id).unwrap_or(node.storages.len());
-        let number = u16::try_from(at).ok()?;
+        let number = u16::try_from(at).ok().filter(|_| at < STORAGES_MAX && id.len() <= NAME_MAX)?;
         if at == node.storages.len() {
             let figures = StorageFigures { id: id.to_owned(), kind, ..StorageFigures::default() };
             node.storages.push(Storage { figures, ..Storage::default() });
@@ -344,26 +379,46 @@ impl Nodes {
         number
     }
 
+    /// How often a data node has registered, or was dead.
+    #[must_use]
+    pub fn registered(&self, holder: Holder) -> u64 {
+        self.get(holder).map_or(0, |node| node.registered)
+    }
+
+    /// What a live data node of a name said of itself.
+    #[must_use]
+    pub fn registration(&self, uuid: &str) -> Option<(&Registration, Liveness)> {
+        let holder = self.find(uuid)?;
+        Some((&self.get(holder)?.registration, self.liveness(holder)))
+    }
+
     /// Whether a data node may report under a number. 0 is what one says that was told to report by hand.
     #[must_use]
     pub fn may_report(&self, holder: Holder, number: u64) -> bool {
         let lease = self.get(holder).and_then(|node| node.lease);
-        number == 0 || lease.is_some_and(|(own, since)| own == number && self.now.since(since) < REPORT_TIME)
+        (number == 0 && lease.is_none())
+            || lease.is_some_and(|(own, since)| own == number && self.now.since(since) < REPORT_TIME)
     }
 
-    /// A data node has reported all replicas of its storages.
-    pub(super) fn reported(&mut self, holder: Holder) {
-        let Some(node) = self.get_mut(holder) else { return };
-        node.lease = None;
-        if node.is_sure() {
-            let uuid = node.registration.uuid.clone();
-            self.awaited.remove(&uuid);
-        }
+    /// A data node has reported all replicas of its storages. Those of which it said nothing.
+    pub(super) fn reported(&mut self, holder: Holder) -> Vec<Place> {
+        let Some(node) = self.get_mut(holder) else { return Vec::new() };
+        (node.lease, node.has_reported) = (None, true);
+        let silent = node.storages.iter_mut().zip(0..).filter(|(storage, _)| !storage.has_reported);
+        let silent = silent.map(|(storage, number)| {
+            storage.has_reported = true;
+            Place { holder, storage: number }
+        });
+        let silent = silent.collect();
+        let uuid = node.registration.uuid.clone();
+        self.awaited.remove(&uuid);
+        silent
     }
 
     /// These were there before the process began.
     pub fn await_all(&mut self, names: impl IntoIterator<Item = String>) {
         self.awaited.extend(names);
+        self.had_others |= !self.awaited.is_empty();
     }
 
     /// Those of an earlier process that have not reported yet.
@@ -372,8 +427,24 @@ impl Nodes {
         &self.awaited
     }
 
+    /// There were others once.
+    pub const fn had_others(&mut self) {
+        self.had_others = true;
+    }
+
+    /// Whether there were others that are not there.
+    pub(super) fn is_anybody_lost(&self) -> bool {
+        self.waited_in_vain || self.nodes.iter().any(|node| node.is_dead)
+    }
+
+    /// Whether all blocks are here alone: there never was anybody else.
+    pub(super) const fn are_alone(&self) -> bool {
+        !self.had_others
+    }
+
     /// Nobody is waited for any more.
     pub fn await_nobody(&mut self) {
+        self.waited_in_vain |= !self.awaited.is_empty();
         self.awaited.clear();
     }
 
@@ -413,7 +484,8 @@ impl Nodes {
         let (dead, now) = (self.silence.dead, self.now);
         let gone = self.nodes.iter_mut().zip(1..).filter(|(node, _)| !node.is_dead && now.since(node.heard) > dead);
         let gone = gone.map(|(node, number)| {
-            node.is_dead = true;
+            (node.is_dead, node.has_reported) = (true, false);
+            node.registered += 1;
             node.lease = None;
             node.removals.clear();
             node.copies.clear();
@@ -440,7 +512,9 @@ impl Nodes {
             let turn = block.0 % found.len() as u64;
             found.rotate_left(usize::try_from(turn).unwrap_or(0));
         }
-        found.sort_by_key(|holder| self.get(*holder).map_or(0, |node| node.load + node.copies.len() as u32));
+        found.sort_by_key(|holder| {
+            self.get(*holder).map_or(0, |node| node.load.saturating_add(node.copies.len() as u32))
+        });
         let place = |holder| Some(Place { holder, storage: self.get(holder)?.roomiest()? });
         found.into_iter().filter_map(place).take(count).collect()
     }

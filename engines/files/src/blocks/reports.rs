@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::nodes::{Heartbeat, Holder, Place, Registration, Removal, Why};
-use super::{Blocks, Entry, Held, Replica};
+use super::{Blocks, Entry, Held, Replica, State};
 use crate::change::Counters;
 use crate::ids::{BlockId, InodeId, Millis, Stamp};
 
+/// So many blocks are remembered that are newer than anything that was given.
+const NEWER_MAX: usize = 100_000;
 /// So long a data node may take to remove what it was told to remove.
-const TOLD_TIME: u64 = 10 * 60_000;
+pub(super) const TOLD_TIME: u64 = 10 * 60_000;
 
 impl Blocks {
     /// It is so late, by a clock that only goes forward.
@@ -19,26 +21,38 @@ impl Blocks {
     /// A data node says who it is. None if there are too many.
     pub fn register(&mut self, registration: Registration) -> Option<Holder> {
         let holder = self.nodes.register(registration)?;
-        self.look_at_all();
+        // What it was told before it may have forgotten.
+        let lost = self.copies.values().filter(|copy| copy.from == holder || copy.to.holder == holder);
+        for block in lost.map(|copy| copy.block.id).collect::<Vec<_>>() {
+            self.drop_copy(block);
+            self.look_at(block);
+        }
         Some(holder)
     }
 
     /// A data node is there. Under what number it may report all its replicas, 0 if it may not now; none if it has to say who it is first.
     pub fn heard(&mut self, holder: Holder, heartbeat: Heartbeat) -> Option<u64> {
         let wants_to_report = heartbeat.wants_to_report;
-        if !self.nodes.heard(holder, heartbeat) {
-            return None;
-        }
+        let gone = self.nodes.heard(holder, heartbeat)?;
+        self.lost_all(&gone);
         Some(if wants_to_report { self.nodes.lease(holder) } else { 0 })
     }
 
     /// A data node of another process has a replica, or writes one.
     pub fn held(&mut self, place: Place, replica: Replica, is_whole: bool) {
+        self.held_as(place, replica, if is_whole { State::Whole } else { State::Begun });
+    }
+
+    /// The same of a replica that may be left by a writer that has gone.
+    pub fn held_as(&mut self, place: Place, replica: Replica, state: State) {
+        let is_whole = state == State::Whole;
         let Replica { block, stamp, length } = replica;
         let now = self.nodes.now();
-        let Some(node) = self.nodes.get_mut(place.holder) else { return };
+        let is_asked_for = self.copies.get(&block).is_some_and(|copy| copy.to.holder == place.holder);
+        let Some(node) = self.nodes.get_mut(place.holder).filter(|node| !node.is_dead) else { return };
         // It was told to remove it, and says what it had before.
-        if node.told.get(&block).is_some_and(|(old, since)| *old >= stamp && now.since(*since) < TOLD_TIME) {
+        let is_told = |(old, since): &(Stamp, Millis)| *old >= stamp && now.since(*since) < TOLD_TIME;
+        if !is_asked_for && node.told.get(&block).is_some_and(is_told) {
             return;
         }
         if let Some(storage) = node.storages.get_mut(usize::from(place.storage)) {
@@ -49,10 +63,10 @@ impl Blocks {
             node.removals.remove(&block);
         }
         let entry = self.entries.entry(block).or_insert_with(|| Entry::of(InodeId::NOWHERE));
-        let new = Held { place, stamp, length, is_whole, is_corrupt: false };
+        let new = Held { place, stamp, length, state, is_corrupt: false };
         match entry.others.iter_mut().find(|held| held.place == place) {
             // What comes late is of an older generation, or not all of it.
-            Some(held) if held.stamp > stamp || (held.stamp == stamp && held.is_whole && !is_whole) => {}
+            Some(held) if held.stamp > stamp || (held.stamp == stamp && held.is_whole() && !is_whole) => {}
             Some(held) => *held = Held { is_corrupt: held.is_corrupt && held.stamp == stamp, ..new },
             None => entry.others.push(new),
         }
@@ -114,9 +128,27 @@ impl Blocks {
         }
     }
 
-    /// A data node has reported all that its storages have.
+    /// A data node has reported all that its storages have: it has no others.
     pub fn all_reported(&mut self, holder: Holder) {
-        self.nodes.reported(holder);
+        let was_sure = self.nodes.is_sure(holder);
+        let silent = self.nodes.reported(holder);
+        self.lost_all(&silent);
+        if !was_sure {
+            // Others may have too few, and this one room.
+            self.look_at_all();
+        }
+    }
+
+    /// Storages have nothing any more.
+    pub(super) fn lost_all(&mut self, places: &[Place]) {
+        for place in places {
+            let node = self.nodes.get_mut(place.holder);
+            let storage = node.and_then(|node| node.storages.get_mut(usize::from(place.storage)));
+            let blocks = storage.map(|storage| std::mem::take(&mut storage.blocks)).unwrap_or_default();
+            for block in blocks {
+                self.lost(*place, block, None);
+            }
+        }
     }
 
     /// What data nodes have of blocks of which no file is here, at most so many, since this was asked last. They are kept until somebody says that there
@@ -130,7 +162,12 @@ impl Blocks {
                 continue;
             }
             if block > newest.block || entry.others.iter().any(|held| held.stamp > newest.stamp) {
-                self.newer.insert(block);
+                if self.newer.len() < NEWER_MAX {
+                    self.newer.insert(block);
+                } else if let Some(entry) = self.entries.remove(&block) {
+                    // It is left alone all the same.
+                    self.drop_places(block, &entry);
+                }
             } else {
                 taken.push(block);
             }
@@ -155,10 +192,8 @@ impl Blocks {
         for held in &entry.others {
             let Some(node) = self.nodes.get_mut(held.place.holder) else { continue };
             node.removals.insert(block, Removal { stamp: held.stamp, since, why: Why::Gone });
-            if let Some(storage) = node.storages.get_mut(usize::from(held.place.storage)) {
-                storage.blocks.remove(&block);
-            }
         }
+        self.drop_places(block, entry);
         self.pipelines.remove(&block);
         self.closings.remove(&block);
         self.unchecked.remove(&block);
@@ -166,13 +201,27 @@ impl Blocks {
         self.unseen.remove(&block);
         self.low.remove(&block);
         self.fresh.remove(&block);
-        self.copies.remove(&block);
+        self.drop_copy(block);
+        self.stalled.remove(&block);
+        self.failed.remove(&block);
+        self.doubtful.remove(&block);
+        self.compared.remove(&block);
+    }
+
+    fn drop_places(&mut self, block: BlockId, entry: &Entry) {
+        for held in &entry.others {
+            let node = self.nodes.get_mut(held.place.holder);
+            if let Some(storage) = node.and_then(|node| node.storages.get_mut(usize::from(held.place.storage))) {
+                storage.blocks.remove(&block);
+            }
+        }
     }
 
     /// What is being sent has come, or will not come any more.
     pub fn copied(&mut self, block: BlockId, to: Holder) {
         if self.copies.get(&block).is_some_and(|copy| copy.to.holder == to) {
-            self.copies.remove(&block);
+            self.drop_copy(block);
+            self.failed.remove(&block);
         }
         self.look_at(block);
     }

@@ -86,14 +86,17 @@ impl World {
 
     /// So many milliseconds pass; all data nodes but these are heard of.
     fn pass(&mut self, millis: u64, silent: &[u16]) {
-        self.now += millis;
-        self.blocks.advance(Millis(self.now));
-        for holder in self.blocks.nodes.holders().collect::<Vec<_>>() {
-            if !silent.contains(&holder.0) {
-                self.beat(holder);
+        let end = self.now + millis;
+        while self.now < end {
+            self.now = end.min(self.now + 5_000);
+            self.blocks.advance(Millis(self.now));
+            for holder in self.blocks.nodes.holders().collect::<Vec<_>>() {
+                if !silent.contains(&holder.0) {
+                    self.beat(holder);
+                }
             }
+            self.blocks.bury();
         }
-        self.blocks.bury();
     }
 
     fn unchecked(&mut self) -> Vec<BlockId> {
@@ -102,11 +105,17 @@ impl World {
     }
 
     fn look(&mut self) {
+        self.blocks.begin_turn();
         while self.blocks.look(3) {}
     }
 
     fn duties(&mut self, number: u16) -> Duties {
         self.blocks.duties(Holder(number), Some(Txid(self.txid)))
+    }
+
+    /// Blocks whose replicas here are to be compared with their checksums.
+    fn here(&mut self) -> Vec<BlockId> {
+        self.blocks.duties_here(Txid(self.txid), 4)
     }
 
     /// The numbers of the data nodes that have all of a block.
@@ -225,7 +234,10 @@ fn replicas_that_are_lost_are_made_anew() {
     assert_eq!(world.blocks.take_copies_here(), [], "it is under way");
     world.pass(400_000, &[1]);
     world.look();
-    assert_eq!(world.blocks.take_copies_here().len(), 1, "it did not come, so it is tried again");
+    assert_eq!(world.blocks.take_copies_here(), [], "it did not come; there is a pause");
+    world.pass(6_000, &[1]);
+    world.look();
+    assert_eq!(world.blocks.take_copies_here().len(), 1);
     let place = world.place(2);
     world.blocks.held(place, replica(1, 5, 100), true);
     world.look();
@@ -280,7 +292,7 @@ fn a_file_that_was_just_closed_is_given_time_to_be_reported() {
     world.look();
     assert_eq!(world.blocks.take_copies_here(), [], "who writes it sees to its replicas");
     world.change(Some(&open), Some(&closed));
-    world.blocks.look(10);
+    world.look();
     assert_eq!(world.blocks.take_copies_here(), []);
     world.pass(6_000, &[]);
     world.look();
@@ -456,7 +468,7 @@ fn damaged_replicas_are_replaced_and_removed_when_there_are_enough_good_ones() {
         world.blocks.found_corrupt(BlockId(1), Holder(number));
     }
     world.look();
-    assert_eq!((world.duties(2), world.blocks.duties_here(Txid(world.txid))), (Duties::default(), vec![]));
+    assert_eq!((world.duties(2), world.here()), (Duties::default(), vec![]));
     assert!(world.blocks.is_corrupt(BlockId(1)));
     assert_eq!(world.holders(&one), [0, 2], "better than nothing");
 }
@@ -471,6 +483,9 @@ fn a_damaged_replica_gives_its_place_to_a_good_one_if_there_is_no_other() {
     world.blocks.held(place, replica(1, 5, 100), true);
     world.blocks.found_corrupt(BlockId(1), Holder(1));
     world.look();
+    assert_eq!(world.duties(1).removals, [], "that here is compared first: it would be the last one");
+    assert_eq!((world.here(), world.blocks.compared_here(BlockId(1), true)), (vec![BlockId(1)], None));
+    world.look();
     assert_eq!(world.duties(1).removals, [(BlockId(1), Stamp(5))]);
     world.blocks.lost(place, BlockId(1), Some(Stamp(5)));
     world.look();
@@ -478,18 +493,26 @@ fn a_damaged_replica_gives_its_place_to_a_good_one_if_there_is_no_other() {
     world.blocks.held(place, replica(1, 5, 100), true);
     world.look();
     assert_eq!(world.holders(&one), [0, 1]);
-    // And the same here, which is looked at before it goes.
-    world.blocks.found_corrupt(BlockId(1), Holder::HERE);
-    world.look();
-    assert_eq!(world.blocks.duties_here(Txid(world.txid)), [(BlockId(1), Stamp(5))]);
-    world.blocks.is_sound_here(BlockId(1));
-    assert_eq!(world.holders(&one), [0, 1], "who said so was wrong");
-    world.blocks.found_corrupt(BlockId(1), Holder::HERE);
-    world.look();
-    world.blocks.duties_here(Txid(world.txid));
-    world.blocks.lost_here(BlockId(1));
+    // And the same here, which is compared before it goes.
+    let doubt = |world: &mut World| {
+        world.blocks.found_corrupt(BlockId(1), Holder::HERE);
+        world.look();
+        assert_eq!(world.here(), [BlockId(1)]);
+    };
+    doubt(&mut world);
+    assert_eq!(world.blocks.compared_here(BlockId(1), true), None, "who said so was wrong");
+    assert_eq!(world.holders(&one), [0, 1]);
+    doubt(&mut world);
+    world.blocks.lost(place, BlockId(1), None);
+    assert_eq!(world.blocks.compared_here(BlockId(1), false), None, "the other one was lost meanwhile");
+    world.blocks.held(place, replica(1, 5, 100), true);
+    doubt(&mut world);
+    assert_eq!(world.blocks.compared_here(BlockId(1), false), Some(Stamp(5)));
+    assert_eq!(world.holders(&one), [1], "it does not count any more");
     world.look();
     assert_eq!(world.duties(1).copies.len(), 1, "it is brought back");
+    world.blocks.received(replica(1, 6, 100));
+    assert_eq!(world.blocks.compared_here(BlockId(1), false), None, "it has another generation by now");
 }
 
 #[test]
@@ -560,6 +583,134 @@ fn those_that_were_there_before_are_waited_for() {
 }
 
 #[test]
+fn nobody_was_silent_while_this_process_was_stopped() {
+    let mut world = World::with(1);
+    world.blocks.advance(Millis(3_600_000));
+    assert_eq!((world.blocks.bury(), world.blocks.nodes.liveness(Holder(1))), (vec![], Liveness::Live));
+    world.now = 3_600_000;
+    world.pass(31_000, &[1]);
+    assert_eq!(world.blocks.nodes.liveness(Holder(1)), Liveness::Stale);
+}
+
+#[test]
+fn a_storage_that_is_not_there_any_more_has_nothing() {
+    let mut world = World::with(1);
+    let both = [block(1, 5, 100), block(2, 5, 100)];
+    world.change(None, Some(&file(1, &both)));
+    let disk = world.place(1);
+    let lost = world.blocks.storage(Holder(1), "lost", 1).unwrap();
+    world.blocks.held(disk, replica(1, 5, 100), true);
+    world.blocks.held(lost, replica(2, 5, 100), true);
+    assert!(world.blocks.has(&both[1]));
+    // Its disk fails while it runs.
+    world.beat(Holder(1));
+    assert!(world.blocks.has(&both[0]) && !world.blocks.has(&both[1]));
+    // Or it begins anew without it.
+    world.blocks.held(lost, replica(2, 5, 100), true);
+    world.blocks.register(Registration { uuid: "node 1".to_owned(), ..Registration::default() });
+    world.report(disk, &[replica(1, 5, 100)]);
+    assert!(world.blocks.has(&both[0]) && !world.blocks.has(&both[1]));
+    assert!(world.blocks.nodes.is_sure(Holder(1)));
+}
+
+#[test]
+fn who_has_not_reported_yet_is_sent_nothing() {
+    let mut world = World::new();
+    let one = block(1, 5, 100);
+    world.change(None, Some(&file(2, &[one])));
+    world.blocks.received(replica(1, 5, 100));
+    world.blocks.register(Registration { uuid: "node 1".to_owned(), ..Registration::default() }).unwrap();
+    world.beat(Holder(1));
+    world.blocks.received(replica(1, 5, 100));
+    world.look();
+    assert_eq!(world.blocks.take_copies_here(), [], "it may have it");
+    let place = world.place(1);
+    world.report(place, &[]);
+    world.look();
+    assert_eq!(world.blocks.take_copies_here().len(), 1);
+}
+
+#[test]
+fn who_has_much_to_send_is_given_no_more_and_who_failed_is_asked_last() {
+    let mut world = World::with(2);
+    let blocks: Vec<Block> = (1..=5_000).map(|id| block(id, 5, 100)).collect();
+    world.change(None, Some(&file(3, &blocks)));
+    let place = world.place(1);
+    for id in 1..=5_000 {
+        world.blocks.received(replica(id, 5, 100));
+        world.blocks.held(place, replica(id, 5, 100), true);
+    }
+    world.look();
+    assert_eq!((world.blocks.copies.len(), world.blocks.low()), (16, 5_000));
+    let first = world.blocks.take_copies_here();
+    assert_eq!((first.len(), world.blocks.take_copies_here().len()), (4, 4), "a few at a time");
+    // It could not be sent from here: the other one is asked.
+    let failed = first[0].block.id;
+    world.blocks.not_copied(failed);
+    world.look();
+    assert!(!world.blocks.copies.contains_key(&failed), "there is a pause");
+    let target = world.place(2);
+    for _ in 0..100 {
+        for id in world.blocks.copies.keys().copied().filter(|id| *id != failed).collect::<Vec<_>>() {
+            world.blocks.held(target, Replica { block: id, stamp: Stamp(5), length: 100 }, true);
+        }
+        world.pass(1_000, &[]);
+        world.look();
+    }
+    assert_eq!(world.blocks.copies[&failed].from, Holder(1));
+    assert!(world.blocks.low() < 4_500, "others have had their turn");
+}
+
+#[test]
+fn what_a_data_node_only_began_keeps_no_place() {
+    let mut world = World::with(1);
+    let one = block(1, 6, 100);
+    world.change(None, Some(&file(2, &[one])));
+    world.blocks.received(replica(1, 6, 100));
+    let place = world.place(1);
+    for (stamp, state) in [(5, State::Begun), (5, State::Left), (6, State::Left)] {
+        world.blocks.held_as(place, replica(1, stamp, 40), state);
+        world.look();
+        assert_eq!(world.here(), [BlockId(1)]);
+        world.blocks.compared_here(BlockId(1), true);
+        world.look();
+        assert_eq!(world.duties(1).removals, [(BlockId(1), Stamp(stamp))], "{state:?}");
+        world.blocks.lost(place, BlockId(1), Some(Stamp(stamp)));
+        world.look();
+        assert_eq!(world.blocks.take_copies_here().len(), 1, "{state:?}");
+        world.blocks.copied(BlockId(1), Holder(1));
+    }
+    world.blocks.held_as(place, replica(1, 6, 40), State::Begun);
+    world.look();
+    assert_eq!((world.here(), world.duties(1).removals), (vec![], vec![]), "it may be a copy that comes");
+}
+
+#[test]
+fn what_was_said_before_a_registration_does_not_count_behind_it() {
+    let mut world = World::with(1);
+    let before = world.blocks.nodes.registered(Holder(1));
+    world.pass(700_000, &[1]);
+    let place = world.place(1);
+    world.change(None, Some(&file(1, &[block(1, 5, 100)])));
+    world.blocks.held(place, replica(1, 5, 100), true);
+    assert!(!world.blocks.has(&block(1, 5, 100)), "it is dead");
+    world.join(1);
+    assert!(world.blocks.nodes.registered(Holder(1)) > before);
+}
+
+#[test]
+fn names_and_storages_have_bounds() {
+    let mut world = World::with(1);
+    let long = "x".repeat(257);
+    assert_eq!(world.blocks.register(Registration { uuid: long.clone(), ..Registration::default() }), None);
+    assert_eq!(world.blocks.storage(Holder(1), &long, 1), None);
+    for number in 1..512 {
+        assert!(world.blocks.storage(Holder(1), &number.to_string(), 1).is_some());
+    }
+    assert_eq!(world.blocks.storage(Holder(1), "one more", 1), None);
+}
+
+#[test]
 fn one_block_of_a_thousand_may_be_missing() {
     let mut world = World::with(1);
     let blocks: Vec<Block> = (1..=1_000).map(|id| block(id, 5, 1)).collect();
@@ -591,13 +742,13 @@ fn a_block_whose_writer_has_gone_is_ended_by_a_data_node_that_has_it() {
     let [order] = &*told else { panic!("{told:?}") };
     assert_eq!((order.block.stamp, order.stamp, order.cut, order.places.len()), (Stamp(5), Stamp(6), None, 3));
     assert!([1, 2].iter().all(|number| world.duties(*number).recoveries.is_empty()), "one is told, once");
-    assert_eq!(world.blocks.closing(BlockId(1), Stamp(6)), Some(recovery(6, Some(5), None)));
+    assert_eq!(world.blocks.closing(BlockId(1), Stamp(6)).unwrap().0, recovery(6, Some(5), None));
     assert!(world.blocks.is_closing(BlockId(1)) && world.blocks.overdue().is_empty());
     world.pass(61_000, &[]);
     assert_eq!(world.blocks.overdue(), [recovery(6, Some(5), None)], "it takes too long");
     // It is begun anew: what counts is still the generation of the writer.
     assert_eq!(world.blocks.close(recovery(7, None, None), Some(Stamp(5))), Ended::Elsewhere);
-    assert_eq!(world.blocks.closing(BlockId(1), Stamp(6)), None, "the one before comes too late");
+    assert!(world.blocks.closing(BlockId(1), Stamp(6)).is_none(), "the one before comes too late");
     let told: Vec<RecoveryOrder> = [1, 2].into_iter().flat_map(|number| world.duties(number).recoveries).collect();
     assert_eq!((told[0].block.stamp, told[0].stamp), (Stamp(5), Stamp(7)));
     world.blocks.closed(BlockId(1));
@@ -623,6 +774,16 @@ fn a_block_that_nobody_else_has_is_ended_here() {
         "this one missed a generation"
     );
     assert_eq!(world.duties(1).recoveries, []);
+    // The process began since, and waited for the others in vain.
+    for (stamp, least) in [(Some(Stamp(4)), 10), (None, 10), (None, 0)] {
+        let mut world = World::new();
+        world.blocks.nodes.await_all(["node 1".to_owned()]);
+        let late = Recovery { least, ..recovery(7, Some(5), None) };
+        assert_eq!(world.blocks.close(late, Some(Stamp(5))), Ended::Nobody, "others may have more of it");
+        world.blocks.nodes.await_nobody();
+        assert_eq!(world.blocks.close(late, stamp), Ended::Nobody, "{stamp:?} {least}");
+        assert_eq!(world.blocks.close(late, Some(Stamp(5))), Ended::Here);
+    }
 }
 
 #[test]

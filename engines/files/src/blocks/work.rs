@@ -5,9 +5,11 @@
 //! node when the log has that durably. It is decided again at that moment, because replicas may have been lost meanwhile.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use super::nodes::{Holder, Liveness, Place, Removal, Why};
-use super::{Blocks, Copying, Entry, Held, Wanted, is_all};
+use super::reports::TOLD_TIME;
+use super::{Blocks, Copying, Entry, Held, State, Wanted, is_all};
 use crate::ids::{BlockId, Millis, Stamp, Txid};
 use crate::operation::Recovery;
 use crate::request::BlockName;
@@ -16,10 +18,19 @@ use crate::request::BlockName;
 const REMOVALS_MAX: usize = 1_000;
 /// Replicas that a data node sends at the same time.
 const COPIES_MAX: usize = 4;
+/// Replicas that wait to be sent by a data node, with those that it sends.
+const QUEUE_MAX: usize = 2 * COPIES_MAX;
+/// Blocks that had to wait, and are looked at in a turn.
+const STALLED_LOOKS: usize = 64;
+/// A pause before a replica is sent again that could not be; it grows to that, doubled so many times.
+const PAUSE: u64 = 5_000;
+const PAUSES: u32 = 6;
 /// So long it is waited for a replica that is being sent.
 const COPY_TIME: u64 = 5 * 60_000;
 /// So long after a file was closed its data nodes may take to say so.
 const REPORT_TIME: u64 = 5_000;
+/// So long it is waited for somebody who can end a block.
+const NOBODY_TIME: u64 = 5_000;
 /// So long it is waited for the end of a block.
 const CLOSING_TIME: u64 = 60_000;
 
@@ -72,6 +83,26 @@ pub enum Ended {
     Nobody,
 }
 
+/// What becomes of a wish for one more replica.
+enum Sent {
+    /// It is under way, or will be.
+    UnderWay,
+    /// Those who could do it have enough to do.
+    Later,
+    /// Nobody can take it.
+    Nowhere,
+}
+
+/// Whether a replica of a closed block keeps a place that a good one could have.
+fn is_bad(held: &Held, wanted: Wanted) -> bool {
+    let is_part = match held.state {
+        State::Whole => !is_all(held, wanted.stamp, wanted.length),
+        State::Begun => held.stamp < wanted.stamp,
+        State::Left => true,
+    };
+    held.stamp <= wanted.stamp && (held.is_corrupt || is_part)
+}
+
 /// Replicas of a block that are as they should be.
 struct Sound {
     places: Vec<Place>,
@@ -90,22 +121,14 @@ impl Blocks {
         let dead = self.nodes.bury();
         for holder in &dead {
             let Some(node) = self.nodes.get_mut(*holder) else { continue };
-            let storages: Vec<BTreeSet<BlockId>> = node
-                .storages
-                .iter_mut()
-                .map(|storage| {
-                    storage.has_reported = false;
-                    std::mem::take(&mut storage.blocks)
-                })
-                .collect();
-            for (number, blocks) in (0..).zip(storages) {
-                let place = Place { holder: *holder, storage: number };
-                for block in blocks {
-                    self.lost(place, block, None);
-                }
+            node.storages.iter_mut().for_each(|storage| storage.has_reported = false);
+            let places = (0..).take(node.storages.len()).map(|storage| Place { holder: *holder, storage });
+            let places: Vec<Place> = places.collect();
+            self.lost_all(&places);
+            let lost = self.copies.values().filter(|copy| copy.from == *holder || copy.to.holder == *holder);
+            for block in lost.map(|copy| copy.block.id).collect::<Vec<_>>() {
+                self.drop_copy(block);
             }
-            self.copies.retain(|_, copy| copy.from != *holder && copy.to.holder != *holder);
-            self.copies_here.retain(|copy| copy.to.holder != *holder);
         }
         if !dead.is_empty() {
             self.look_at_all();
@@ -113,25 +136,57 @@ impl Blocks {
         dead
     }
 
-    /// Looks at blocks, at most so many, and decides what is to be done about them. Whether there are more.
-    pub fn look(&mut self, most: usize) -> bool {
+    /// Another turn of looking at blocks begins: what did not come is asked for again, and what had to wait is looked at.
+    pub fn begin_turn(&mut self) {
         let now = self.nodes.now();
-        let late: Vec<BlockId> =
-            self.copies.values().filter(|copy| now.since(copy.since) > COPY_TIME).map(|copy| copy.block.id).collect();
-        for block in late {
-            self.copies.remove(&block);
+        let late = self.copies.values().filter(|copy| now.since(copy.since) > COPY_TIME).map(|copy| copy.block.id);
+        for block in late.collect::<Vec<_>>() {
+            self.not_copied(block);
+        }
+        let behind = (Bound::Excluded(self.stalled_up_to), Bound::Unbounded);
+        let mut stalled: Vec<BlockId> = self.stalled.range(behind).copied().take(STALLED_LOOKS).collect();
+        if stalled.len() < STALLED_LOOKS {
+            stalled.extend(self.stalled.range(..=self.stalled_up_to).take(STALLED_LOOKS - stalled.len()));
+        }
+        self.stalled_up_to = stalled.last().copied().unwrap_or_default();
+        for block in stalled {
+            self.stalled.remove(&block);
             self.unseen.insert(block);
         }
-        let mut later = Vec::new();
+    }
+
+    /// Looks at blocks, at most so many, and decides what is to be done about them. Whether there are more.
+    pub fn look(&mut self, most: usize) -> bool {
         for _ in 0..most {
-            let Some(block) = self.unseen.pop_first() else { break };
+            let Some(block) = self.unseen.pop_first() else { return false };
             if !self.look_at_one(block) {
-                later.push(block);
+                self.stalled.insert(block);
             }
         }
-        let has_more = !self.unseen.is_empty();
-        self.unseen.extend(later);
-        has_more
+        !self.unseen.is_empty()
+    }
+
+    /// What was to be sent could not be: another data node is asked first, and after a while.
+    pub fn not_copied(&mut self, block: BlockId) {
+        let Some(copy) = self.drop_copy(block) else { return };
+        let before = self.failed.get(&block).map_or(0, |(_, count, _)| *count);
+        let pause = PAUSE << before.min(PAUSES);
+        let until = Millis(self.nodes.now().0 + pause);
+        self.failed.insert(block, (copy.from, before + 1, until));
+        self.stalled.insert(block);
+    }
+
+    /// Nothing is sent of a block any more.
+    pub(super) fn drop_copy(&mut self, block: BlockId) -> Option<Copying> {
+        let copy = self.copies.remove(&block)?;
+        if let Some(count) = self.sending.get_mut(&copy.from) {
+            *count = count.saturating_sub(1);
+        }
+        match self.nodes.get_mut(copy.from) {
+            Some(node) => node.copies.retain(|other| other.block.id != block),
+            None => self.copies_here.retain(|other| other.block.id != block),
+        }
+        Some(copy)
     }
 
     fn sound(&self, block: BlockId, entry: &Entry, wanted: Wanted) -> Sound {
@@ -142,6 +197,7 @@ impl Blocks {
         };
         let mut places: Vec<Place> = entry.replicas().filter(is_sound).map(|held| held.place).collect();
         // One data node counts once.
+        places.sort_unstable();
         places.dedup_by_key(|place| place.holder);
         let is_sure =
             |place: &&Place| self.nodes.is_sure(place.holder) && self.nodes.liveness(place.holder) == Liveness::Live;
@@ -166,9 +222,13 @@ impl Blocks {
         if there < target {
             self.low.insert(block);
         }
-        if there > 0 && there + coming < target && !self.send(block, wanted, &sound) {
-            // Nobody else has room for it: a damaged replica may keep the place of a good one.
-            self.remove_bad(block, wanted, 1);
+        if there > 0 && there + coming < target {
+            match self.send(block, wanted, &sound) {
+                Sent::UnderWay => {}
+                Sent::Later => return false,
+                // A damaged replica may keep the place of a good one.
+                Sent::Nowhere => return self.make_room(block, wanted, &sound),
+            }
         } else if there >= target {
             self.remove_bad(block, wanted, target);
             self.remove_excess(block, wanted, &sound, target);
@@ -176,30 +236,52 @@ impl Blocks {
         true
     }
 
-    /// Has one replica more made, if anybody can take it. Whether it is.
-    fn send(&mut self, block: BlockId, wanted: Wanted, sound: &Sound) -> bool {
-        let Some(entry) = self.entries.get(&block) else { return false };
+    /// Has one replica more made, if anybody can take it.
+    fn send(&mut self, block: BlockId, wanted: Wanted, sound: &Sound) -> Sent {
+        let Some(entry) = self.entries.get(&block) else { return Sent::Nowhere };
         let holders: BTreeSet<Holder> = entry.replicas().map(|held| held.place.holder).collect();
         let to = if holders.contains(&Holder::HERE) {
             let found = self.nodes.choose((block, wanted.length), 1, |holder| {
-                holders.contains(&holder) || self.nodes.is_leaving(holder, block)
+                // Who has not reported yet may have it.
+                holders.contains(&holder) || self.nodes.is_leaving(holder, block) || !self.nodes.is_sure(holder)
             });
             found.first().copied()
         } else {
             Some(Place::HERE)
         };
-        let Some(to) = to else { return false };
-        let busy = |holder: Holder| self.copies.values().filter(|copy| copy.from == holder).count();
+        let Some(to) = to else { return Sent::Nowhere };
+        let (failed, until) =
+            self.failed.get(&block).map_or((None, Millis(0)), |(from, _, until)| (Some(*from), *until));
+        if self.nodes.now() < until {
+            return Sent::Later;
+        }
+        let busy = |holder: Holder| self.sending.get(&holder).copied().unwrap_or(0);
         let from = sound.places.iter().map(|place| place.holder);
-        let from = from.filter(|holder| self.nodes.liveness(*holder) == Liveness::Live).min_by_key(|it| busy(*it));
-        let Some(from) = from else { return false };
+        let from = from.filter(|holder| self.nodes.liveness(*holder) == Liveness::Live);
+        // Who failed is asked last.
+        let from = from.min_by_key(|holder| (Some(*holder) == failed, busy(*holder)));
+        let Some(from) = from.filter(|holder| busy(*holder) < QUEUE_MAX) else { return Sent::Later };
         let name = BlockName { id: block, stamp: wanted.stamp, length: wanted.length };
         let copy = Copying { block: name, from, to, since: self.nodes.now() };
         match self.nodes.get_mut(from) {
             Some(node) => node.copies.push(copy),
             None => self.copies_here.push(copy),
         }
+        *self.sending.entry(from).or_default() += 1;
         self.copies.insert(block, copy);
+        Sent::UnderWay
+    }
+
+    /// Nobody has room for another replica: a damaged one gives its place up, if there is a good one. If that is here alone, it is compared with its checksums
+    /// first: whoever said that the other one is damaged may be wrong. Whether that is all.
+    fn make_room(&mut self, block: BlockId, wanted: Wanted, sound: &Sound) -> bool {
+        let is_here_alone = *sound.places == [Place::HERE];
+        let has_bad = self.entries.get(&block).is_some_and(|entry| entry.replicas().any(|held| is_bad(&held, wanted)));
+        if has_bad && is_here_alone && !self.compared.remove(&block) {
+            self.doubtful.insert(block);
+            return true;
+        }
+        self.remove_bad(block, wanted, 1);
         true
     }
 
@@ -209,8 +291,7 @@ impl Blocks {
         if self.sound(block, entry, wanted).sure < least {
             return;
         }
-        let is_bad = |held: &Held| held.is_corrupt || (held.is_whole && !is_all(held, wanted.stamp, wanted.length));
-        let bad: Vec<Held> = entry.replicas().filter(is_bad).filter(|held| held.stamp <= wanted.stamp).collect();
+        let bad: Vec<Held> = entry.replicas().filter(|held| is_bad(held, wanted)).collect();
         for held in bad {
             self.remove(block, held, Why::Bad);
         }
@@ -222,7 +303,8 @@ impl Blocks {
         let mut others: Vec<Place> = sound.places.iter().copied().filter(|place| *place != Place::HERE).collect();
         others.sort_by_key(|place| self.nodes.get(place.holder).map_or(0, |node| node.room()));
         for place in others.into_iter().take(count) {
-            let held = Held { place, stamp: wanted.stamp, length: wanted.length, is_whole: true, is_corrupt: false };
+            let held =
+                Held { place, stamp: wanted.stamp, length: wanted.length, state: State::Whole, is_corrupt: false };
             self.remove(block, held, Why::Excess);
         }
     }
@@ -236,30 +318,41 @@ impl Blocks {
         };
     }
 
-    /// What the data node in the process is to look at, and to remove if it is what it is said to be: damaged, or of an older generation. The log has all
-    /// changes up to `durable`.
-    pub fn duties_here(&mut self, durable: Txid) -> Vec<(BlockId, Stamp)> {
-        let removals = std::mem::take(&mut self.removals_here);
-        let (ripe, later): (Vec<_>, Vec<_>) = removals.into_iter().partition(|(_, removal)| removal.since <= durable);
-        self.removals_here.extend(later);
-        let still = ripe.into_iter().filter(|(block, removal)| {
-            self.entries.contains_key(block) && self.is_still_to_go(*block, *removal, Holder::HERE)
-        });
-        still.map(|(block, removal)| (block, removal.stamp)).collect()
+    /// Blocks, at most so many, whose replicas here are to be compared with their checksums: they were found damaged, or are of an older generation, or others go
+    /// for them. The log has all changes up to `durable`. Whether a replica goes is asked again behind that.
+    pub fn duties_here(&mut self, durable: Txid, most: usize) -> Vec<BlockId> {
+        let ripe = self.removals_here.iter().filter(|(_, removal)| removal.since <= durable).map(|(block, _)| *block);
+        let mut blocks: Vec<BlockId> = ripe.take(most).collect();
+        while blocks.len() < most {
+            let Some(block) = self.doubtful.pop_first() else { break };
+            blocks.push(block);
+        }
+        blocks
+    }
+
+    /// The replica here of a block was compared with its checksums. The generation of what is to be removed of it now; nothing if it stays.
+    pub fn compared_here(&mut self, block: BlockId, is_sound: bool) -> Option<Stamp> {
+        let removal = self.removals_here.remove(&block);
+        let Some(entry) = self.entries.get_mut(&block) else { return None };
+        entry.is_corrupt_here = !is_sound;
+        let (stamp, _) = entry.here?;
+        if is_sound {
+            self.compared.insert(block);
+        }
+        self.look_at(block);
+        let removal = removal.filter(|removal| removal.stamp == stamp)?;
+        if !self.is_still_to_go(block, removal, Holder::HERE) {
+            return None;
+        }
+        // From now on it does not count.
+        self.lost_here(block);
+        Some(stamp)
     }
 
     /// The data node in the process does not have a replica any more, which was as it was said to be.
     pub fn lost_here(&mut self, block: BlockId) {
         if let Some(entry) = self.entries.get_mut(&block) {
             (entry.here, entry.is_corrupt_here) = (None, false);
-        }
-        self.look_at(block);
-    }
-
-    /// Whoever found a replica of the data node in the process damaged was wrong.
-    pub fn is_sound_here(&mut self, block: BlockId) {
-        if let Some(entry) = self.entries.get_mut(&block) {
-            entry.is_corrupt_here = false;
         }
         self.look_at(block);
     }
@@ -296,12 +389,17 @@ impl Blocks {
                 node.told.insert(block, (removal.stamp, now));
             }
         }
-        let under_way = self.copies.values().filter(|copy| copy.from == holder).count();
+        let now = self.nodes.now();
+        if let Some(node) = self.nodes.get_mut(holder) {
+            node.told.retain(|_, (_, since)| now.since(*since) < TOLD_TIME);
+        }
+        let under_way = self.sending.get(&holder).copied().unwrap_or(0);
         if let Some(node) = self.nodes.get_mut(holder) {
             let waiting = node.copies.len();
             let count = waiting.min((COPIES_MAX + waiting).saturating_sub(under_way));
             duties.copies = node.copies.drain(..count).collect();
         }
+        self.told_to_send(&duties.copies);
         duties
     }
 
@@ -325,9 +423,30 @@ impl Blocks {
         }
     }
 
-    /// What the data node in the process has to send.
+    /// What the data node in the process has to send now.
     pub fn take_copies_here(&mut self) -> Vec<Copying> {
-        std::mem::take(&mut self.copies_here)
+        let count = self.copies_here.len().min(COPIES_MAX);
+        let copies = self.copies_here.drain(..count).collect::<Vec<_>>();
+        self.told_to_send(&copies);
+        copies
+    }
+
+    /// From now on it is waited for these.
+    fn told_to_send(&mut self, copies: &[Copying]) {
+        let now = self.nodes.now();
+        for copy in copies {
+            if let Some(copy) = self.copies.get_mut(&copy.block.id) {
+                copy.since = now;
+            }
+        }
+    }
+
+    /// Whether a replica may be taken here that another data node sends: it was asked for, or the block is closed and not here.
+    #[must_use]
+    pub fn expects_here(&self, block: BlockId, stamp: Stamp) -> bool {
+        let Some(entry) = self.entries.get(&block) else { return false };
+        let is_wanted = entry.wanted.is_some_and(|wanted| !wanted.is_open && wanted.stamp == stamp);
+        is_wanted && entry.here.is_none_or(|(old, _)| old < stamp)
     }
 
     /// Blocks that have fewer replicas than they should, when they were looked at last.
@@ -345,7 +464,7 @@ impl Blocks {
     /// Who ends the last block of a file whose writer has gone, or that is to be cut. `stamp` is the generation of what the data node in the process has.
     pub fn close(&mut self, recovery: Recovery, stamp: Option<Stamp>) -> Ended {
         let Some((block, newer)) = recovery.block else { return Ended::Here };
-        if self.nodes.is_empty() && self.nodes.awaited().is_empty() {
+        if self.nodes.are_alone() {
             return Ended::Here;
         }
         let before = self.closings.remove(&block).and_then(|closing| closing.old);
@@ -366,12 +485,13 @@ impl Blocks {
         let others = holders.iter().filter(|place| **place != Place::HERE);
         let primary = others.clone().filter(live).map(|place| place.holder).max_by_key(heard);
         let awaits = !self.nodes.awaited().is_empty();
-        let is_here = stamp.is_some_and(|stamp| stamp >= old) && (written.is_some() || !awaits);
-        let was_elsewhere = others.count() > 0 || (awaits && !is_known);
-        if primary.is_none() && (is_here || !was_elsewhere) {
+        let is_old_here = stamp.is_some_and(|stamp| stamp < old);
+        let is_here = stamp.is_some() && !is_old_here;
+        let is_elsewhere = others.count() > 0 || (!is_known && (recovery.least > 0 || self.nodes.is_anybody_lost()));
+        // Who is waited for may have a newer generation, or more of it.
+        if primary.is_none() && !awaits && (is_here || !(is_old_here || is_elsewhere)) {
             return Ended::Here;
         }
-        // A newer generation may be reported yet.
         let primary = primary.filter(|_| written.is_some() || !awaits);
         let places = holders.iter().filter(live).copied().collect();
         let name = BlockName { id: block, stamp: old, length: recovery.least };
@@ -383,9 +503,15 @@ impl Blocks {
 
     /// The recovery that a data node says it has done, if that is still wanted.
     #[must_use]
-    pub fn closing(&self, block: BlockId, stamp: Stamp) -> Option<Recovery> {
+    pub fn closing(&self, block: BlockId, stamp: Stamp) -> Option<(Recovery, &RecoveryOrder)> {
         let closing = self.closings.get(&block)?;
-        (closing.order.stamp == stamp).then_some(closing.recovery)
+        (closing.order.stamp == stamp).then_some((closing.recovery, &closing.order))
+    }
+
+    /// Whether a data node of another process is known to have bytes of a block.
+    #[must_use]
+    pub fn has_bytes(&self, block: BlockId) -> bool {
+        self.entries.get(&block).is_some_and(|entry| entry.others.iter().any(|held| held.length > 0))
     }
 
     /// Whether data nodes end a block.
@@ -402,7 +528,8 @@ impl Blocks {
     /// Recoveries that take too long: they are begun anew.
     pub fn overdue(&mut self) -> Vec<Recovery> {
         let now = self.nodes.now();
-        let late = self.closings.values_mut().filter(|closing| now.since(closing.since) > CLOSING_TIME);
+        let patience = |closing: &Closing| if closing.primary.is_some() { CLOSING_TIME } else { NOBODY_TIME };
+        let late = self.closings.values_mut().filter(|closing| now.since(closing.since) > patience(closing));
         late.map(|closing| {
             closing.since = now;
             closing.recovery

@@ -47,6 +47,8 @@ pub(crate) struct Service {
     pub(crate) writes: Arc<Writes>,
     /// Places of checks of files.
     pub(crate) checks: Arc<Semaphore>,
+    /// Places of reports of all that data nodes have.
+    pub(crate) reports: Arc<Semaphore>,
     /// Machines whose data nodes are admitted, beside this one.
     pub(crate) datanodes: Vec<IpAddr>,
     /// For calls that take long.
@@ -138,6 +140,9 @@ fn message<M: Message + Default>(body: Bytes, answerer: Answerer) -> Option<(M, 
     }
 }
 
+/// Reports that may be taken at the same time.
+const REPORTS: usize = 2;
+
 /// Checks that may be under way: each goes over all names that it is asked for.
 const CHECKS: usize = 4;
 
@@ -145,6 +150,11 @@ impl Service {
     /// Places of checks.
     pub(crate) fn checks() -> Arc<Semaphore> {
         Arc::new(Semaphore::new(CHECKS))
+    }
+
+    /// Places of reports.
+    pub(crate) fn reports() -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(REPORTS))
     }
 
     /// Does a request, and notes what became of it.

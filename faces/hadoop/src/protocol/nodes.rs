@@ -21,6 +21,7 @@ use crate::wire::datanode::{
     RecoveringBlock, RecoveryCommand, RegisterCommand, Registered, Registration, ReportResponse, State, StorageKinds,
     StorageNames, StorageReport, StorageTold, Synchronized,
 };
+use crate::wire::hdfs::NodeId;
 
 pub(super) const NAME: &str = "org.apache.hadoop.hdfs.server.protocol.DatanodeProtocol";
 
@@ -112,6 +113,7 @@ impl Asked<'_> {
     fn heartbeat(self) {
         let Self { service, peer, body, answerer } = self;
         let Some((heartbeat, answerer)) = message::<crate::wire::datanode::Heartbeat>(body, answerer) else { return };
+        let Some(answerer) = service.check_node(peer, &heartbeat.registration, answerer) else { return };
         let told = Heartbeat {
             storages: heartbeat.reports.into_iter().map(figures).collect(),
             load: heartbeat.connections.unwrap_or(0),
@@ -125,15 +127,21 @@ impl Asked<'_> {
 
     /// May have many blocks, so it is taken elsewhere.
     fn block_report(self) {
-        let Self { service, body, answerer, .. } = self;
+        let Self { service, peer, body, answerer } = self;
+        // Before it is decoded: it may be large.
+        let Ok(place) = Arc::clone(&service.reports).try_acquire_owned() else {
+            let words = "Too many data nodes report at the same time; it is tried again";
+            return refuse(&FilesError::new(Class::ReportLease, words), answerer);
+        };
         let Some((BlockReport { registration, pool, reports, context }, answerer)) = message(body, answerer) else {
             return;
         };
+        let Some(answerer) = service.check_node(peer, &registration, answerer) else { return };
         if let Err(error) = check_pool(service, &pool) {
             return refuse(&error, answerer);
         }
-        let (lease, is_last) =
-            context.map_or((0, true), |context| (context.lease.unwrap_or(0), context.call + 1 >= context.calls));
+        let (lease, is_last) = context
+            .map_or((0, true), |context| (context.lease.unwrap_or(0), context.call.saturating_add(1) >= context.calls));
         let at = Arc::clone(service);
         service.runtime.spawn_blocking(move || {
             let read = reports.into_iter().map(|report| {
@@ -149,14 +157,16 @@ impl Asked<'_> {
                 Ok(()) => answerer.done(&ReportResponse { command: None }),
                 Err(why) => unanswered(&why, answerer),
             }
+            drop(place);
         });
     }
 
     fn received_and_deleted(self) {
-        let Self { service, body, answerer, .. } = self;
+        let Self { service, peer, body, answerer } = self;
         let Some((ReceivedAndDeleted { registration, pool, blocks }, answerer)) = message(body, answerer) else {
             return;
         };
+        let Some(answerer) = service.check_node(peer, &registration, answerer) else { return };
         if let Err(error) = check_pool(service, &pool) {
             return refuse(&error, answerer);
         }
@@ -185,7 +195,7 @@ impl Asked<'_> {
         let Some((ErrorReport { registration, code, message: words }, answerer)) = message(body, answerer) else {
             return;
         };
-        tracing::warn!(node = %registration.id.uuid, code, %words, "a data node reports an error");
+        tracing::warn!(node = ?registration.id.uuid, code, ?words, "a data node reports an error");
         answerer.done(&Nothing {});
     }
 
@@ -224,6 +234,18 @@ impl Service {
     /// Whether somebody may be a data node, by where it is.
     pub(crate) fn admits(&self, peer: &Peer) -> bool {
         admits(&self.datanodes, &peer.machine)
+    }
+
+    /// Whether a data node that says something is the one that registered under its name; it is refused if not.
+    fn check_node(&self, peer: &Peer, registration: &Registration, answerer: Answerer) -> Option<Answerer> {
+        let NodeId { uuid, transfer_port, ipc_port, .. } = &registration.id;
+        match self.files.check_node(uuid, &peer.machine, [*transfer_port, *ipc_port]) {
+            Ok(()) => Some(answerer),
+            Err(why) => {
+                unanswered(&why, answerer);
+                None
+            }
+        }
     }
 
     /// Somebody found replicas damaged.

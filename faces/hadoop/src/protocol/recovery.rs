@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use savanna_files_host::ids::{BlockId, Stamp};
-use savanna_files_host::{Found, Recovered};
+use savanna_files_host::{Class, Found, Recovered};
 
 use super::{Peer, Service, message, named, no_such_method};
 use crate::exception;
@@ -39,9 +39,22 @@ pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body:
     }
 }
 
+/// The name node is the same process: it knows what it has told data nodes to do.
+fn is_ordered(service: &Service, block: BlockId, stamp: Stamp) -> bool {
+    service.files.is_to_be_ended(block, stamp)
+}
+
+fn refuse(block: BlockId, stamp: Stamp, answerer: Answerer) {
+    let words = format!(
+        "Expected a block that the name node has had a data node end, came block {block} under {stamp}; that was begun anew, or is done"
+    );
+    // Who began it stops then, and does not go on without this one.
+    answerer.refuse(exception::class(Class::RecoveryInProgress), &words, Detail::Application);
+}
+
 fn begin(service: &Service, block: BlockId, stamp: Stamp, answerer: Answerer) {
-    if !service.files.may_tell() {
-        return;
+    if !is_ordered(service, block, stamp) {
+        return refuse(block, stamp, answerer);
     }
     match service.files.replicas().begin_recovery(block, stamp) {
         Ok(None) => answerer.done(&InitRecoveryResponse { is_there: false, state: None, block: None }),
@@ -59,8 +72,8 @@ fn begin(service: &Service, block: BlockId, stamp: Stamp, answerer: Answerer) {
 }
 
 fn end(service: &Service, block: BlockId, stamp: Stamp, length: u64, answerer: Answerer) {
-    if !service.files.may_tell() {
-        return;
+    if !is_ordered(service, block, stamp) {
+        return refuse(block, stamp, answerer);
     }
     match service.files.replicas().end_recovery(block, stamp, length) {
         Ok(replica) => {

@@ -274,9 +274,9 @@ fn a_block_whose_writer_has_gone_is_ended_at_all_data_nodes() {
         block: LocatedBlock { block: Block { id: 5, ..Block::default() }, ..block.clone() },
         ..init.block.clone()
     };
-    let found: InitRecoveryResponse =
-        other.calls.call_of(RECOVERY, "initReplicaRecovery", &InitRecovery { block: unknown }).unwrap();
-    assert!(!found.is_there);
+    let unknown = InitRecovery { block: unknown };
+    let refused = other.calls.call_of::<InitRecoveryResponse>(RECOVERY, "initReplicaRecovery", &unknown);
+    assert!(refused.unwrap_err().1.contains("block 5"), "nobody is to end that");
     let update = |stamp, length| UpdateReplica { block: block.block.clone(), stamp, length };
     let mut end = |stamp, length| {
         other.calls.call_of::<UpdateReplicaResponse>(RECOVERY, "updateReplicaUnderRecovery", &update(stamp, length))

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use prost::Message as _;
-use savanna_files_host::blocks::{Copying, Liveness};
+use savanna_files_host::blocks::{Copying, Holder, Liveness};
 use savanna_files_host::request::BlockName;
 use savanna_files_host::{Files, Reader};
 
@@ -46,7 +46,7 @@ fn copy_one(shared: &Shared, copy: Copying) -> io::Result<()> {
     let node = nodes.iter().find(|node| node.holder == copy.to.holder && node.liveness != Liveness::Dead);
     let node = node.ok_or_else(|| invalid("expected a data node that is there, came one that has gone".to_owned()))?;
     let address = address(&node.registration.address, node.registration.transfer_port)?;
-    let reader = opened(&shared.files, copy.block)?;
+    let reader = opened(&shared.files, copy.block).inspect_err(|_| shared.files.is_lost_here(copy.block.id))?;
     if reader.length() != copy.block.length {
         let (expected, came) = (copy.block.length, reader.length());
         return Err(invalid(format!("expected a replica of {expected} bytes here, came one of {came}")));
@@ -65,7 +65,13 @@ fn address(host: &str, port: u32) -> io::Result<SocketAddr> {
     Ok(SocketAddr::new(host.parse().map_err(|_| words())?, port))
 }
 
+/// A replica of exactly that generation.
 fn opened(files: &Files, block: BlockName) -> io::Result<Reader> {
+    let found = files.replicas().stamp(block.id);
+    if found != Some(block.stamp) {
+        let words = format!("expected block {} under {} here, came {found:?}", block.id, block.stamp);
+        return Err(invalid(words));
+    }
     files.replicas().read(block.id, block.stamp).map_err(|error| io::Error::other(error.to_string()))
 }
 
@@ -104,6 +110,15 @@ fn send(
             return Err(io::Error::other("the lease is over"));
         }
         let (bytes, sums) = reader.read(at, step)?;
+        // Who takes it would refuse it, and could not say so.
+        let is_sound = |(bytes, sum): (&[u8], &[u8])| crc32c::crc32c(bytes).to_be_bytes() == *sum;
+        if !bytes.chunks(chunk).zip(sums.chunks(4)).all(is_sound) {
+            files.found_corrupt(name.id, Holder::HERE);
+            return Err(invalid(format!(
+                "the bytes of block {} behind {at} are not those of their checksums",
+                name.id
+            )));
+        }
         packet::write(&mut writer, header(at, number, bytes.len(), false), &sums, &bytes)?;
         at += bytes.len() as u64;
         number += 1;

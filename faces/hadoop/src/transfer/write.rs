@@ -60,7 +60,14 @@ impl Connection<'_> {
         self.may_tell()?;
         let replicas = self.files.replicas();
         if is_copy {
-            return match replicas.begin_copy(name.id, name.stamp, chunk) {
+            // Of what a client writes it says where it is to be; other copies the name node has asked for.
+            let is_closed = header.client.is_empty();
+            if is_closed && !self.files.expects_here(name.id, name.stamp) {
+                let words =
+                    format!("expected a replica that is missing here, came block {} under {}", name.id, name.stamp);
+                return Err(io::Error::other(words));
+            }
+            return match replicas.begin_copy(name.id, name.stamp, chunk, is_closed) {
                 Ok(writer) => self.copied(writer, checksum.kind == CRC32C, *stage),
                 // Who sends a replica is told nothing before all of it was sent.
                 Err(error) => {

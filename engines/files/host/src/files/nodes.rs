@@ -7,7 +7,9 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use savanna_files::blocks::{Copying, Duties, Heartbeat, Holder, Liveness, NodeShown, Place, Registration, Replica};
+use savanna_files::blocks::{
+    Copying, Duties, Heartbeat, Holder, Liveness, NodeShown, Place, Registration, Replica, State as ReplicaState,
+};
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
 use savanna_files::{Class, FilesError, Namespace, Reply, Request};
 use savanna_files_database::DatabaseError;
@@ -17,10 +19,12 @@ use crate::behind;
 
 /// The file with the names of data nodes, one a line: at the next start they are waited for before anything is removed.
 const KEPT: &str = "nodes";
+/// Replicas that are compared with their checksums in a turn.
+const COMPARED: usize = 4;
 /// Looks at blocks in a turn, while writers wait each time.
 const LOOKS: usize = 64;
 
-/// What a data node says that a storage has: replicas, and whether each is whole.
+/// What a data node says that a storage has: replicas, and what each is.
 #[derive(Debug)]
 pub struct Report {
     /// The storage.
@@ -28,7 +32,7 @@ pub struct Report {
     /// Of which kind it is, by the number that clients know.
     pub kind: i32,
     /// All that it has.
-    pub replicas: Vec<(Replica, bool)>,
+    pub replicas: Vec<(Replica, ReplicaState)>,
 }
 
 /// What a data node says of one replica.
@@ -53,11 +57,13 @@ pub struct Orders {
     pub txid: Txid,
 }
 
-/// The names of data nodes that were there before.
-pub(super) fn known(directory: &Path) -> io::Result<Vec<String>> {
-    match fs::read_to_string(directory.join(KEPT)) {
-        Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+const REGISTERED_AGAIN: &str = "Expected a report of a data node that has not registered again since, or was not silent for too long; it reports again";
+
+/// The names of data nodes that were there before; none if there never were any.
+pub(super) fn known(directory: &Path) -> io::Result<Option<Vec<String>>> {
+    match fs::read(directory.join(KEPT)) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -65,6 +71,10 @@ pub(super) fn known(directory: &Path) -> io::Result<Vec<String>> {
 /// Whether changes are refused until data nodes have reported that were there before.
 pub(super) fn is_waiting(namespace: &Namespace) -> bool {
     !namespace.blocks.nodes.awaited().is_empty() && !namespace.blocks.are_enough()
+}
+
+fn is_same(registration: &Registration, address: &str, ports: [u32; 2]) -> bool {
+    registration.address == address && [registration.transfer_port, registration.ipc_port] == ports
 }
 
 fn keep(directory: &Path, names: &BTreeSet<String>) -> io::Result<()> {
@@ -103,41 +113,68 @@ impl Files {
     /// # Errors
     /// [`Unanswered`].
     pub fn register_node(&self, registration: Registration) -> Result<(), Unanswered> {
-        let Registration { uuid, address, transfer_port, .. } = &registration;
+        let Registration { uuid, address, transfer_port, ipc_port, .. } = &registration;
         if uuid.is_empty() || uuid.contains(['\n', '\r']) {
             let words = format!("Expected a data node with a name on one line, came {uuid:?}");
             return Err(FilesError::new(Class::IllegalArgument, words).into());
         }
-        tracing::info!(%uuid, %address, transfer_port, "a data node registers");
         let late = self.late();
         let mut state = self.0.state.write();
         state.namespace.blocks.advance(late);
+        if let Some((other, Liveness::Live)) = state.namespace.blocks.nodes.registration(uuid)
+            && !is_same(other, address, [*transfer_port, *ipc_port])
+        {
+            let words = format!(
+                "Expected one data node of the name {uuid}, came another one; {} has it, and is there: was a disk copied?",
+                other.address
+            );
+            return Err(FilesError::new(Class::Io, words).into());
+        }
+        drop(state);
+        tracing::info!(%uuid, %address, transfer_port, "a data node registers");
+        // Its name is on the disk before anything is: the next start waits for it.
+        self.keep_nodes(Some(uuid))
+            .map_err(|error| FilesError::new(Class::Io, format!("the name of a data node cannot be kept: {error}")))?;
+        let mut state = self.0.state.write();
         let Some(_) = state.namespace.blocks.register(registration) else {
-            let words = "Expected at most 65535 data nodes since the process began, came one more; start it again";
+            let words = "Expected at most 10000 data nodes since the process began, with names of at most 256 bytes, came another one";
             return Err(FilesError::new(Class::Io, words).into());
         };
         drop(state);
-        self.keep_nodes();
         self.wait(None)
     }
 
-    /// Keeps the names of data nodes on the disk.
-    fn keep_nodes(&self) {
+    /// Keeps the names of data nodes on the disk, with that of another one.
+    fn keep_nodes(&self, new: Option<&str>) -> io::Result<()> {
         let mut kept = self.0.nodes_kept.lock();
         let state = self.0.state.read();
         let nodes = &state.namespace.blocks.nodes;
         let mut names: BTreeSet<String> = nodes.awaited().clone();
         let there = nodes.shown().into_iter().filter(|node| node.liveness != Liveness::Dead);
         names.extend(there.map(|node| node.registration.uuid));
+        names.extend(new.map(str::to_owned));
         drop(state);
-        if *kept == names || !self.may_tell() {
-            return;
+        if kept.as_ref() == Some(&names) || !self.may_tell() {
+            return Ok(());
         }
-        match keep(&self.0.directory, &names) {
-            Ok(()) => *kept = names,
-            Err(error) => {
-                tracing::warn!(%error, "the names of data nodes could not be written; the next start does not wait for them");
+        keep(&self.0.directory, &names)?;
+        *kept = Some(names);
+        Ok(())
+    }
+
+    /// Whether a data node is the one that registered under its name.
+    ///
+    /// # Errors
+    /// [`Unanswered::Refused`], if it is not.
+    pub fn check_node(&self, uuid: &str, address: &str, ports: [u32; 2]) -> Result<(), Unanswered> {
+        let state = self.0.state.read();
+        match state.namespace.blocks.nodes.registration(uuid) {
+            Some((other, _)) if !is_same(other, address, ports) => {
+                let words =
+                    format!("Expected the data node that registered as {uuid}, at {}, came another one", other.address);
+                Err(FilesError::new(Class::Io, words).into())
             }
+            _ => Ok(()),
         }
     }
 
@@ -195,28 +232,37 @@ impl Files {
                 format!("Expected a report under a number that was given for it, came {lease}; it is given again");
             return Err(FilesError::new(Class::ReportLease, words).into());
         }
+        let registered = state.namespace.blocks.nodes.registered(holder);
         drop(state);
+        // What was said before a registration, or before a silence that was too long, does not count behind it.
+        let same = || {
+            let state = self.0.state.write();
+            match state.namespace.blocks.nodes.registered(holder) == registered {
+                true => Ok(state),
+                false => Err(Unanswered::from(FilesError::new(Class::Io, REGISTERED_AGAIN))),
+            }
+        };
         for report in reports {
-            let mut state = self.0.state.write();
+            let mut state = same()?;
             let Some(place) = state.namespace.blocks.storage(holder, &report.storage, report.kind) else { continue };
             let mut unseen = state.namespace.blocks.known(place);
             drop(state);
             for some in report.replicas.chunks(AT_ONCE) {
-                let mut state = self.0.state.write();
-                for (replica, is_whole) in some {
+                let mut state = same()?;
+                for (replica, what) in some {
                     unseen.remove(&replica.block);
-                    state.namespace.blocks.held(place, *replica, *is_whole);
+                    state.namespace.blocks.held_as(place, *replica, *what);
                 }
             }
             let unseen: Vec<BlockId> = unseen.into_iter().collect();
             for some in unseen.chunks(AT_ONCE) {
-                let mut state = self.0.state.write();
+                let mut state = same()?;
                 some.iter().for_each(|block| state.namespace.blocks.lost(place, *block, None));
             }
-            self.0.state.write().namespace.blocks.has_reported(place);
+            same()?.namespace.blocks.has_reported(place);
         }
         if is_last {
-            self.0.state.write().namespace.blocks.all_reported(holder);
+            same()?.namespace.blocks.all_reported(holder);
         }
         self.wait(None)
     }
@@ -286,16 +332,31 @@ impl Files {
     ) -> Result<(), Unanswered> {
         let refused = |words: String| Err(FilesError::new(Class::Io, words).into());
         let mut state = self.0.state.write();
-        let Some(recovery) = state.namespace.blocks.closing(block, stamp) else {
+        let closing = state.namespace.blocks.closing(block, stamp);
+        let Some((recovery, order)) = closing.map(|(recovery, order)| (recovery, order.clone())) else {
             return refused(format!(
                 "Expected the end of a block that is to be ended, came block {block} under {stamp}; it was begun anew, or is done"
             ));
         };
+        if let Some(place) = places.iter().find(|place| !order.places.iter().any(|other| other.holder == place.holder))
+        {
+            return refused(format!("Expected data nodes that have block {block}, came {:?}", place.holder));
+        }
         let expected = recovery.length.unwrap_or(recovery.least);
-        let fits = |length: u64| if recovery.length.is_some() { length == expected } else { length >= expected };
+        let most =
+            state.namespace.tree().get(recovery.inode).and_then(|inode| inode.file()).map_or(0, |file| file.block_size);
+        let fits = |length: u64| {
+            if recovery.length.is_some() { length == expected } else { (expected..=most).contains(&length) }
+        };
         if let Some(length) = length.filter(|length| !fits(*length)) {
             return refused(format!(
-                "Expected block {block} with {expected} bytes, which were acknowledged, came {length}"
+                "Expected block {block} with {expected} bytes, which were acknowledged, up to {most}, came {length}"
+            ));
+        }
+        let is_here = || self.0.replicas.visible_length(block, order.block.stamp).is_ok_and(|length| length > 0);
+        if length.is_none() && (recovery.least > 0 || state.namespace.blocks.has_bytes(block) || is_here()) {
+            return refused(format!(
+                "Expected the bytes of block {block} that a data node has, came that nobody has any; it is begun anew"
             ));
         }
         if let Some(length) = length {
@@ -311,6 +372,12 @@ impl Files {
         self.wait(position)
     }
 
+    /// Whether a data node was told to end a block under a generation, and has not yet: who says otherwise is none.
+    #[must_use]
+    pub fn is_to_be_ended(&self, block: BlockId, stamp: Stamp) -> bool {
+        self.may_tell() && self.0.state.read().namespace.blocks.closing(block, stamp).is_some()
+    }
+
     /// What the data node in the process has to send to others.
     #[must_use]
     pub fn take_copies(&self) -> Vec<Copying> {
@@ -322,7 +389,21 @@ impl Files {
 
     /// What was to be sent could not be.
     pub fn not_copied(&self, copy: Copying) {
-        self.0.state.write().namespace.blocks.copied(copy.block.id, copy.to.holder);
+        self.0.state.write().namespace.blocks.not_copied(copy.block.id);
+    }
+
+    /// The data node in the process was to send a replica, and has none, perhaps.
+    pub fn is_lost_here(&self, block: BlockId) {
+        if self.0.replicas.stamp(block).is_none() {
+            tracing::warn!(%block, "a replica here is lost");
+            self.0.state.write().namespace.blocks.lost_here(block);
+        }
+    }
+
+    /// Whether a replica may be taken that another data node sends.
+    #[must_use]
+    pub fn expects_here(&self, block: BlockId, stamp: Stamp) -> bool {
+        self.0.state.read().namespace.blocks.expects_here(block, stamp)
     }
 
     /// Replicas of blocks of which no file is here: they go if the database has none either.
@@ -357,28 +438,25 @@ impl Files {
         self.remove_after(position, blocks);
     }
 
-    /// Looks at replicas of the data node in the process that others found damaged, and removes those that are, or are of an older generation. Blocks.
+    /// Compares replicas of the data node in the process with their checksums that are in doubt, a few at a time, and removes those that are damaged or old while
+    /// others are sound. Blocks.
     fn mend_here(&self, is_quiet: bool) -> Result<(), Unanswered> {
         if is_quiet {
             return Ok(());
         }
         let mut state = self.0.state.write();
         let durable = state.pending.durable(self.0.journal.durable(), state.namespace.txid());
-        let doubtful = state.namespace.blocks.duties_here(durable);
+        let doubtful = state.namespace.blocks.duties_here(durable, COMPARED);
         drop(state);
-        for (block, stamp) in doubtful {
-            self.wait(None)?;
+        for block in doubtful {
             let replicas = &self.0.replicas;
-            // Of that generation it may be sound; if it is older, it goes.
-            let wanted = self.0.state.read().namespace.blocks.wanted_stamp(block);
-            if wanted == Some(stamp) && replicas.read(block, stamp).is_ok_and(|reader| reader.check().is_ok()) {
-                self.0.state.write().namespace.blocks.is_sound_here(block);
-                continue;
-            }
-            match replicas.remove(block) {
+            let is_sound = replicas.read(block, Stamp(0)).is_ok_and(|reader| reader.check().is_ok());
+            self.wait(None)?;
+            // It is decided again, with what is so by now.
+            let Some(stamp) = self.0.state.write().namespace.blocks.compared_here(block, is_sound) else { continue };
+            match replicas.remove_generation(block, stamp) {
                 Ok(()) => {
-                    tracing::warn!(%block, %stamp, "a replica here was damaged or old, and is removed: others are sound");
-                    self.0.state.write().namespace.blocks.lost_here(block);
+                    tracing::warn!(%block, %stamp, "a replica here was damaged or old, and is removed: others are sound")
                 }
                 Err(error) => tracing::warn!(%block, %error, "a damaged replica could not be removed"),
             }
@@ -409,7 +487,9 @@ impl Files {
         for holder in &dead {
             tracing::warn!(?holder, "a data node was silent for too long; its replicas do not count any more");
         }
-        self.keep_nodes();
+        if let Err(error) = self.keep_nodes(None) {
+            tracing::warn!(%error, "the names of data nodes could not be written");
+        }
         if self.0.behind.is_none() {
             let some = self.take_unchecked();
             if !some.is_empty() {
@@ -417,6 +497,7 @@ impl Files {
             }
         }
         if !is_quiet {
+            self.0.state.write().namespace.blocks.begin_turn();
             for _ in 0..LOOKS {
                 if !self.0.state.write().namespace.blocks.look(AT_ONCE) {
                     break;

@@ -383,7 +383,7 @@ fn a_database_has_one_owner_of_one_installation() {
         batch.txid = Txid(6);
         assert!(matches!(first.write(Txid(5), &batch).await, Err(DatabaseError::Replaced)));
         assert!(matches!(first.fetch(&[Key::Id(InodeId::ROOT)]).await, Err(DatabaseError::Replaced)));
-        assert!(matches!(first.without_file(&[]).await, Err(DatabaseError::Replaced)));
+        assert!(matches!(first.without_file(Txid(0), &[]).await, Err(DatabaseError::Replaced)));
         assert!(matches!(first.look("mine").await, Err(DatabaseError::Replaced)));
         assert!(matches!(first.claim(found, Txid(9)).await, Err(DatabaseError::Replaced)));
         assert!(matches!(copy.look("mine").await, Err(DatabaseError::Replaced)), "of the same epoch");
