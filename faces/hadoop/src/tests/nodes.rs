@@ -59,8 +59,9 @@ impl Other {
     fn joined(server: &Server) -> Self {
         let mut other = Self::of(server);
         other.register().unwrap();
-        assert_eq!(other.beat().commands, []);
-        other.report(0).unwrap();
+        let answer = other.beat();
+        assert_eq!(answer.commands, []);
+        other.report(answer.lease.unwrap()).unwrap();
         other
     }
 
@@ -170,6 +171,14 @@ fn a_data_node_registers_and_gets_new_blocks() {
     let lease = answer.lease.unwrap();
     assert!(other.report(lease + 1).unwrap_err().0.ends_with("InvalidBlockReportLeaseException"));
     other.report(lease).unwrap();
+    // Another one with its name is not believed, and does not take its place.
+    let port = std::mem::replace(&mut other.registration.id.transfer_port, 1);
+    for refused in [other.tell(RECEIVED, &Block { id: 1, ..Block::default() }, 1).map(drop), other.register().map(drop)]
+    {
+        assert!(refused.unwrap_err().1.contains("came another one"));
+    }
+    other.registration.id.transfer_port = port;
+    other.register().unwrap();
     let mut client = Client::of(&server, "root");
     client.create("/f").unwrap();
     let located = client.add_block("/f", None);

@@ -395,6 +395,9 @@ fn a_database_has_one_owner_of_one_installation() {
         third.claim(found, Txid(5)).await.unwrap();
         third.write(Txid(5), &batch).await.unwrap();
         third.write(Txid(5), &batch).await.unwrap();
+        assert_eq!(third.without_file(Txid(6), &[BlockId(1)]).await.unwrap(), [BlockId(1)]);
+        let back = third.without_file(Txid(7), &[BlockId(1)]).await;
+        assert!(matches!(back, Err(DatabaseError::WentBack { .. })), "what it lacks may have files: {back:?}");
     });
     let refused = open(&place.disk, place.path(), 4, Some(place.server.options(9))).map(|_| ()).unwrap_err();
     assert!(matches!(refused, HostError::Behind(BehindError::Database(DatabaseError::Pool { .. }))), "{refused}");
