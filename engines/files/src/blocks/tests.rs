@@ -745,7 +745,8 @@ fn a_block_whose_writer_has_gone_is_ended_by_a_data_node_that_has_it() {
     assert_eq!(world.blocks.closing(BlockId(1), Stamp(6)).unwrap().0, recovery(6, Some(5), None));
     assert!(world.blocks.is_closing(BlockId(1)) && world.blocks.overdue().is_empty());
     world.pass(61_000, &[]);
-    assert_eq!(world.blocks.overdue(), [recovery(6, Some(5), None)], "it takes too long");
+    assert_eq!(world.blocks.overdue(), [(recovery(6, Some(5), None), true)], "it takes too long");
+    assert_eq!(world.blocks.generation_of_readers(BlockId(1)), Some(Stamp(5)), "data nodes know no other yet");
     // It is begun anew: what counts is still the generation of the writer.
     assert_eq!(world.blocks.close(recovery(7, None, None), Some(Stamp(5))), Ended::Elsewhere);
     assert!(world.blocks.closing(BlockId(1), Stamp(6)).is_none(), "the one before comes too late");
@@ -782,6 +783,8 @@ fn a_block_that_nobody_else_has_is_ended_here() {
         assert_eq!(world.blocks.close(late, Some(Stamp(5))), Ended::Nobody, "others may have more of it");
         world.blocks.nodes.await_nobody();
         assert_eq!(world.blocks.close(late, stamp), Ended::Nobody, "{stamp:?} {least}");
+        world.pass(6_000, &[]);
+        assert_eq!(world.blocks.overdue(), [(late, false)], "it is looked again, and nobody was told");
         assert_eq!(world.blocks.close(late, Some(Stamp(5))), Ended::Here);
     }
 }

@@ -525,15 +525,21 @@ impl Blocks {
         self.pipelines.remove(&block);
     }
 
-    /// Recoveries that take too long: they are begun anew.
-    pub fn overdue(&mut self) -> Vec<Recovery> {
+    /// Recoveries that take too long, and whether a data node was told of each: then it is begun anew, under another generation.
+    pub fn overdue(&mut self) -> Vec<(Recovery, bool)> {
         let now = self.nodes.now();
         let patience = |closing: &Closing| if closing.primary.is_some() { CLOSING_TIME } else { NOBODY_TIME };
         let late = self.closings.values_mut().filter(|closing| now.since(closing.since) > patience(closing));
         late.map(|closing| {
             closing.since = now;
-            closing.recovery
+            (closing.recovery, closing.primary.is_some())
         })
         .collect()
+    }
+
+    /// The generation of a block that data nodes know, as long as they end it under another one.
+    #[must_use]
+    pub fn generation_of_readers(&self, block: BlockId) -> Option<Stamp> {
+        Some(self.closings.get(&block)?.order.block.stamp)
     }
 }

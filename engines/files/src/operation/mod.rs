@@ -246,8 +246,10 @@ impl View<'_> {
         let block = file.blocks[at];
         // What is cut is there in any case, too.
         let is_begun = file.writer.is_some() && !block.is_committed;
+        // Until data nodes have ended it, they know it by the generation before.
+        let stamp = self.blocks.generation_of_readers(block.id).unwrap_or(block.stamp);
         LocatedBlock {
-            block: request::BlockName { id: block.id, stamp: block.stamp, length: block.length },
+            block: request::BlockName { id: block.id, stamp, length: block.length },
             offset,
             is_corrupt: self.blocks.is_corrupt(block.id),
             places: if is_begun && !self.blocks.has(&block) {

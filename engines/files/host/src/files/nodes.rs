@@ -13,6 +13,7 @@ use savanna_files::blocks::{
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
 use savanna_files::{Class, FilesError, Namespace, Reply, Request};
 use savanna_files_database::DatabaseError;
+use savanna_journal::Lsn;
 
 use super::{AT_ONCE, Files, State, Unanswered, now};
 use crate::behind;
@@ -505,7 +506,18 @@ impl Files {
             }
         }
         self.mend_here(is_quiet)?;
-        let late: Vec<InodeId> = self.0.state.write().namespace.blocks.overdue().iter().map(|it| it.inode).collect();
-        if late.is_empty() { Ok(()) } else { self.close_all_left(|_, _| late.clone()) }
+        let overdue = self.0.state.write().namespace.blocks.overdue();
+        let (told, waiting): (Vec<_>, Vec<_>) = overdue.into_iter().partition(|(_, is_told)| *is_told);
+        let mut done = Ok(());
+        for (recovery, _) in waiting {
+            // Nobody knows of it: its generation is still good.
+            match self.close_left(Lsn(0), recovery) {
+                Ok(_) => {}
+                Err(Unanswered::Gone) => return Err(Unanswered::Gone),
+                Err(error) => done = Err(error),
+            }
+        }
+        let told: Vec<InodeId> = told.iter().map(|(recovery, _)| recovery.inode).collect();
+        if told.is_empty() { done } else { self.close_all_left(|_, _| told.clone()).and(done) }
     }
 }
