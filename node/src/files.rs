@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use savanna_files_host::blocks::Silence;
 use savanna_files_host::{DatabaseOptions, HostOptions, Limits, Place, who_runs_this};
 use savanna_hadoop::{Server, ServerError, ServerOptions};
 use savanna_journal::Options as JournalOptions;
@@ -75,6 +77,7 @@ pub(crate) fn start(config: &NodeConfig, membership: &Membership, own: &OwnDatab
         superuser: who_runs_this(),
         limits: Limits::default(),
         trash: config.files_trash,
+        silence: Silence { dead: millis(config.files_dead_after), ..Silence::default() },
         database: place.map(|place| DatabaseOptions { place, inodes_max: config.files_cache }),
     };
     Ok(Server::start(ServerOptions {
@@ -84,9 +87,14 @@ pub(crate) fn start(config: &NodeConfig, membership: &Membership, own: &OwnDatab
         threads: threads_or_cores(config.files_threads),
         clients_max: clients_max(config, "files", config.files_max_clients),
         hosts: hosts(config),
+        datanodes: config.files_datanodes.clone(),
         audit: config.files_audit.then(|| config.data_dir.join(AUDIT)),
         host,
     })?)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Names by which this machine may be reached over HTTP. On the loopback only those that somebody gave it.

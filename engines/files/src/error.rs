@@ -45,6 +45,8 @@ pub enum Class {
     Unsupported,
     /// It may be tried again.
     Retriable,
+    /// A data node may not report all that it has now.
+    ReportLease,
     /// Anything else.
     Io,
 }

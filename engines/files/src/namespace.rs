@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::acl;
 use crate::blocks::Blocks;
 use crate::cache::{Known, Missing, View};
-use crate::change::{Block, Change, Counters, File, Kind, More, Retry, Row};
+use crate::change::{Change, Counters, File, Kind, More, Retry, Row};
 use crate::error::FilesError;
 use crate::ids::{InodeId, Millis, Txid};
 use crate::lease::Leases;
@@ -28,6 +28,8 @@ pub struct Namespace {
     txid: Txid,
     /// Whether changes are refused because somebody said so.
     pub is_safe: bool,
+    /// Whether they are until data nodes have reported.
+    pub is_waiting: bool,
     /// What operations keep to.
     pub(crate) limits: Limits,
 }
@@ -79,6 +81,7 @@ impl Namespace {
             counters: Counters::default(),
             txid: Txid(0),
             is_safe: false,
+            is_waiting: false,
             limits,
         }
     }
@@ -119,6 +122,7 @@ impl Namespace {
         if change.txid <= self.txid {
             return applied;
         }
+        self.blocks.begins(change.txid);
         // What went had names that others may have now, and blocks.
         let gone: Vec<(InodeId, Option<File>)> = change
             .gone
@@ -175,8 +179,7 @@ impl Namespace {
 
     /// Blocks and leases follow from what files are.
     pub(crate) fn follow(&mut self, id: InodeId, before: Option<&File>, after: Option<&File>, at: Millis) {
-        let blocks = |file: Option<&File>| -> Vec<Block> { file.map(|file| file.blocks.clone()).unwrap_or_default() };
-        self.blocks.changed(id, &blocks(before), &blocks(after));
+        self.blocks.changed(id, before, after);
         let [before, after] = [before, after].map(|file| file.and_then(|file| file.writer.as_ref()));
         if let Some(writer) = before
             && after.is_none_or(|after| after.client != writer.client)

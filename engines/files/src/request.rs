@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::blocks::{Holder, Place};
 use crate::change::{AclEntry, Attribute, AttributeSpace, CallId, File, Kind, Quota, Row, Writer};
 use crate::ids::{BlockId, InodeId, Millis, Stamp};
 use crate::tree::{Inode, Tree};
@@ -71,8 +72,8 @@ pub enum Request {
     Truncate { path: String, length: u64, client: String },
     /// Moves the blocks of files behind those of another, and removes the files.
     Concat { path: String, sources: Vec<String> },
-    /// Ends the block that was written, and begins the next one.
-    AddBlock { file: Written, previous: Option<BlockName>, is_node_excluded: bool },
+    /// Ends the block that was written, and begins the next one, on other data nodes than some.
+    AddBlock { file: Written, previous: Option<BlockName>, excluded: Vec<Holder> },
     /// Gives up the block that was begun last.
     AbandonBlock { file: Written, block: BlockName },
     /// Ends a file.
@@ -81,8 +82,8 @@ pub enum Request {
     Fsync { file: Written, length: Option<u64> },
     /// Gives the block that is being written a generation, for a new pipeline.
     NewStamp { block: BlockName, client: String },
-    /// The new pipeline writes the block.
-    UpdatePipeline { client: String, old: BlockName, new: BlockName },
+    /// The new pipeline writes the block, on these data nodes.
+    UpdatePipeline { client: String, old: BlockName, new: BlockName, places: Vec<Place> },
     /// Moves; into the target if that is a directory.
     Rename { from: String, to: String },
     /// Moves, to exactly that path.
@@ -307,7 +308,7 @@ pub struct Located {
 }
 
 /// A block and where it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocatedBlock {
     /// The block.
     pub block: BlockName,
@@ -315,8 +316,16 @@ pub struct LocatedBlock {
     pub offset: u64,
     /// Whether it was found damaged.
     pub is_corrupt: bool,
-    /// Whether the data node has it, or is to write it.
-    pub is_there: bool,
+    /// The data nodes that have it, or are to write it, in the order in which clients try them, or in that of the pipeline.
+    pub places: Vec<Place>,
+}
+
+impl LocatedBlock {
+    /// Whether any data node has it, or is to write it.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        !self.places.is_empty()
+    }
 }
 
 impl Status {

@@ -1,8 +1,9 @@
-//! A name node with its data node, alone: `files_server DIRECTORY [PORT [PORT OF BLOCKS [PORT OF HTTP [DATABASE [CACHE]]]]]`. `FILES_AUDIT` names the file of an audit log, `FILES_TRASH` says for how many minutes the trash is kept.
+//! A name node with its data node, alone: `files_server DIRECTORY [PORT [PORT OF BLOCKS [PORT OF HTTP [DATABASE [CACHE]]]]]`. `FILES_AUDIT` names the file of an audit log, `FILES_TRASH` says for how many minutes the trash is kept, `FILES_DEAD_AFTER` after how many seconds a data node is dead.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use savanna_files_host::blocks::Silence;
 use savanna_files_host::{DatabaseOptions, HostOptions, Limits, Place, who_runs_this};
 use savanna_hadoop::{Server, ServerOptions};
 use savanna_journal::{Options, newest_epoch};
@@ -27,6 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let epoch = newest_epoch(&log)?.next();
     let superuser = who_runs_this();
     let trash = std::env::var("FILES_TRASH").ok();
+    let dead = std::env::var("FILES_DEAD_AFTER").ok();
     let host = HostOptions {
         log: Options::dir(log),
         epoch,
@@ -35,6 +37,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         superuser,
         limits: Limits::default(),
         trash: trash.map_or(Ok(0), |minutes| minutes.parse())?,
+        silence: Silence {
+            dead: dead.map_or(Ok(Silence::default().dead), |seconds| seconds.parse().map(|it: u64| it * 1_000))?,
+            ..Silence::default()
+        },
         database,
     };
     let audit = std::env::var_os("FILES_AUDIT").map(PathBuf::from);
@@ -46,6 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         clients_max: 1_000,
         hosts: Vec::new(),
         audit,
+        datanodes: Vec::new(),
         host,
     })?;
     println!("files: {} {} {}", server.address(), server.transfer_address(), server.http_address());

@@ -9,6 +9,10 @@ pub(crate) const NO_SUCH_METHOD: &str = "org.apache.hadoop.ipc.RpcNoSuchMethodEx
 pub(crate) const NO_SUCH_PROTOCOL: &str = "org.apache.hadoop.ipc.RpcNoSuchProtocolException";
 pub(crate) const UNSUPPORTED: &str = "java.lang.UnsupportedOperationException";
 
+pub(crate) const DISALLOWED_NODE: &str = "org.apache.hadoop.hdfs.server.protocol.DisallowedDatanodeException";
+pub(crate) const INCORRECT_VERSION: &str = "org.apache.hadoop.hdfs.server.common.IncorrectVersionException";
+pub(crate) const IO: &str = "java.io.IOException";
+
 /// The class of a refusal.
 pub(crate) const fn class(class: Class) -> &'static str {
     match class {
@@ -32,6 +36,7 @@ pub(crate) const fn class(class: Class) -> &'static str {
         Class::IllegalArgument => "org.apache.hadoop.HadoopIllegalArgumentException",
         Class::Unsupported => UNSUPPORTED,
         Class::Retriable => "org.apache.hadoop.ipc.RetriableException",
-        Class::Io => "java.io.IOException",
+        Class::ReportLease => "org.apache.hadoop.hdfs.server.protocol.InvalidBlockReportLeaseException",
+        Class::Io => IO,
     }
 }

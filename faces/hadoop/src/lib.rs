@@ -3,6 +3,7 @@
 //! ```text
 //!  hdfs dfs, hdfs-native, .. ──IPC──► Decoder ─► ClientProtocol ─► Files ─► answers, when the log has what they depend on
 //!                            ──transfer──► a thread for each connection ─► Replicas
+//!  DataNodes of Hadoop ──IPC──► DatanodeProtocol ─► Files ─► what they have to do
 //!  hdfs dfs -ls webhdfs://.., curl, .. ──HTTP──► a request of WebHDFS ─► Files, Replicas
 //! ```
 //!

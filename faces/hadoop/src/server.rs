@@ -33,6 +33,8 @@ pub struct ServerOptions {
     pub clients_max: usize,
     /// Names by which clients may reach it over HTTP, beside its addresses and `localhost`.
     pub hosts: Vec<String>,
+    /// Machines whose data nodes are admitted, beside this one.
+    pub datanodes: Vec<IpAddr>,
     /// The file of the audit log, if there is to be one.
     pub audit: Option<PathBuf>,
     /// The files behind it.
@@ -111,8 +113,17 @@ impl Server {
     /// # Errors
     /// [`ServerError`].
     pub fn start(options: ServerOptions) -> Result<Self, ServerError> {
-        let ServerOptions { address, transfer_address, http_address, threads, clients_max, hosts, audit, host } =
-            options;
+        let ServerOptions {
+            address,
+            transfer_address,
+            http_address,
+            threads,
+            clients_max,
+            hosts,
+            datanodes,
+            audit,
+            host,
+        } = options;
         let (listener, address) = listen(address)?;
         let (transfer_listener, transfer_address) = listen(transfer_address)?;
         let (http_listener, http_address) = listen(http_address)?;
@@ -138,6 +149,8 @@ impl Server {
             http_port: http_address.port(),
             writes: Arc::clone(&writes),
             checks: Service::checks(),
+            reports: Service::reports(),
+            datanodes,
             runtime: runtime.handle().clone(),
         });
         let (stop, stopping) = watch::channel(false);
@@ -272,7 +285,9 @@ pub async fn serve_client<S: AsyncRead + AsyncWrite + Unpin>(files: Files, strea
     let (writes, audit) = (Arc::default(), None);
     let (transfer_port, ipc_port, http_port) = (0, 0, 0);
     let checks = Service::checks();
-    let service = Service { files, audit, transfer_port, ipc_port, http_port, writes, checks, runtime };
+    let (reports, datanodes) = (Service::reports(), Vec::new());
+    let service =
+        Service { files, audit, transfer_port, ipc_port, http_port, writes, checks, reports, datanodes, runtime };
     let service = Arc::new(service);
     let (hosts, begun) = ([].into(), SystemTime::now());
     let web = Web { service, address: SocketAddr::new(here, 0), hosts, begun };

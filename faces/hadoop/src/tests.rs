@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use prost::Message;
 use savanna_epoch::NodeEpoch;
+use savanna_files_host::blocks::Silence;
 use savanna_files_host::{HostOptions, Limits};
 use savanna_journal::Options;
 use savanna_journal::sim::SimDisk;
@@ -26,6 +27,7 @@ use crate::wire::transfer::{
 use crate::{Server, ServerOptions};
 
 mod admin;
+mod nodes;
 mod web;
 
 const CLIENT: &str = "org.apache.hadoop.hdfs.protocol.ClientProtocol";
@@ -55,6 +57,7 @@ pub(crate) fn leased(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64, 
         clients_max: 10,
         hosts: vec!["node.example".to_owned()],
         audit: Some(folder.join("audit.log")),
+        datanodes: Vec::new(),
         host: HostOptions {
             log: Options::disk(Arc::clone(disk) as _),
             epoch: NodeEpoch(epoch),
@@ -63,6 +66,7 @@ pub(crate) fn leased(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64, 
             superuser: "root".to_owned(),
             limits: Limits::default(),
             trash: 60,
+            silence: Silence::default(),
             database: None,
         },
     })
@@ -215,7 +219,7 @@ impl Transfer {
         let header = OperationHeader { base: BaseHeader { block: block.clone() }, client: "writer".to_owned() };
         let checksum = Checksum { kind: 2, chunk: 512 };
         let stamp = block.stamp;
-        self.operation(80, &WriteBlock { header, targets: Vec::new(), stage, least, stamp, checksum })
+        self.operation(80, &WriteBlock { header, stage, least, stamp, checksum, ..WriteBlock::default() })
     }
 
     /// Sends a packet, and waits until it is acknowledged.

@@ -275,6 +275,10 @@ pub struct NodeConfig {
     pub files_trusts_names: bool,
     /// Names by which clients of files may reach this node over HTTP.
     pub files_hosts: Vec<String>,
+    /// Machines whose data nodes of Hadoop are admitted, beside this one.
+    pub files_datanodes: Vec<IpAddr>,
+    /// After such a silence replicas of a data node do not count any more.
+    pub files_dead_after: Duration,
     /// Whether calls of files are noted in an audit log.
     pub files_audit: bool,
     /// Minutes for which what users delete is in their trash, 0 to delete at once.

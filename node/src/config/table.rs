@@ -244,6 +244,16 @@ pub const SETTINGS: &[SettingSpec] = &[
         "names by which clients reach files over HTTP, with commas between them, beside addresses, localhost and the name of the machine",
     ),
     setting(
+        "files.datanodes",
+        "none",
+        "addresses of machines whose data nodes of Hadoop may register, with commas between them, beside this machine's own",
+    ),
+    setting(
+        "files.dead_after",
+        "630s",
+        "silence after which the replicas of a data node of Hadoop do not count any more and are made anew",
+    ),
+    setting(
         "files.audit",
         "false",
         "true notes each call of files in filesystem/audit.log of the data directory, as Hadoop's audit log does",
@@ -564,6 +574,13 @@ impl NodeConfig {
                     names.map(|name| (!name.is_empty() && name.bytes().all(fits)).then(|| name.to_owned())).collect()
                 }
             })?,
+            files_datanodes: read.get("files.datanodes", "addresses with commas between them, or none", |text| {
+                match text {
+                    "none" => Some(Vec::new()),
+                    addresses => addresses.split(',').map(|address| address.trim().parse().ok()).collect(),
+                }
+            })?,
+            files_dead_after: read.time("files.dead_after")?,
             files_audit: read.flag("files.audit")?,
             files_trash: read.get("files.trash", "a whole number of minutes, 0 to 5256000", |text| {
                 text.parse::<u32>().ok().filter(|minutes| *minutes <= 5_256_000)

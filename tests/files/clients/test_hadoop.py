@@ -30,13 +30,14 @@ def jars():
 
 
 @pytest.fixture
-def hdfs(server, jars, tmp_path):
-    """Runs a command of the shell, and gives what it says; one process runs all of them."""
+def hdfs(server, jars, tmp_path, request):
+    """Runs a command of the shell, with more settings if the test has some, and gives what it says; one process runs all of them."""
     conf = tmp_path / "conf"
     conf.mkdir()
     # A connection that has been idle for longer is not used again: the node may have begun anew meanwhile.
     core = {"fs.defaultFS": server.url, "ipc.client.connection.maxidletime": 100}
-    for file, settings in {"core": core, "hdfs": {"dfs.namenode.http-address": f"127.0.0.1:{server.http_port}"}}.items():
+    more = {"dfs.namenode.http-address": f"127.0.0.1:{server.http_port}", **getattr(request, "param", {})}
+    for file, settings in {"core": core, "hdfs": more}.items():
         properties = [f"<property><name>{name}</name><value>{value}</value></property>" for name, value in settings.items()]
         (conf / f"{file}-site.xml").write_text(f"<configuration>{''.join(properties)}</configuration>")
     command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{conf}:{jars}/*", HERE / "Shell.java"]

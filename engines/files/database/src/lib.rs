@@ -360,16 +360,21 @@ impl Database {
         .await
     }
 
-    /// Those of some blocks that no file has.
+    /// Those of some blocks that no file has, by a database that has all changes up to `base`.
     ///
     /// # Errors
-    /// [`DatabaseError`].
-    pub async fn without_file(&self, blocks: &[BlockId]) -> Result<Vec<BlockId>, DatabaseError> {
+    /// [`DatabaseError`]; [`DatabaseError::WentBack`] if it has less: files that it lacks may have them.
+    pub async fn without_file(&self, base: Txid, blocks: &[BlockId]) -> Result<Vec<BlockId>, DatabaseError> {
         let connected = &self.reader.get().await?;
         patiently(connected, PATIENCE, async {
             let ids: Vec<i64> = blocks.iter().map(|block| block.0.cast_signed()).collect();
             let rows = connected.client.query(connected.statement(schema::BLOCKS)?, &[&ids]).await?;
-            self.check_owner(rows.first().ok_or(DatabaseError::Replaced)?.try_get(1)?)?;
+            let first = rows.first().ok_or(DatabaseError::Replaced)?;
+            self.check_owner(first.try_get(1)?)?;
+            let came = Txid(first.try_get::<_, i64>(2)?.cast_unsigned());
+            if came < base {
+                return Err(DatabaseError::WentBack { expected: base, came });
+            }
             let there = rows.iter().map(|row| row.try_get::<_, Option<i64>>(0)).collect::<Result<HashSet<_>, _>>()?;
             Ok(blocks.iter().copied().filter(|block| !there.contains(&Some(block.0.cast_signed()))).collect())
         })

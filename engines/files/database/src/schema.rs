@@ -86,9 +86,8 @@ pub(crate) const SUBTREE: &str = "WITH RECURSIVE all_of_it AS (\
      least(coalesce(sum(length::numeric * replication), 0), 9223372036854775807)::bigint, (SELECT max(owner) FROM marker), \
      CASE WHEN is_directory THEN more END FROM all_of_it GROUP BY 1, 2, 3, 4, 9";
 
-/// Which of these blocks ($1) have files, and who owns the database; without any block a row that is empty.
-pub(crate) const BLOCKS: &str =
-    "SELECT b.id, m.owner FROM marker m LEFT JOIN (SELECT id FROM block WHERE id = ANY($1::bigint[])) b ON true";
+/// Which of these blocks ($1) have files, who owns the database, and how far it is; without any block a row that is empty.
+pub(crate) const BLOCKS: &str = "SELECT b.id, m.owner, m.txid FROM marker m LEFT JOIN (SELECT id FROM block WHERE id = ANY($1::bigint[])) b ON true";
 
 /// Answers that are not older than an instant ($1).
 pub(crate) const RETRIES: &str =

@@ -45,9 +45,37 @@ struct Entry {
     is_gone: bool,
     /// A flush of it failed: what of it is on the disk is not known, and no later flush says so.
     has_failed: bool,
+    /// The generation under which others end it: nobody writes it until they have.
+    recovery: Option<Stamp>,
+    /// The process that wrote it has ended.
+    is_left: bool,
+    /// Another data node sends it, and no client writes it.
+    is_copy: bool,
 }
 
 type Shared = Arc<Mutex<Entry>>;
+
+/// What there is of a replica that others are about to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its generation.
+    pub stamp: Stamp,
+    /// Its bytes.
+    pub length: u64,
+    /// What it is.
+    pub state: Recovered,
+}
+
+/// What a replica is that others are about to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovered {
+    /// It is whole.
+    Whole,
+    /// It was being written.
+    Begun,
+    /// It was being written when the process ended.
+    Left,
+}
 
 /// Why a replica cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -170,7 +198,51 @@ impl Replicas {
             length = meta::vouched(&data, &meta, header.chunk)?;
         }
         let Header { stamp, chunk } = header;
-        Ok(Entry { stamp, length, flushed: length, chunk, is_whole, is_gone: false, has_failed: false })
+        Ok(Entry {
+            stamp,
+            length,
+            flushed: length,
+            chunk,
+            is_whole,
+            is_gone: false,
+            has_failed: false,
+            recovery: None,
+            is_left: !is_whole,
+            is_copy: false,
+        })
+    }
+
+    /// Begins a replica that another data node sends: what there is of an earlier attempt goes, and of an earlier generation; where the block is closed, and
+    /// only then, also what a process left that has ended.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Exists`], [`ReplicaError::Io`].
+    pub fn begin_copy(
+        &self,
+        block: BlockId,
+        stamp: Stamp,
+        chunk: u32,
+        is_closed: bool,
+    ) -> Result<Writer, ReplicaError> {
+        let mut entries = self.entries.lock();
+        let is_rest = |entry: &Shared| {
+            let entry = entry.lock();
+            let is_of_copy = entry.stamp == stamp && (entry.is_copy || (is_closed && entry.is_left));
+            !entry.is_whole && (entry.stamp < stamp || is_of_copy)
+        };
+        if entries.get(&block).is_some_and(is_rest)
+            && let Some(entry) = entries.remove(&block)
+        {
+            self.discard(block, &entry)?;
+        }
+        // Checksums whose bytes were lost are nothing.
+        if !entries.contains_key(&block) && !self.damaged.lock().contains(&block) {
+            self.remove_files(block)?;
+        }
+        drop(entries);
+        let writer = self.begin(block, stamp, chunk)?;
+        writer.shared().lock().is_copy = true;
+        Ok(writer)
     }
 
     /// Begins a replica. One that is there may only be of an older generation, and not whole.
@@ -196,7 +268,18 @@ impl Replicas {
             File::open(&self.directory)?.sync_all()?;
             self.folders.lock().insert(folder);
         }
-        let entry = Entry { stamp, length: 0, flushed: 0, chunk, is_whole: false, is_gone: false, has_failed: false };
+        let entry = Entry {
+            stamp,
+            length: 0,
+            flushed: 0,
+            chunk,
+            is_whole: false,
+            is_gone: false,
+            has_failed: false,
+            recovery: None,
+            is_left: false,
+            is_copy: false,
+        };
         let writer = Writer::begin(self, block, entry)?;
         entries.insert(block, writer.shared());
         Ok(writer)
@@ -211,7 +294,7 @@ impl Replicas {
         let shared = self.shared(block, stamp)?;
         let mut entry = shared.lock();
         // There are clients that go on under the generation that it has.
-        if !entry.is_whole || entry.is_gone || entry.stamp > stamp {
+        if !entry.is_whole || entry.is_gone || entry.stamp > stamp || entry.recovery.is_some() {
             return Err(ReplicaError::Missing { block, stamp });
         }
         if entry.has_failed {
@@ -230,7 +313,7 @@ impl Replicas {
         entry.is_whole = false;
         File::open(self.folder(block))?.sync_all()?;
         let writer = Writer::resume(self, block, &shared, (stamp, entry.length))?;
-        entry.stamp = stamp;
+        (entry.stamp, entry.is_left, entry.is_copy) = (stamp, false, false);
         drop(entry);
         Ok(writer)
     }
@@ -243,12 +326,12 @@ impl Replicas {
     pub fn resume(&self, block: BlockId, stamp: Stamp, least: u64) -> Result<Writer, ReplicaError> {
         let shared = self.shared(block, stamp)?;
         let mut entry = shared.lock();
-        if entry.is_whole || entry.is_gone || entry.stamp > stamp {
+        if entry.is_whole || entry.is_gone || entry.stamp > stamp || entry.recovery.is_some() {
             return Err(ReplicaError::Missing { block, stamp });
         }
         check_reaches(block, &entry, least)?;
         let writer = Writer::resume(self, block, &shared, (stamp, entry.length))?;
-        entry.stamp = stamp;
+        (entry.stamp, entry.is_left, entry.is_copy) = (stamp, false, false);
         drop(entry);
         Ok(writer)
     }
@@ -272,6 +355,44 @@ impl Replicas {
         self.end(block, stamp, length, |writer, entry| writer.cut(entry, length))
     }
 
+    /// Others are about to end a replica under a new generation: nobody writes it from now on. What it is; nothing if there is none.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Replaced`] if somebody ends it under a newer one, [`ReplicaError::Failed`], [`ReplicaError::Damaged`].
+    pub fn begin_recovery(&self, block: BlockId, stamp: Stamp) -> Result<Option<Found>, ReplicaError> {
+        self.check_usable(block)?;
+        let Ok(shared) = self.shared(block, stamp) else { return Ok(None) };
+        let mut entry = shared.lock();
+        if entry.is_gone {
+            return Ok(None);
+        }
+        if entry.stamp >= stamp || entry.recovery.is_some_and(|other| other > stamp) {
+            return Err(ReplicaError::Replaced { block, stamp });
+        }
+        if entry.has_failed {
+            return Err(ReplicaError::Failed { block });
+        }
+        entry.recovery = Some(stamp);
+        let state = match (entry.is_whole, entry.is_left) {
+            (true, _) => Recovered::Whole,
+            (false, false) => Recovered::Begun,
+            (false, true) => Recovered::Left,
+        };
+        Ok(Some(Found { stamp: entry.stamp, length: entry.length, state }))
+    }
+
+    /// Others have agreed how long a replica is: it is cut to that, and ended under the generation with which they began.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Missing`], [`ReplicaError::Replaced`] if they did not begin, or somebody else did since, and those of [`Self::cut`].
+    pub fn end_recovery(&self, block: BlockId, stamp: Stamp, length: u64) -> Result<Replica, ReplicaError> {
+        let begun = self.shared(block, stamp)?.lock().recovery;
+        if begun != Some(stamp) {
+            return Err(ReplicaError::Replaced { block, stamp });
+        }
+        self.cut(block, stamp, length)?.ok_or(ReplicaError::Missing { block, stamp })
+    }
+
     /// Ends a replica that reaches as far as it has to, under a new generation, when `before` is done; nothing if there is none.
     fn end(
         &self,
@@ -286,12 +407,12 @@ impl Replicas {
         if entry.is_gone {
             return Ok(None);
         }
-        if entry.stamp > stamp {
+        if entry.stamp.max(entry.recovery.unwrap_or_default()) > stamp {
             return Err(ReplicaError::Replaced { block, stamp });
         }
         check_reaches(block, &entry, least)?;
         let writer = Writer::resume(self, block, &shared, (stamp, entry.length))?;
-        entry.stamp = stamp;
+        (entry.stamp, entry.recovery) = (stamp, None);
         before(&writer, &mut entry)?;
         writer.end(&mut entry).map(Some)
     }
@@ -303,6 +424,10 @@ impl Replicas {
     pub fn read(&self, block: BlockId, stamp: Stamp) -> Result<Reader, ReplicaError> {
         let shared = self.shared(block, stamp)?;
         let entry = shared.lock();
+        // Of what was being written others may have more.
+        if !entry.is_whole && entry.stamp < stamp {
+            return Err(ReplicaError::Missing { block, stamp });
+        }
         let data = File::open(self.data(block, entry.is_whole))?;
         let meta = File::open(self.meta(block))?;
         Ok(Reader::new(data, meta, &entry)?)
@@ -313,7 +438,17 @@ impl Replicas {
     /// # Errors
     /// [`ReplicaError::Missing`].
     pub fn visible_length(&self, block: BlockId, stamp: Stamp) -> Result<u64, ReplicaError> {
-        Ok(self.shared(block, stamp)?.lock().length)
+        let shared = self.shared(block, stamp)?;
+        let entry = shared.lock();
+        if entry.stamp < stamp { Err(ReplicaError::Missing { block, stamp }) } else { Ok(entry.length) }
+    }
+
+    /// The generation of what there is of a block.
+    #[must_use]
+    pub fn stamp(&self, block: BlockId) -> Option<Stamp> {
+        let entry = self.entries.lock().get(&block).cloned()?;
+        let stamp = entry.lock().stamp;
+        Some(stamp)
     }
 
     /// Removes a replica, if there is one.
@@ -326,6 +461,18 @@ impl Replicas {
             self.remove_files(block)?;
         }
         entry.map_or(Ok(()), |entry| self.discard(block, &entry))
+    }
+
+    /// Removes a replica, if it is of a generation.
+    ///
+    /// # Errors
+    /// The disk.
+    pub fn remove_generation(&self, block: BlockId, stamp: Stamp) -> io::Result<()> {
+        let mut entries = self.entries.lock();
+        if entries.get(&block).is_none_or(|entry| entry.lock().stamp != stamp) {
+            return Ok(());
+        }
+        entries.remove(&block).map_or(Ok(()), |entry| self.discard(block, &entry))
     }
 
     /// All blocks of which there is anything.
@@ -349,7 +496,7 @@ impl Replicas {
         }
     }
 
-    /// A replica of a generation, or of a later one: then what is asked for is old, and its bytes are there all the same.
+    /// The replica of a block, whatever generation it has.
     fn shared(&self, block: BlockId, stamp: Stamp) -> Result<Shared, ReplicaError> {
         self.entries.lock().get(&block).cloned().ok_or(ReplicaError::Missing { block, stamp })
     }

@@ -8,6 +8,9 @@ use md5::{Digest as _, Md5};
 
 use crate::{Entry, meta};
 
+/// Bytes that are compared with their checksums at a time.
+const CHECKED: usize = 1 << 20;
+
 /// A replica as far as it was there when it was opened.
 #[derive(Debug)]
 pub struct Reader {
@@ -48,6 +51,12 @@ impl Reader {
         self.length
     }
 
+    /// Whether nobody writes it.
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
     /// Bytes of a chunk.
     #[must_use]
     pub const fn chunk(&self) -> u32 {
@@ -76,6 +85,27 @@ impl Reader {
             sums[at..].copy_from_slice(&last);
         }
         Ok((bytes, sums))
+    }
+
+    /// Compares all bytes with their checksums.
+    ///
+    /// # Errors
+    /// The disk, or bytes that are not those of their checksums.
+    pub fn check(&self) -> io::Result<()> {
+        let chunk = self.chunk as usize;
+        let step = (CHECKED / chunk).max(1) * chunk;
+        let mut at = 0;
+        while at < self.length {
+            let (bytes, sums) = self.read(at, step)?;
+            for (bytes, sum) in bytes.chunks(chunk).zip(sums.chunks(4)) {
+                if crc32c::crc32c(bytes).to_be_bytes() != sum {
+                    let words = format!("expected bytes of their checksums, came others behind {at}");
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, words));
+                }
+            }
+            at += bytes.len() as u64;
+        }
+        Ok(())
     }
 
     /// What the checksums come to.

@@ -10,6 +10,12 @@ fn bytes(count: usize) -> Vec<u8> {
     (0..count).map(|at| (at * 7 % 251) as u8).collect()
 }
 
+/// The files of the bytes and of the checksums of the block.
+fn files(directory: &Path) -> (PathBuf, PathBuf) {
+    let folder = directory.join("00");
+    (folder.join("blk_1073741824"), folder.join("blk_1073741824.meta"))
+}
+
 fn opened(directory: &Path) -> (Replicas, Vec<Replica>) {
     Replicas::open(directory).unwrap()
 }
@@ -296,4 +302,104 @@ fn bytes_of_a_write_that_failed_are_no_part_of_what_is_whole() {
     let (replicas, found) = opened(folder.path());
     assert_eq!(found, [Replica { block: BLOCK, stamp: Stamp(1), length: 700 }]);
     assert_eq!(replicas.read(BLOCK, Stamp(1)).unwrap().read(0, 4_096).unwrap(), (content.clone(), sums(&content)));
+}
+
+#[test]
+fn a_replica_that_others_end_is_written_by_nobody_and_ended_as_they_agree() {
+    let folder = tempfile::tempdir().unwrap();
+    let (replicas, _) = opened(folder.path());
+    assert_eq!(replicas.begin_recovery(BLOCK, Stamp(9)).unwrap(), None);
+    let mut writer = replicas.begin(BLOCK, Stamp(5), 512).unwrap();
+    let content = bytes(1_300);
+    writer.write(0, &content, &sums(&content)).unwrap();
+    assert!(matches!(replicas.begin_recovery(BLOCK, Stamp(5)), Err(ReplicaError::Replaced { .. })), "not newer");
+    let found = replicas.begin_recovery(BLOCK, Stamp(6)).unwrap();
+    assert_eq!(found, Some(Found { stamp: Stamp(5), length: 1_300, state: Recovered::Begun }));
+    assert!(matches!(writer.write(1_300, &content, &[]), Err(ReplicaError::Replaced { .. })));
+    assert!(matches!(writer.finish(), Err(ReplicaError::Replaced { .. })));
+    assert!(matches!(replicas.resume(BLOCK, Stamp(7), 0), Err(ReplicaError::Missing { .. })));
+    // It is begun anew: who began before comes too late.
+    assert!(replicas.begin_recovery(BLOCK, Stamp(8)).unwrap().is_some());
+    assert!(matches!(replicas.begin_recovery(BLOCK, Stamp(7)), Err(ReplicaError::Replaced { .. })));
+    assert!(matches!(replicas.end_recovery(BLOCK, Stamp(6), 1_300), Err(ReplicaError::Replaced { .. })));
+    assert!(matches!(replicas.end_recovery(BLOCK, Stamp(8), 1_301), Err(ReplicaError::Damaged(_))));
+    let ended = replicas.end_recovery(BLOCK, Stamp(8), 700).unwrap();
+    assert_eq!(ended, Replica { block: BLOCK, stamp: Stamp(8), length: 700 });
+    assert!(matches!(replicas.end_recovery(BLOCK, Stamp(8), 700), Err(ReplicaError::Replaced { .. })), "it is done");
+    assert_eq!(replicas.stamp(BLOCK), Some(Stamp(8)));
+    let found = replicas.begin_recovery(BLOCK, Stamp(9)).unwrap().unwrap();
+    assert_eq!((found.state, found.length), (Recovered::Whole, 700));
+    assert_eq!(replicas.read(BLOCK, Stamp(8)).unwrap().read(0, 4_096).unwrap().0, content[..700]);
+    drop(replicas);
+    let (replicas, found) = opened(folder.path());
+    assert_eq!(found, [ended], "what was only begun leaves no trace");
+    let mut writer = replicas.append(BLOCK, Stamp(9), 700, 512).unwrap();
+    writer.write(700, b"more", &[]).unwrap();
+    drop((writer, replicas));
+    let (replicas, _) = opened(folder.path());
+    let found = replicas.begin_recovery(BLOCK, Stamp(10)).unwrap().unwrap();
+    assert_eq!((found.state, found.length), (Recovered::Left, 704));
+}
+
+#[test]
+fn a_copy_takes_the_place_of_what_is_left_of_another_and_of_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let (replicas, _) = opened(folder.path());
+    let content = bytes(1_300);
+    let mut broken = replicas.begin_copy(BLOCK, Stamp(5), 512, true).unwrap();
+    broken.write(0, &content[..600], &[]).unwrap();
+    let mut writer = replicas.begin_copy(BLOCK, Stamp(5), 512, true).unwrap();
+    assert!(matches!(broken.write(600, b"late", &[]), Err(ReplicaError::Replaced { .. })));
+    writer.write(0, &content, &[]).unwrap();
+    let whole = writer.finish().unwrap();
+    assert!(matches!(replicas.begin_copy(BLOCK, Stamp(6), 512, true), Err(ReplicaError::Exists { .. })));
+    assert!(replicas.read(BLOCK, Stamp(5)).unwrap().check().is_ok());
+    assert_eq!(replicas.space().used, 1_300);
+    drop(replicas);
+    // Its bytes are lost, its checksums are not.
+    let (data, meta) = files(folder.path());
+    fs::remove_file(data).unwrap();
+    let (replicas, found) = opened(folder.path());
+    assert!(found.is_empty() && meta.exists());
+    let mut writer = replicas.begin_copy(BLOCK, Stamp(5), 512, true).unwrap();
+    writer.write(0, &content, &[]).unwrap();
+    assert_eq!(writer.finish().unwrap(), whole);
+}
+
+#[test]
+fn what_a_client_writes_is_not_replaced_by_a_copy_of_the_same_generation() {
+    let folder = tempfile::tempdir().unwrap();
+    let (replicas, _) = opened(folder.path());
+    let mut writer = replicas.begin(BLOCK, Stamp(5), 512).unwrap();
+    writer.write(0, b"flushed", &[]).unwrap();
+    let copied = |replicas: &Replicas, is_closed| replicas.begin_copy(BLOCK, Stamp(5), 512, is_closed).map(drop);
+    assert!(matches!(copied(&replicas, true), Err(ReplicaError::Exists { .. })));
+    drop((writer, replicas));
+    let (replicas, _) = opened(folder.path());
+    assert!(matches!(copied(&replicas, false), Err(ReplicaError::Exists { .. })), "it may be gone on with");
+    assert_eq!(replicas.visible_length(BLOCK, Stamp(5)).unwrap(), 7);
+    for stamp in [6, 7] {
+        assert!(matches!(replicas.visible_length(BLOCK, Stamp(stamp)), Err(ReplicaError::Missing { .. })));
+        assert!(matches!(replicas.read(BLOCK, Stamp(stamp)), Err(ReplicaError::Missing { .. })), "others have more");
+    }
+    copied(&replicas, true).unwrap();
+    replicas.remove_generation(BLOCK, Stamp(4)).unwrap();
+    assert_eq!(replicas.stamp(BLOCK), Some(Stamp(5)));
+    replicas.remove_generation(BLOCK, Stamp(5)).unwrap();
+    assert_eq!(replicas.stamp(BLOCK), None);
+}
+
+#[test]
+fn all_bytes_are_compared_with_their_checksums() {
+    let folder = tempfile::tempdir().unwrap();
+    let (replicas, _) = opened(folder.path());
+    let content = bytes(3 << 20);
+    let mut writer = replicas.begin(BLOCK, Stamp(5), 512).unwrap();
+    writer.write(0, &content, &[]).unwrap();
+    writer.finish().unwrap();
+    let check = || replicas.read(BLOCK, Stamp(5)).unwrap().check();
+    assert!(check().is_ok());
+    let (data, _) = files(folder.path());
+    File::options().write(true).open(data).unwrap().write_all_at(b"x", (2 << 20) + 7).unwrap();
+    assert!(check().is_err());
 }

@@ -88,7 +88,7 @@ impl Writer {
     /// [`ReplicaError::Replaced`], [`ReplicaError::Damaged`], [`ReplicaError::Io`].
     pub fn write(&mut self, offset: u64, bytes: &[u8], sums: &[u8]) -> Result<(), ReplicaError> {
         let mut entry = self.shared.lock();
-        if entry.stamp != self.stamp || entry.is_gone || entry.is_whole {
+        if entry.stamp != self.stamp || entry.is_gone || entry.is_whole || entry.recovery.is_some() {
             return Err(ReplicaError::Replaced { block: self.block, stamp: self.stamp });
         }
         if offset > entry.length {
@@ -164,7 +164,7 @@ impl Writer {
     /// [`ReplicaError::Replaced`], [`ReplicaError::Failed`], [`ReplicaError::Io`].
     pub fn finish(self) -> Result<Replica, ReplicaError> {
         let mut entry = self.shared.lock();
-        if entry.stamp != self.stamp || entry.is_gone {
+        if entry.stamp != self.stamp || entry.is_gone || entry.recovery.is_some() {
             return Err(ReplicaError::Replaced { block: self.block, stamp: self.stamp });
         }
         self.end(&mut entry)

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -116,6 +116,8 @@ pub(crate) struct Behind {
     waiting: AtomicUsize,
     progress: Mutex<Progress>,
     changed: Condvar,
+    /// It could not be reached when that was tried last.
+    is_away: AtomicBool,
     counts: Counts,
 }
 
@@ -144,6 +146,7 @@ impl Behind {
             waiting: AtomicUsize::new(0),
             progress: Mutex::new(Progress { flushed: Txid(0), is_wanted: false, has_ended: false }),
             changed: Condvar::new(),
+            is_away: AtomicBool::new(false),
             counts: Counts::default(),
         })
     }
@@ -206,7 +209,7 @@ impl Behind {
     }
 
     pub(crate) fn without_file(&self, blocks: &[BlockId]) -> Result<Vec<BlockId>, DatabaseError> {
-        self.counted(self.handle.block_on(self.database.without_file(blocks)))
+        self.counted(self.handle.block_on(self.database.without_file(self.flushed_up_to(), blocks)))
     }
 
     /// Writes all that there is, in place of all up to a change.
@@ -320,6 +323,11 @@ impl Behind {
         self.progress.lock().flushed
     }
 
+    /// Whether it could not be reached when that was tried last.
+    pub(crate) fn is_away(&self) -> bool {
+        self.is_away.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn figures(&self, cached: usize, unflushed: usize) -> DatabaseFigures {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         DatabaseFigures {
@@ -378,7 +386,9 @@ fn run(files: &Files, mut orphans: Vec<BlockId>) {
     let Some(behind) = files.behind() else { return };
     let mut is_away = false;
     while behind.wait_for_turn() && !files.has_ended() {
-        let done = files.flush().and_then(|()| files.remove_orphans(&mut orphans));
+        let done =
+            files.flush().and_then(|()| files.remove_orphans(&mut orphans)).and_then(|()| files.check_replicas());
+        behind.is_away.store(done.is_err(), Ordering::Relaxed);
         match done {
             Ok(()) if is_away => {
                 tracing::info!("the database of files is there again");

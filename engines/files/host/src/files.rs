@@ -1,6 +1,8 @@
 //! The handle of faces.
 
+pub(crate) mod figures;
 mod metasave;
+pub(crate) mod nodes;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,18 +14,18 @@ use std::time::{Instant, SystemTime};
 
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use savanna_epoch::NodeEpoch;
-use savanna_files::blocks::Replica;
+use savanna_files::blocks::{Ended, Holder, Replica};
 use savanna_files::change::CallId;
 use savanna_files::flush::{Batch, Unflushed};
 use savanna_files::ids::{BlockId, InodeId, Millis, Txid};
 use savanna_files::operation::{Begun, Counted, Decision, Recovery, Summary, Walk};
 use savanna_files::{Change, Class, Context, FilesError, Known, Limits, Missing, Namespace, Reply, Request};
 use savanna_files_database::DatabaseError;
-use savanna_files_datanode::{ReplicaError, Replicas, Space};
-use savanna_journal::{Journal, JournalError, Lsn, Options as LogOptions, Stats as LogStats};
+use savanna_files_datanode::{ReplicaError, Replicas};
+use savanna_journal::{Journal, JournalError, Lsn, Options as LogOptions};
 use savanna_ownership::guard::LeaseGuard;
 
-use crate::behind::{self, Behind, DatabaseFigures, Lane};
+use crate::behind::{self, Behind, Lane};
 use crate::groups::Groups;
 use crate::identity::Identity;
 use crate::options::{HostError, HostOptions};
@@ -66,36 +68,6 @@ impl From<FilesError> for Unanswered {
 /// An answer, or why there is none.
 pub type Answer = Result<Reply, Unanswered>;
 
-/// What a name node and its data node have.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Stats {
-    /// The disk of the data node.
-    pub space: Space,
-    /// Blocks that the data node lacks.
-    pub missing: u64,
-    /// Blocks that it has, and somebody found damaged.
-    pub corrupt: u64,
-}
-
-/// Figures for whoever watches.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Figures {
-    /// Files and directories.
-    pub inodes: u64,
-    /// Blocks of files.
-    pub blocks: u64,
-    /// Clients that write.
-    pub leases: u64,
-    /// Changes since the beginning of the installation.
-    pub changes: u64,
-    /// Bytes of replicas.
-    pub bytes: u64,
-    /// What the log did since the service began.
-    pub log: LogStats,
-    /// What the database did, if there is one.
-    pub database: Option<DatabaseFigures>,
-}
-
 /// The namespace, and where its newest changes are in the log.
 #[derive(Debug)]
 struct State {
@@ -107,6 +79,9 @@ struct State {
 
 /// What a request came to, and what of the log that depends on.
 type Outcome = (Answer, Option<Lsn>);
+
+/// What a client's wish to close a file comes to: what has to be done, or whether it is closed.
+type Wish = Result<Result<Recovery, bool>, FilesError>;
 
 /// A request that waits for the database, until its client would not wait any more.
 struct Waiting {
@@ -137,6 +112,10 @@ struct Shared {
     needed: Mutex<Option<Lsn>>,
     /// The database is not ours any more: nobody is told anything.
     lost: OnceLock<String>,
+    /// When the process began: silence is measured from there, whatever the clock of the machine is set to.
+    begun: Instant,
+    /// The data nodes whose names are on the disk.
+    nodes_kept: Mutex<Option<std::collections::BTreeSet<String>>>,
 }
 
 impl fmt::Debug for Shared {
@@ -155,7 +134,7 @@ impl Files {
     /// # Errors
     /// [`HostError`].
     pub fn open(options: HostOptions) -> Result<(Self, Upkeep), HostError> {
-        let HostOptions { log, epoch, lease, directory, superuser, limits, trash, database } = options;
+        let HostOptions { log, epoch, lease, directory, superuser, limits, trash, silence, database } = options;
         let failed = |path: &std::path::Path| {
             let path = path.to_owned();
             move |source| HostError::Directory { path, source }
@@ -193,6 +172,12 @@ impl Files {
         let (unwanted, orphans): (Vec<BlockId>, Vec<BlockId>) = without_file.into_iter().partition(is_sure);
         namespace.blocks.forget(&unwanted);
         namespace.leases.renew_all(now());
+        namespace.blocks.nodes.silence = silence;
+        if let Some(names) = nodes::known(&directory).map_err(failed(&directory))? {
+            namespace.blocks.nodes.had_others();
+            namespace.blocks.nodes.await_all(names);
+        }
+        namespace.is_waiting = nodes::is_waiting(&namespace);
         let (tasks, upkeep) = std::sync::mpsc::channel();
         // It is received below.
         let _ = tasks.send(Task::Remove(unwanted));
@@ -214,6 +199,8 @@ impl Files {
             behind,
             needed,
             lost,
+            begun: Instant::now(),
+            nodes_kept: Mutex::default(),
         };
         let files = Self(Arc::new(shared));
         files.cut();
@@ -329,6 +316,9 @@ impl Files {
         Ok(match change.map(|change| self.commit(state, change)) {
             None => (answer.map_err(Unanswered::from), state.pending.position(depends)),
             Some(Ok(lsn)) => {
+                if let Ok(reply) = &answer {
+                    state.follow_pipeline(request, reply);
+                }
                 if let Some(recovery) = recovery {
                     // Who has ended does it when it begins again.
                     let _ = self.0.tasks.send(Task::Close(lsn, recovery));
@@ -519,21 +509,22 @@ impl Files {
         let groups = self.0.groups.of(asker.user);
         let context = self.context(asker, &groups);
         let begin = |state: &mut RwLockWriteGuard<'_, State>, known: Option<&Known>| {
+            let told = |state: &State, outcome: Wish| (state.pending.position(state.namespace.txid()), outcome);
             Ok(match state.namespace.recover_lease(&context, path, client, known)? {
                 Ok(Begun::Recovery(change, recovery)) => {
-                    self.commit(state, change).map(|lsn| (Some(lsn), Ok(Some(recovery))))
+                    self.commit(state, change).map(|lsn| (Some(lsn), Ok(Ok(recovery))))
                 }
-                Ok(Begun::Closed) => Ok((state.pending.position(state.namespace.txid()), Ok(None))),
-                Err(error) => Ok((state.pending.position(state.namespace.txid()), Err(error))),
+                Ok(Begun::Closed) => Ok(told(state, Ok(Err(true)))),
+                Ok(Begun::UnderWay) => Ok(told(state, Ok(Err(false)))),
+                Err(error) => Ok(told(state, Err(error))),
             })
         };
         let begun = begin(&mut self.0.state.write(), None);
         match begun.or_else(|missing| self.with_all(missing, behind::deadline(), begin))?? {
-            (Some(begun), Ok(Some(recovery))) => self.close_left(begun, recovery),
+            (Some(begun), Ok(Ok(recovery))) => self.close_left(begun, recovery),
             (position, outcome) => {
                 self.wait(position)?;
-                outcome?;
-                Ok(true)
+                Ok(outcome? == Err(true))
             }
         }
     }
@@ -564,6 +555,10 @@ impl Files {
     pub(crate) fn close_left(&self, begun: Lsn, recovery: Recovery) -> Result<bool, Unanswered> {
         self.wait(Some(begun))?;
         let replicas = &self.0.replicas;
+        let stamp = recovery.block.and_then(|(block, _)| replicas.stamp(block));
+        if self.0.state.write().namespace.blocks.close(recovery, stamp) != Ended::Here {
+            return Ok(false);
+        }
         let ended = recovery.block.map(|(block, stamp)| match recovery.length {
             Some(length) => replicas.cut(block, stamp, length),
             None => replicas.recover(block, stamp, recovery.least),
@@ -650,10 +645,10 @@ impl Files {
         }
     }
 
-    /// A client found a block damaged.
-    pub fn found_corrupt(&self, block: BlockId) {
-        tracing::warn!(%block, "a client found a block damaged");
-        self.0.state.write().namespace.blocks.found_corrupt(block);
+    /// Somebody found the replica of a block damaged that a data node has.
+    pub fn found_corrupt(&self, block: BlockId, holder: Holder) {
+        tracing::warn!(%block, ?holder, "a replica was found damaged");
+        self.0.state.write().namespace.blocks.found_corrupt(block, holder);
     }
 
     /// Refuses changes from now on, or no more, for the superuser; or only tells. Whether they are refused.
@@ -665,8 +660,14 @@ impl Files {
             self.check_superuser(asker)?;
         }
         let mut state = self.0.state.write();
-        let is_safe = wanted.unwrap_or(state.namespace.is_safe);
-        state.namespace.is_safe = is_safe;
+        if let Some(wanted) = wanted {
+            state.namespace.is_safe = wanted;
+            if !wanted {
+                state.namespace.is_waiting = false;
+                state.namespace.blocks.nodes.await_nobody();
+            }
+        }
+        let is_safe = state.namespace.is_safe || state.namespace.is_waiting;
         drop(state);
         self.wait(None)?;
         Ok(is_safe)
@@ -682,33 +683,6 @@ impl Files {
             return Err(FilesError::not_superuser(asker.user).into());
         }
         self.wait(None)
-    }
-
-    /// What there is on the disk.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        let mut stats = Stats { space: self.0.replicas.space(), ..Stats::default() };
-        for (.., is_missing) in self.0.state.read().namespace.blocks.damaged() {
-            let count = if is_missing { &mut stats.missing } else { &mut stats.corrupt };
-            *count += 1;
-        }
-        stats
-    }
-
-    /// Figures for whoever watches.
-    #[must_use]
-    pub fn figures(&self) -> Figures {
-        let state = self.0.state.read();
-        let namespace = &state.namespace;
-        Figures {
-            inodes: namespace.inode_count() as u64,
-            blocks: namespace.blocks.len() as u64,
-            leases: namespace.leases.len() as u64,
-            changes: namespace.txid().0,
-            bytes: self.0.replicas.space().used,
-            log: self.0.journal.stats(),
-            database: self.0.behind.as_ref().map(|it| it.figures(namespace.tree().len(), state.unflushed.rows())),
-        }
     }
 
     /// Whether anybody may be told anything at this instant; who tells something that no log has asks before.

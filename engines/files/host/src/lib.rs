@@ -22,11 +22,13 @@ pub use savanna_files::{
     Class, FilesError, Limits, Reply, Request, blocks, change, ids, lease, operation::Summary, request,
 };
 pub use savanna_files_database::{Connecting, Inside, OWN, Place};
-pub use savanna_files_datanode::{Digest, Reader, ReplicaError, Replicas, Space, Writer};
+pub use savanna_files_datanode::{Digest, Found, Reader, Recovered, ReplicaError, Replicas, Space, Writer};
 
 pub use crate::{
     behind::{BehindError, DatabaseFigures},
-    files::{Answer, Asker, Figures, Files, Stats, Unanswered},
+    files::figures::{Figures, Stats},
+    files::nodes::{Orders, Report, Told},
+    files::{Answer, Asker, Files, Unanswered},
     groups::who_runs_this,
     identity::Identity,
     options::{DatabaseOptions, HostError, HostOptions},

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use savanna_epoch::NodeEpoch;
 use savanna_files::Limits;
+use savanna_files::blocks::Silence;
 use savanna_files_database::{DatabaseError, Place};
 use savanna_journal::{JournalError, Options};
 use savanna_ownership::guard::LeaseGuard;
@@ -27,6 +28,8 @@ pub struct HostOptions {
     pub limits: Limits,
     /// Minutes for which what users delete is in their trash; 0 if clients delete at once.
     pub trash: u32,
+    /// How long data nodes of other processes may be silent.
+    pub silence: Silence,
     /// The database behind the log; none if all names are in memory.
     pub database: Option<DatabaseOptions>,
 }

@@ -18,6 +18,12 @@ impl Pending {
         self.0.push_back((txid, lsn));
     }
 
+    /// The newest change up to which all are durable. `newest` is the newest of all.
+    pub(crate) fn durable(&self, durable: Lsn, newest: Txid) -> Txid {
+        let later = self.0.partition_point(|(_, lsn)| *lsn <= durable);
+        self.0.get(later).map_or(newest, |(txid, _)| Txid(txid.0.saturating_sub(1)))
+    }
+
     /// What an answer has to wait for that depends on all changes up to one; nothing if they are durable.
     pub(crate) fn position(&self, txid: Txid) -> Option<Lsn> {
         let later = self.0.partition_point(|(other, _)| *other <= txid);
@@ -29,6 +35,17 @@ impl Pending {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_durable_ends_before_the_first_change_that_is_not() {
+        let mut pending = Pending::default();
+        assert_eq!(pending.durable(Lsn(0), Txid(9)), Txid(9), "all that there is was in the log");
+        for (txid, lsn) in [(10, 100), (11, 101), (12, 105)] {
+            pending.add(Txid(txid), Lsn(lsn), Lsn(99));
+        }
+        let durable = [99, 100, 104, 105, 106].map(|lsn| pending.durable(Lsn(lsn), Txid(12)).0);
+        assert_eq!(durable, [9, 10, 11, 12, 12]);
+    }
 
     #[test]
     fn an_answer_waits_for_the_newest_change_that_it_depends_on() {

@@ -85,8 +85,12 @@ fn run(files: &Files, tasks: &Receiver<Task>, mut emptier: Option<&mut Emptier>)
 
 fn tidy(files: &Files, emptier: Option<&mut Emptier>) -> Result<(), Unanswered> {
     files.probe()?;
+    let tended = files.tend_nodes();
+    if tended == Err(Unanswered::Gone) {
+        return tended;
+    }
     let left = |namespace: &savanna_files::Namespace, now: Millis| namespace.leases.over(HARD_LIMIT, now).collect();
-    let closed = files.close_all_left(left);
+    let closed = files.close_all_left(left).and(tended);
     if closed == Err(Unanswered::Gone) {
         return closed;
     }

@@ -1,6 +1,7 @@
 //! Begins blocks of a file, and gives them up.
 
 use super::Outcome;
+use crate::blocks::Holder;
 use crate::cache::View;
 use crate::change::{Block, File};
 use crate::error::{Class, FilesError};
@@ -13,7 +14,7 @@ pub(super) fn add_block(
     context: &Context<'_>,
     written: &Written,
     previous: Option<BlockName>,
-    is_node_excluded: bool,
+    excluded: &[Holder],
 ) -> Result<Outcome, FilesError> {
     let inode = namespace.written(context, written)?;
     let Some(file) = inode.file() else { return Err(super::status::not_a_file(&written.path)) };
@@ -52,10 +53,14 @@ pub(super) fn add_block(
         );
         return Err(FilesError::new(Class::Io, words));
     }
-    if is_node_excluded {
+    let places =
+        namespace.blocks.choose(namespace.counters().block.next(), file.block_size, file.replication, excluded);
+    if places.is_empty() {
         let words = format!(
-            "File {} could only be written to 0 of the 1 minReplication nodes. There are 1 datanode(s) running and 1 node(s) are excluded in this operation.",
-            written.path
+            "File {} could only be written to 0 of the 1 minReplication nodes. There are {} datanode(s) running and {} node(s) are excluded in this operation.",
+            written.path,
+            namespace.blocks.nodes.live() + 1,
+            excluded.len()
         );
         return Err(FilesError::new(Class::Io, words));
     }
@@ -70,7 +75,7 @@ pub(super) fn add_block(
         file.blocks.push(block);
     }
     let block = BlockName { id: block.id, stamp: block.stamp, length: 0 };
-    let located = LocatedBlock { block, offset, is_corrupt: false, is_there: true };
+    let located = LocatedBlock { block, offset, is_corrupt: false, places };
     Ok(Outcome::repeatable(draft, Reply::Block(located)))
 }
 

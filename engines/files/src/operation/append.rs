@@ -1,6 +1,7 @@
 //! Opens a file that is there, to be written on.
 
 use super::Outcome;
+use crate::blocks::Place;
 use crate::cache::View;
 use crate::change::{File, RetryAnswer, Writer};
 use crate::error::{Class, FilesError};
@@ -50,7 +51,14 @@ pub(super) fn append(
 pub(super) fn appended(namespace: &View<'_>, inode: &Inode, file: &File) -> Reply {
     let last = file.blocks.last().filter(|last| last.length < file.block_size).map(|last| {
         let located = namespace.locate(file, file.blocks.len() - 1, file.length() - last.length);
-        LocatedBlock { is_there: !last.is_committed, ..located }
+        let places = if last.is_committed { Vec::new() } else { pipeline(located.places) };
+        LocatedBlock { places, ..located }
     });
     Reply::Appended(last, Box::new(Status::of(&namespace.tree, inode).unnamed()))
+}
+
+/// Data nodes in the order of a pipeline: the one in the process sends nothing on.
+fn pipeline(mut places: Vec<Place>) -> Vec<Place> {
+    places.sort_by_key(|place| *place == Place::HERE);
+    places
 }

@@ -33,7 +33,7 @@ pub(super) fn located(namespace: &View<'_>, file: &File, offset: u64, length: u6
         let is_begun = is_written && !block.is_committed && !is_cut;
         // How long a block is that is being written knows the data node alone.
         if begin < end && (begin + block.length > offset || is_begun) {
-            blocks.push(shown);
+            blocks.push(shown.clone());
         }
         begin += block.length;
         if !is_begun {

@@ -84,8 +84,9 @@ impl View<'_> {
         {
             return Decision { answer: Ok(self.again(answer)), change: None, depends, recovery: None };
         }
-        if self.is_safe && request.changes() {
-            let (answer, depends) = (Err(FilesError::new(Class::SafeMode, SAFE_MODE)), self.txid());
+        if (self.is_safe || self.is_waiting) && request.changes() {
+            let words = if self.is_safe { SAFE_MODE } else { WAITING };
+            let (answer, depends) = (Err(FilesError::new(Class::SafeMode, words)), self.txid());
             return Decision { answer, change: None, depends, recovery: None };
         }
         let outcome = self.outcome(request, context).and_then(|outcome| self.charged(outcome));
@@ -136,14 +137,14 @@ impl View<'_> {
             }
             Request::Truncate { path, length, client } => truncate::truncate(self, context, path, *length, client),
             Request::Concat { path, sources } => concat::concat(self, context, path, sources),
-            Request::AddBlock { file, previous, is_node_excluded } => {
-                add_block::add_block(self, context, file, *previous, *is_node_excluded)
+            Request::AddBlock { file, previous, excluded } => {
+                add_block::add_block(self, context, file, *previous, excluded)
             }
             Request::AbandonBlock { file, block } => add_block::abandon_block(self, context, file, *block),
             Request::Complete { file, last } => complete::complete(self, context, file, *last),
             Request::Fsync { file, length } => complete::fsync(self, context, file, *length),
             Request::NewStamp { block, client } => pipeline::new_stamp(self, context, *block, client),
-            Request::UpdatePipeline { client, old, new } => {
+            Request::UpdatePipeline { client, old, new, .. } => {
                 pipeline::update_pipeline(self, context, client, *old, *new)
             }
             Request::Rename { from, to } => rename::rename(self, context, from, to),
@@ -245,11 +246,17 @@ impl View<'_> {
         let block = file.blocks[at];
         // What is cut is there in any case, too.
         let is_begun = file.writer.is_some() && !block.is_committed;
+        // Until data nodes have ended it, they know it by the generation before.
+        let stamp = self.blocks.generation_of_readers(block.id).unwrap_or(block.stamp);
         LocatedBlock {
-            block: request::BlockName { id: block.id, stamp: block.stamp, length: block.length },
+            block: request::BlockName { id: block.id, stamp, length: block.length },
             offset,
             is_corrupt: self.blocks.is_corrupt(block.id),
-            is_there: is_begun || self.blocks.has(&block),
+            places: if is_begun && !self.blocks.has(&block) {
+                self.blocks.pipeline(block.id)
+            } else {
+                self.blocks.places(&block)
+            },
         }
     }
 }
@@ -316,4 +323,5 @@ impl Request {
     }
 }
 
+const WAITING: &str = "Name node is in safe mode.\nMore than 0.1 % of the blocks of files were not reported yet by any data node. It ends when they were, or when the data nodes that were there before have reported or are dead. Use \"hdfs dfsadmin -safemode leave\" to turn safe mode off.";
 const SAFE_MODE: &str = "Name node is in safe mode.\nIt was turned on manually. Use \"hdfs dfsadmin -safemode leave\" to turn safe mode off.";

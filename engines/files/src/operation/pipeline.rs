@@ -21,7 +21,8 @@ pub(super) fn new_stamp(
     let counters = draft.counters();
     counters.stamp = counters.stamp.next();
     let block = BlockName { stamp: counters.stamp, ..block };
-    let located = LocatedBlock { block, offset: 0, is_corrupt: false, is_there: true };
+    let places = namespace.blocks.pipeline(block.id);
+    let located = LocatedBlock { block, offset: 0, is_corrupt: false, places };
     Ok(Outcome::repeatable(draft, Reply::Block(located)))
 }
 

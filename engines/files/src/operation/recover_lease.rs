@@ -22,6 +22,8 @@ pub struct Recovery {
     pub inode: InodeId,
     /// The block that the data node has to end, under which generation.
     pub block: Option<(BlockId, Stamp)>,
+    /// The generation under which it was written; not known if its end was begun before.
+    pub old: Option<Stamp>,
     /// To how many bytes the data node cuts that block first, if it is to be cut.
     pub length: Option<u64>,
     /// How many bytes of it were acknowledged, as far as is known here.
@@ -33,6 +35,8 @@ pub struct Recovery {
 pub enum Begun {
     /// It is closed.
     Closed,
+    /// Data nodes are at it.
+    UnderWay,
     /// This change first, then the recovery.
     Recovery(Change, Recovery),
 }
@@ -65,13 +69,15 @@ impl Namespace {
     fn begin_recovery(&self, inode: &Inode, now: Millis) -> (Change, Recovery) {
         let mut draft = Draft::new(self, now);
         let stamp = draft.counters().stamp.next();
-        let (mut block, mut length, mut least) = (None, None, 0);
+        let (mut block, mut old, mut length, mut least) = (None, None, None, 0);
         if let Some(file) = draft.file(inode) {
             let is_being_cut = file.is_being_cut();
+            let is_begun = file.writer.as_ref().is_some_and(|writer| CLOSERS.contains(&&*writer.client));
             if let Some(writer) = file.writer.as_mut().filter(|_| !is_being_cut) {
                 writer.client = RECOVERY.into();
             }
             if let Some(last) = file.blocks.last_mut() {
+                old = Some(last.stamp).filter(|_| !is_begun);
                 last.stamp = stamp;
                 block = Some((last.id, stamp));
                 least = last.length;
@@ -81,7 +87,7 @@ impl Namespace {
         if block.is_some() {
             draft.counters().stamp = stamp;
         }
-        (draft.done(None), Recovery { inode: inode.id, block, length, least })
+        (draft.done(None), Recovery { inode: inode.id, block, old, length, least })
     }
 
     /// Closes a file whose last block the data node has ended with a length; none if it has nothing of it. Nothing if somebody
@@ -154,6 +160,10 @@ impl View<'_> {
         if *writer.client == *client && !self.leases.is_over(client, SOFT_LIMIT, context.now) {
             let words = format!("Failed to RECOVER_LEASE {path} for {client} because it is already the lease owner");
             return Err(FilesError::new(Class::AlreadyBeingCreated, words));
+        }
+        let is_at_it = |block: &crate::change::Block| self.blocks.is_closing(block.id);
+        if CLOSERS.contains(&&*writer.client) && file.blocks.last().is_some_and(is_at_it) {
+            return Ok(Begun::UnderWay);
         }
         let (mut change, recovery) = self.begin_recovery(inode, context.now);
         quota::charge_anyway(self, &mut change);

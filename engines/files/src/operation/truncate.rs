@@ -66,9 +66,10 @@ pub(super) fn truncate(
         let words = format!("truncate: block {} of src={path} is not sufficiently replicated yet.", block.id);
         return refused(Class::Io, words);
     }
+    let old = Some(block.stamp);
     (block.stamp, block.length, block.is_committed) = (stamp, length - end, false);
     let (of, least) = (Some((block.id, stamp)), block.length);
-    let recovery = Recovery { inode: inode.id, block: of, length: Some(least), least };
+    let recovery = Recovery { inode: inode.id, block: of, old, length: Some(least), least };
     file.writer = Some(Writer { client: TRUNCATION.into(), machine: context.machine.into() });
     draft.counters().stamp = stamp;
     Ok(Outcome::Closing(Ok(Reply::Bool(false)), draft.done(None), recovery))

@@ -58,10 +58,10 @@ fn a_writer_is_one_and_its_blocks_follow_each_other() {
     let Ok(Reply::Status(Some(status))) = world.root(&create("/f", false)) else { panic!("no file") };
     let file = written("/f", status.id);
     let other = Written { client: "other".into(), ..file.clone() };
-    let add = |file: &Written, previous| Request::AddBlock { file: file.clone(), previous, is_node_excluded: false };
+    let add = |file: &Written, previous| Request::AddBlock { file: file.clone(), previous, excluded: Vec::new() };
     assert_eq!(world.refused("root", &add(&other, None)), Class::LeaseExpired);
     let Ok(Reply::Block(first)) = world.root(&add(&file, None)) else { panic!("no block") };
-    assert_eq!(world.root(&add(&file, None)), Ok(Reply::Block(first)), "asked again");
+    assert_eq!(world.root(&add(&file, None)), Ok(Reply::Block(first.clone())), "asked again");
     let full = BlockName { length: 64, ..first.block };
     let Ok(Reply::Block(second)) = world.root(&add(&file, Some(full))) else { panic!("no block") };
     assert_eq!(second.offset, 64);
@@ -88,7 +88,7 @@ fn a_lease_follows_its_file_and_ends_with_it() {
     let mut world = World::new();
     let Ok(Reply::Status(Some(status))) = world.root(&create("/d/f", false)) else { panic!("no file") };
     let file = written("/d/f", status.id);
-    let add = Request::AddBlock { file: file.clone(), previous: None, is_node_excluded: false };
+    let add = Request::AddBlock { file: file.clone(), previous: None, excluded: Vec::new() };
     world.root(&rename2("/d", "/e", false)).unwrap();
     let Ok(Reply::Block(block)) = world.root(&add) else { panic!("no block") };
     let give_up = Request::AbandonBlock { file, block: block.block };
@@ -104,7 +104,7 @@ fn a_file_whose_writer_has_gone_is_closed_with_what_the_data_node_has() {
     let mut world = World::new();
     let Ok(Reply::Status(Some(status))) = world.root(&create("/f", false)) else { panic!("no file") };
     let file = written("/f", status.id);
-    let add = Request::AddBlock { file: file.clone(), previous: None, is_node_excluded: false };
+    let add = Request::AddBlock { file: file.clone(), previous: None, excluded: Vec::new() };
     let Ok(Reply::Block(block)) = world.root(&add) else { panic!("no block") };
     let context = world.context("root", None);
     let mine = world.namespace.recover_lease(&context, "/f", "writer", None).unwrap().unwrap_err();
@@ -129,7 +129,7 @@ fn nobody_writes_a_file_that_the_name_node_closes_by_calling_itself_the_same() {
     let mut world = World::new();
     let Ok(Reply::Status(Some(status))) = world.root(&create("/f", false)) else { panic!("no file") };
     let file = written("/f", status.id);
-    let add = Request::AddBlock { file: file.clone(), previous: None, is_node_excluded: false };
+    let add = Request::AddBlock { file: file.clone(), previous: None, excluded: Vec::new() };
     let Ok(Reply::Block(block)) = world.root(&add) else { panic!("no block") };
     let (change, recovery) = world.namespace.close_left(status.id, Millis(world.now)).expect("a file to close");
     world.take(&change);
@@ -151,7 +151,7 @@ fn a_new_pipeline_writes_under_a_new_generation() {
     let mut world = World::new();
     let Ok(Reply::Status(Some(status))) = world.root(&create("/f", false)) else { panic!("no file") };
     let file = written("/f", status.id);
-    let add = Request::AddBlock { file: file.clone(), previous: None, is_node_excluded: false };
+    let add = Request::AddBlock { file: file.clone(), previous: None, excluded: Vec::new() };
     let Ok(Reply::Block(block)) = world.root(&add) else { panic!("no block") };
     let client = "writer".to_owned();
     let stamp = Request::NewStamp { block: block.block, client: client.clone() };
@@ -159,7 +159,7 @@ fn a_new_pipeline_writes_under_a_new_generation() {
     let new = BlockName { length: 7, ..new.block };
     assert!(new.stamp > block.block.stamp);
     world.restart();
-    let update = Request::UpdatePipeline { client, old: block.block, new };
+    let update = Request::UpdatePipeline { client, old: block.block, new, places: Vec::new() };
     assert_eq!(world.root(&update), Ok(Reply::Done));
     assert_eq!(world.refused("root", &update), Class::Io, "no newer generation");
     world.received(new);
@@ -282,7 +282,7 @@ fn a_file_is_written_on_where_it_ends() {
     }
     let first = world.call("root", &append("/d/f", "writer"), call(1));
     let Ok(Reply::Appended(Some(last), status)) = &first else { panic!("{first:?}") };
-    assert_eq!((last.offset, last.block.length, last.is_there, status.id, status.length), (64, 10, true, id, 74));
+    assert_eq!((last.offset, last.block.length, last.is_there(), status.id, status.length), (64, 10, true, id, 74));
     world.restart();
     assert_eq!(world.call("root", &append("/d/f", "writer"), call(1)), first, "asked again");
     assert_eq!(world.refused("root", &append("/d/f", "writer")), Class::AlreadyBeingCreated);
@@ -297,7 +297,7 @@ fn a_block_that_was_ended_keeps_its_length() {
     let id = world.write("/f", &[10]).unwrap();
     let request = Request::Append { path: "/f".into(), client: "writer".into(), is_in_new_block: true };
     let Ok(Reply::Appended(Some(last), _)) = world.root(&request) else { panic!("no file") };
-    assert!(!last.is_there, "it is not to be written");
+    assert!(!last.is_there(), "it is not to be written");
     let shorter = BlockName { length: 9, ..last.block };
     let file = written("/f", id);
     assert_eq!(world.refused("root", &Request::Complete { file: file.clone(), last: Some(shorter) }), Class::Io);
@@ -341,7 +341,7 @@ fn a_file_that_is_being_cut_is_as_long_as_it_will_be() {
         panic!("no blocks")
     };
     assert_eq!((blocks.length, blocks.blocks.len(), blocks.is_last_complete), (70, 2, true));
-    assert!(blocks.blocks[1].is_there && blocks.blocks[1].block.length == 6);
+    assert!(blocks.blocks[1].is_there() && blocks.blocks[1].block.length == 6);
     let again = world.restarted(recovery);
     let again = world.restarted(again);
     assert_eq!(again.length, recovery.length, "to what it is cut is kept");
@@ -390,7 +390,7 @@ fn files_become_one_and_keep_their_blocks() {
     assert_eq!((world.status("/d/a").unwrap().length, world.status("/d/b")), (21, None));
     let request = Request::BlockLocations { path: "/d/a".into(), offset: 0, length: 100 };
     let Ok(Reply::Blocks(blocks)) = world.root(&request) else { panic!("no blocks") };
-    assert_eq!((blocks.blocks.len(), blocks.blocks.iter().all(|block| block.is_there)), (6, true));
+    assert_eq!((blocks.blocks.len(), blocks.blocks.iter().all(|block| block.is_there())), (6, true));
     world.root(&delete("/d/a")).unwrap();
     assert_eq!(world.replicas().len(), 1, "that of /e/f");
 }

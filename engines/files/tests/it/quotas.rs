@@ -70,7 +70,7 @@ fn a_directory_has_no_more_bytes_than_it_may() {
     assert_eq!(world.refused("root", &rename2("/out", "/q/in", false)), Class::SpaceQuota);
     let Ok(Reply::Status(Some(status))) = world.root(&create("/q/g", false)) else { panic!("no file") };
     let file = written("/q/g", status.id);
-    let add = Request::AddBlock { file: file.clone(), previous: None, is_node_excluded: false };
+    let add = Request::AddBlock { file: file.clone(), previous: None, excluded: Vec::new() };
     let Ok(Reply::Block(block)) = world.root(&add) else { panic!("no block") };
     assert_eq!(used(&mut world, "/q"), (4, 15 + BLOCK_SIZE), "as much as the block may have");
     assert_eq!(world.refused("root", &append("/q/f", "other")), Class::SpaceQuota);
@@ -98,7 +98,7 @@ fn a_file_that_its_writer_left_counts_with_what_it_has() {
     world.root(&mkdirs("/q")).unwrap();
     world.root(&set("/q", Limit::Same, Limit::Most(100))).unwrap();
     let Ok(Reply::Status(Some(status))) = world.root(&create("/q/f", false)) else { panic!("no file") };
-    let add = Request::AddBlock { file: written("/q/f", status.id), previous: None, is_node_excluded: false };
+    let add = Request::AddBlock { file: written("/q/f", status.id), previous: None, excluded: Vec::new() };
     let Ok(Reply::Block(block)) = world.root(&add) else { panic!("no block") };
     world.received(savanna_files::request::BlockName { length: 9, ..block.block });
     let now = savanna_files::ids::Millis(world.now);

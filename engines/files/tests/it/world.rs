@@ -174,7 +174,7 @@ impl World {
         let file = written(path, id);
         let mut previous = None;
         for length in lengths {
-            let request = Request::AddBlock { file: file.clone(), previous, is_node_excluded: false };
+            let request = Request::AddBlock { file: file.clone(), previous, excluded: Vec::new() };
             let Reply::Block(located) = self.root(&request)? else { panic!("no block") };
             let block = BlockName { length: *length, ..located.block };
             self.received(block);
@@ -190,20 +190,20 @@ impl World {
         let request = Request::Append { path: path.to_owned(), client: client.clone(), is_in_new_block };
         let Reply::Appended(last, status) = self.root(&request)? else { panic!("no file") };
         let file = written(path, status.id);
-        let (mut previous, mut rest) = (last.map(|last| last.block), bytes);
-        if let Some(last) = last.filter(|last| last.is_there) {
+        let (mut previous, mut rest) = (last.as_ref().map(|last| last.block), bytes);
+        if let Some(last) = last.filter(|last| last.is_there()) {
             let old = last.block;
             let Reply::Block(new) = self.root(&Request::NewStamp { block: old, client: client.clone() })? else {
                 panic!("no generation")
             };
-            self.root(&Request::UpdatePipeline { client, old, new: new.block })?;
+            self.root(&Request::UpdatePipeline { client, old, new: new.block, places: Vec::new() })?;
             let more = rest.min(BLOCK_SIZE - old.length);
             let block = BlockName { length: old.length + more, ..new.block };
             self.received(block);
             (previous, rest) = (Some(block), rest - more);
         }
         while rest > 0 {
-            let request = Request::AddBlock { file: file.clone(), previous, is_node_excluded: false };
+            let request = Request::AddBlock { file: file.clone(), previous, excluded: Vec::new() };
             let Reply::Block(located) = self.root(&request)? else { panic!("no block") };
             let block = BlockName { length: rest.min(BLOCK_SIZE), ..located.block };
             self.received(block);

@@ -3,18 +3,20 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use savanna_files_host::blocks::{Liveness, NodeShown};
 use savanna_files_host::{Class, FilesError, Stats};
 
 use super::client::Asked;
 use super::namenode::SOFTWARE;
-use super::{message, refuse, unanswered};
+use super::{message, refuse, replies, unanswered};
 use crate::wire::admin::{DatanodeReport, GetDatanodeReport, GroupStats, ReplicatedBlockStats};
 use crate::wire::client::{Nothing, Text};
 use crate::wire::hdfs::Node;
 
-/// Kinds of data nodes, by the number that clients know: those that are alive are all there are.
+/// Kinds of data nodes, by the number that clients know. Of the others there are none.
 const ALL: i32 = 1;
 const LIVE: i32 = 2;
+const DEAD: i32 = 3;
 const KINDS: std::ops::RangeInclusive<i32> = ALL..=6;
 
 impl Asked<'_> {
@@ -29,21 +31,30 @@ impl Asked<'_> {
         if let Err(why) = service.files.check_superuser(&peer.asker(None)) {
             return unanswered(&why, answerer);
         }
-        let nodes = if kind == ALL || kind == LIVE {
+        let mut nodes = Vec::new();
+        if kind == ALL || kind == LIVE {
             let node = service.node(peer);
             let [capacity, used, remaining] = [node.capacity, node.used, node.remaining].map(Option::unwrap_or_default);
-            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            vec![Node {
+            nodes.push(Node {
                 pool_used: node.used,
                 other_used: Some(capacity.saturating_sub(used).saturating_sub(remaining)),
-                updated: u64::try_from(since.as_millis()).ok(),
+                updated: Some(now()),
                 blocks: u32::try_from(service.files.figures().blocks).ok(),
                 software: Some(SOFTWARE.to_owned()),
                 ..node
-            }]
-        } else {
-            Vec::new()
+            });
+        }
+        let is_asked = |shown: &&NodeShown| {
+            let is_dead = shown.liveness == Liveness::Dead;
+            kind == ALL || kind == if is_dead { DEAD } else { LIVE }
         };
+        let others = service.files.nodes();
+        nodes.extend(others.iter().filter(is_asked).map(|shown| {
+            let node = replies::node(shown);
+            let [capacity, used, remaining] = [node.capacity, node.used, node.remaining].map(Option::unwrap_or_default);
+            let other_used = Some(capacity.saturating_sub(used).saturating_sub(remaining));
+            Node { other_used, updated: Some(now().saturating_sub(shown.silent)), ..node }
+        }));
         answerer.done(&DatanodeReport { nodes });
     }
 
@@ -57,14 +68,14 @@ impl Asked<'_> {
     }
 
     pub(super) fn replicated_block_stats(self) {
-        let Stats { missing, corrupt, .. } = self.service.files.stats();
+        let Stats { missing, corrupt, low, leaving, newer, .. } = self.service.files.stats();
         self.answerer.done(&ReplicatedBlockStats {
-            low: 0,
+            low,
             corrupt,
             missing,
             missing_of_one: missing,
-            in_future: 0,
-            to_delete: 0,
+            in_future: newer,
+            to_delete: leaving,
         });
     }
 
@@ -87,4 +98,10 @@ impl Asked<'_> {
             }
         });
     }
+}
+
+/// Milliseconds since 1970.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
+use savanna_files_host::blocks::{Holder, Place};
 use savanna_files_host::change::{Attribute, AttributeSpace, CallId, Usage};
 use savanna_files_host::ids::{InodeId, Millis};
 use savanna_files_host::request::{self, AclEdit, Limit, LocatedBlock, Modes, Written};
@@ -120,11 +121,7 @@ pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body:
         "updateBlockForPipeline" => {
             asked.request(|UpdateBlockForPipeline { block, client }| Request::NewStamp { block: named(&block), client })
         }
-        "updatePipeline" => asked.request(|UpdatePipeline { client, old, new }| Request::UpdatePipeline {
-            client,
-            old: named(&old),
-            new: named(&new),
-        }),
+        "updatePipeline" => asked.update_pipeline(),
         "rename" => asked.request(|Rename { from, to }| Request::Rename { from, to }),
         "rename2" => asked.request(|Rename2 { from, to, overwrites }| Request::Rename2 { from, to, overwrites }),
         "delete" => asked.request(|Delete { path, is_recursive }| Request::Delete { path, is_recursive }),
@@ -216,11 +213,22 @@ impl Asked<'_> {
     }
 
     fn add_block(self) {
-        let node = self.service.node_uuid();
-        self.request(|AddBlock { path, client, previous, excluded, file }| Request::AddBlock {
+        let at = Arc::clone(self.service);
+        self.request(move |AddBlock { path, client, previous, excluded, file }| Request::AddBlock {
             file: written(path, client, file),
             previous: previous.as_ref().map(named),
-            is_node_excluded: excluded.iter().any(|other| other.id.uuid == node),
+            excluded: holders(&at, &excluded),
+        });
+    }
+
+    fn update_pipeline(self) {
+        let at = Arc::clone(self.service);
+        self.request(move |UpdatePipeline { client, old, new, nodes, storages }| {
+            // Who says no storages means the first of each.
+            let storages = storages.iter().map(|storage| &**storage).chain(std::iter::repeat(""));
+            let names = nodes.iter().map(|node| &*node.uuid).zip(storages);
+            let places = at.files.places_of(names, &at.node_uuid());
+            Request::UpdatePipeline { client, old: named(&old), new: named(&new), places }
         });
     }
 
@@ -328,36 +336,49 @@ impl Asked<'_> {
         });
     }
 
-    /// There is one node: a pipeline stays as it is.
+    /// Data nodes that take the places of others in a pipeline, if there are any; it stays as it is if not.
     fn additional_node(self) {
         let Self { service, peer, body, answerer } = self;
-        let Some((GetAdditionalDatanode { block, existing, storages, .. }, answerer)) = message(body, answerer) else {
-            return;
-        };
-        let located = LocatedBlock { block: named(&block), offset: 0, is_corrupt: false, is_there: false };
-        let mut it = Encoder::new(service, peer).located_block(&located);
-        (it.is_cached, it.storage_types) = (vec![false; existing.len()], vec![1; existing.len()]);
+        let Some((wanted, answerer)) = message(body, answerer) else { return };
+        let GetAdditionalDatanode { block, existing, excluded, count, storages, .. } = wanted;
+        let name = named(&block);
+        let mut without = holders(service, &existing);
+        without.extend(holders(service, &excluded));
+        let count = usize::try_from(count).unwrap_or(0);
+        let places = service.files.choose_more(name.id, count, &without);
+        let encoder = Encoder::new(service, peer);
+        let located = LocatedBlock { block: name, offset: 0, is_corrupt: false, places: Vec::new() };
+        let mut it = encoder.located_block(&located);
         (it.nodes, it.storages) = (existing, storages);
+        it.storages.resize(it.nodes.len(), String::new());
+        it.storage_types = vec![1; it.nodes.len()];
+        for place in places {
+            let Some((node, storage, kind)) = encoder.place(place) else { continue };
+            // The one here sends nothing on, so it comes last.
+            let at = if place == Place::HERE { it.nodes.len() } else { 0 };
+            it.nodes.insert(at, node);
+            it.storages.insert(at, storage);
+            it.storage_types.insert(at, kind);
+        }
+        it.is_cached = vec![false; it.nodes.len()];
         answerer.done(&One { it: Some(it) });
     }
 
     fn report_bad_blocks(self) {
         let Self { service, body, answerer, .. } = self;
         let Some((ReportBadBlocks { blocks }, answerer)) = message(body, answerer) else { return };
-        for block in blocks {
-            service.files.found_corrupt(named(&block.block).id);
-        }
+        service.found_corrupt(&blocks);
         answerer.done(&Nothing {});
     }
 
     fn stats(self) {
         let stats = self.service.files.stats();
-        let space = stats.space;
+        let space = stats.all();
         self.answerer.done(&FsStats {
             capacity: space.capacity,
             used: space.used,
             remaining: space.remaining,
-            under_replicated: 0,
+            under_replicated: stats.low,
             corrupt: stats.corrupt,
             missing: stats.missing,
         });
@@ -380,6 +401,12 @@ impl Asked<'_> {
             Err(why) => unanswered(&why, answerer),
         }
     }
+}
+
+/// Data nodes that a client names. Those that nobody knows are left out.
+fn holders(service: &Service, nodes: &[wire::hdfs::Node]) -> Vec<Holder> {
+    let own = service.node_uuid();
+    nodes.iter().filter_map(|node| service.files.holder_of(&node.id.uuid, &own)).collect()
 }
 
 fn created(create: Create) -> Request {

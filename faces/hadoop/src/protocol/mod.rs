@@ -6,8 +6,11 @@ pub(crate) mod client;
 mod datanode;
 pub(crate) mod lists;
 pub(crate) mod namenode;
+mod nodes;
 pub(crate) mod policies;
+mod recovery;
 pub(crate) mod replies;
+mod reports;
 mod unsupported;
 
 use std::net::IpAddr;
@@ -44,6 +47,10 @@ pub(crate) struct Service {
     pub(crate) writes: Arc<Writes>,
     /// Places of checks of files.
     pub(crate) checks: Arc<Semaphore>,
+    /// Places of reports of all that data nodes have.
+    pub(crate) reports: Arc<Semaphore>,
+    /// Machines whose data nodes are admitted, beside this one.
+    pub(crate) datanodes: Vec<IpAddr>,
     /// For calls that take long.
     pub(crate) runtime: tokio::runtime::Handle,
 }
@@ -74,6 +81,8 @@ pub(crate) enum Protocol {
     Client,
     Datanode,
     Namenode,
+    Nodes,
+    Recovery,
 }
 
 /// The protocol of a name.
@@ -82,6 +91,8 @@ pub(crate) fn find(name: &str) -> Option<Protocol> {
         client::NAME => Some(Protocol::Client),
         datanode::NAME => Some(Protocol::Datanode),
         namenode::NAME => Some(Protocol::Namenode),
+        nodes::NAME => Some(Protocol::Nodes),
+        recovery::NAME => Some(Protocol::Recovery),
         _ => None,
     }
 }
@@ -93,6 +104,8 @@ impl Protocol {
             Self::Client => client::call(service, peer, method, body, answerer),
             Self::Datanode => datanode::call(service, method, body, answerer),
             Self::Namenode => namenode::call(service, method, answerer),
+            Self::Nodes => nodes::call(service, peer, method, body, answerer),
+            Self::Recovery => recovery::call(service, peer, method, body, answerer),
         }
     }
 }
@@ -127,6 +140,9 @@ fn message<M: Message + Default>(body: Bytes, answerer: Answerer) -> Option<(M, 
     }
 }
 
+/// Reports that may be taken at the same time.
+const REPORTS: usize = 2;
+
 /// Checks that may be under way: each goes over all names that it is asked for.
 const CHECKS: usize = 4;
 
@@ -134,6 +150,11 @@ impl Service {
     /// Places of checks.
     pub(crate) fn checks() -> Arc<Semaphore> {
         Arc::new(Semaphore::new(CHECKS))
+    }
+
+    /// Places of reports.
+    pub(crate) fn reports() -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(REPORTS))
     }
 
     /// Does a request, and notes what became of it.

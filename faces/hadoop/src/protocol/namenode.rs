@@ -15,11 +15,19 @@ pub(crate) const BUILD: &str = concat!("savanna-", env!("CARGO_PKG_VERSION"));
 /// The layout of its name nodes, which is a negative number.
 const LAYOUT: i32 = -67;
 
+/// Data nodes may report their replicas in the shorter form.
+const REPORTS_AS_BYTES: u64 = 1;
+
 /// Does a call.
 pub(super) fn call(service: &Arc<Service>, method: &str, answerer: Answerer) {
-    if method != "versionRequest" {
-        return no_such_method(method, NAME, answerer);
+    match method {
+        "versionRequest" => version(service, answerer),
+        other => no_such_method(other, NAME, answerer),
     }
+}
+
+/// What the installation is.
+pub(super) fn version(service: &Service, answerer: Answerer) {
     let identity = service.files.identity();
     let storage = StorageInfo {
         layout: LAYOUT.cast_unsigned(),
@@ -34,7 +42,7 @@ pub(super) fn call(service: &Arc<Service>, method: &str, answerer: Answerer) {
             pool: identity.pool.clone(),
             storage,
             software: SOFTWARE.to_owned(),
-            capabilities: Some(0),
+            capabilities: Some(REPORTS_AS_BYTES),
         }),
     });
 }

@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 
 use savanna_files_host::Reply;
+use savanna_files_host::blocks::{Holder, NodeShown, Place, StorageFigures};
 use savanna_files_host::change::{Attribute, AttributeSpace, Quota, Usage};
 use savanna_files_host::request::{BlockName, Located, LocatedBlock, Status};
 
@@ -27,16 +28,19 @@ pub(super) const NO_QUOTA: u64 = u64::MAX;
 const ALL_OPEN_FILES: i32 = 1;
 
 /// Makes messages for a client.
-pub(super) struct Encoder<'a> {
+#[derive(Debug)]
+pub(crate) struct Encoder<'a> {
     service: &'a Service,
     peer: &'a Peer,
-    /// What all blocks have in common; made for the first.
-    place: OnceCell<(hdfs::Node, String)>,
+    /// The data node in the process and its storage; made for the first block that is there.
+    here: OnceCell<(hdfs::Node, String)>,
+    /// The others; asked for with the first block that is there.
+    others: OnceCell<Vec<NodeShown>>,
 }
 
 impl<'a> Encoder<'a> {
-    pub(super) const fn new(service: &'a Service, peer: &'a Peer) -> Self {
-        Self { service, peer, place: OnceCell::new() }
+    pub(crate) const fn new(service: &'a Service, peer: &'a Peer) -> Self {
+        Self { service, peer, here: OnceCell::new(), others: OnceCell::new() }
     }
 
     pub(super) fn block(&self, name: BlockName) -> Block {
@@ -44,19 +48,35 @@ impl<'a> Encoder<'a> {
         Block { pool: self.service.files.identity().pool.clone(), id, stamp, length }
     }
 
+    /// A data node, its storage, and of which kind that is. None if it is not known any more.
+    pub(crate) fn place(&self, place: Place) -> Option<(hdfs::Node, String, i32)> {
+        if place.holder == Holder::HERE {
+            let (node, storage) = self.here.get_or_init(|| (self.service.node(self.peer), self.service.storage()));
+            return Some((node.clone(), storage.clone(), DISK));
+        }
+        let others = self.others.get_or_init(|| self.service.files.nodes());
+        let shown = others.iter().find(|shown| shown.holder == place.holder)?;
+        let storage = shown.storages.get(usize::from(place.storage))?;
+        Some((node(shown), storage.id.clone(), storage.kind))
+    }
+
     pub(super) fn located_block(&self, located: &LocatedBlock) -> hdfs::LocatedBlock {
-        let LocatedBlock { block, offset, is_corrupt, is_there } = *located;
-        let places = usize::from(is_there);
-        let (node, storage) = self.place.get_or_init(|| (self.service.node(self.peer), self.service.storage()));
+        let LocatedBlock { block, offset, is_corrupt, places } = located;
+        let (mut nodes, mut storages, mut storage_types) = (Vec::new(), Vec::new(), Vec::new());
+        for (node, storage, kind) in places.iter().filter_map(|place| self.place(*place)) {
+            nodes.push(node);
+            storages.push(storage);
+            storage_types.push(kind);
+        }
         hdfs::LocatedBlock {
-            block: self.block(block),
-            offset,
-            nodes: vec![node.clone(); places],
-            is_corrupt,
+            block: self.block(*block),
+            offset: *offset,
+            is_corrupt: *is_corrupt,
             token: Token::default(),
-            is_cached: vec![false; places],
-            storage_types: vec![DISK; places],
-            storages: vec![storage.clone(); places],
+            is_cached: vec![false; nodes.len()],
+            nodes,
+            storage_types,
+            storages,
         }
     }
 
@@ -88,6 +108,32 @@ impl<'a> Encoder<'a> {
             policy: Some(u32::from(status.policy.unwrap_or(0))),
             flags: Some(if status.has_acl { HAS_ACL } else { 0 }),
         }
+    }
+}
+
+/// A data node of another process, for a client.
+pub(crate) fn node(shown: &NodeShown) -> hdfs::Node {
+    let of = &shown.registration;
+    let id = hdfs::NodeId {
+        address: of.address.clone(),
+        host: of.host.clone(),
+        uuid: of.uuid.clone(),
+        transfer_port: of.transfer_port,
+        info_port: of.info_port,
+        ipc_port: of.ipc_port,
+    };
+    let sum = |what: fn(&StorageFigures) -> u64| Some(shown.storages.iter().map(what).fold(0, u64::saturating_add));
+    hdfs::Node {
+        id,
+        capacity: sum(|storage| storage.capacity),
+        used: sum(|storage| storage.used),
+        remaining: sum(|storage| storage.remaining),
+        pool_used: sum(|storage| storage.pool_used),
+        location: Some("/default-rack".to_owned()),
+        state: Some(0),
+        blocks: u32::try_from(shown.blocks).ok(),
+        software: Some(of.software.clone()),
+        ..hdfs::Node::default()
     }
 }
 

@@ -491,7 +491,8 @@ fn a_check_says_what_is_missing_and_to_whom_it_may() {
     for option in ["move", "delete", "replicate", "blockId"] {
         assert_eq!(ask(&server, "GET", &format!("/fsck?ugi=root&path=/&{option}=1"), b"").refusal().0, 400);
     }
-    server.files().found_corrupt(savanna_files_host::ids::BlockId(client.blocks("/d/b/c").blocks[0].block.id));
+    let damaged = savanna_files_host::ids::BlockId(client.blocks("/d/b/c").blocks[0].block.id);
+    server.files().found_corrupt(damaged, savanna_files_host::blocks::Holder::HERE);
     let broken = check("ugi=root&path=/");
     assert!(
         broken.contains("/d/b/c: CORRUPT 1 blocks of total size 3 B") && broken.ends_with("is CORRUPT"),

@@ -2,6 +2,7 @@
 
 mod packet;
 mod read;
+mod send;
 mod write;
 
 use std::io::{self, BufReader, BufWriter, Read as _, Write as _};
@@ -33,6 +34,7 @@ const HEADER_MAX: usize = 1 << 20;
 const WRITE_BLOCK: u8 = 80;
 const READ_BLOCK: u8 = 81;
 const BLOCK_CHECKSUM: u8 = 85;
+const TRANSFER_BLOCK: u8 = 86;
 
 /// How an operation went, by the number that clients know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +50,7 @@ enum Status {
 pub(crate) struct Transfer {
     shared: Arc<Shared>,
     acceptor: Option<JoinHandle<()>>,
+    sender: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -69,7 +72,10 @@ impl Transfer {
         let accepting = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("files-transfer".to_owned());
         let acceptor = thread.spawn(move || accept(&listener, &accepting))?;
-        Ok(Self { shared, acceptor: Some(acceptor) })
+        let sending = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("files-copies".to_owned());
+        let sender = thread.spawn(move || send::run(&sending))?;
+        Ok(Self { shared, acceptor: Some(acceptor), sender: Some(sender) })
     }
 
     /// Takes nobody more, and ends who is connected.
@@ -87,6 +93,12 @@ impl Transfer {
         for (_, stream) in &*self.shared.open.lock() {
             // It may have ended by itself.
             let _ = stream.shutdown(Shutdown::Both);
+        }
+        if let Some(sender) = self.sender.take() {
+            sender.thread().unpark();
+            if sender.join().is_err() {
+                tracing::error!("the thread that sends replicas panicked");
+            }
         }
         // Who begins anew on the same directory must not meet one that still writes.
         let deadline = Instant::now() + END_TIME;
@@ -183,6 +195,7 @@ impl<'a> Connection<'a> {
                 WRITE_BLOCK => self.write_block(&decode(&header)?)?,
                 READ_BLOCK => self.read_block(&decode(&header)?)?,
                 BLOCK_CHECKSUM => self.block_checksum(&decode(&header)?)?,
+                TRANSFER_BLOCK => self.transfer_block(&decode(&header)?)?,
                 other => self.refuse(
                     Status::Unsupported,
                     &format!("The operation {other} is not supported by this data node"),

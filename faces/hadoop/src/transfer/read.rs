@@ -12,7 +12,7 @@ use crate::wire::transfer::{
 };
 
 /// Bytes of a block in a packet, about.
-const PACKET: usize = 64 << 10;
+pub(super) const PACKET: usize = 64 << 10;
 /// No checksums, and those that are kept.
 const NULL: i32 = 0;
 const CRC32C: i32 = 2;
@@ -97,7 +97,7 @@ impl Connection<'_> {
     }
 }
 
-fn header(offset: u64, number: i64, length: usize, is_last: bool) -> PacketHeader {
+pub(super) fn header(offset: u64, number: i64, length: usize, is_last: bool) -> PacketHeader {
     // Blocks and packets are much shorter than their numbers could say.
     let (offset, length) = (i64::try_from(offset).unwrap_or(i64::MAX), i32::try_from(length).unwrap_or(i32::MAX));
     PacketHeader { offset, number, is_last, length, syncs: None }

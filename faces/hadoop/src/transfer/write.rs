@@ -16,11 +16,14 @@ const APPEND: i32 = 0;
 const APPEND_RECOVERY: i32 = 1;
 const STREAMING_RECOVERY: i32 = 3;
 const CLOSE_RECOVERY: i32 = 5;
-const CREATE: i32 = 6;
+pub(super) const CREATE: i32 = 6;
+/// What another data node sends of a replica that is being written, and of one that is whole, for a pipeline that lost a data node.
+pub(super) const TRANSFER_BEGUN: i32 = 7;
+pub(super) const TRANSFER_WHOLE: i32 = 8;
 
 /// Kinds of checksums.
 const NULL: i32 = 0;
-const CRC32C: i32 = 2;
+pub(super) const CRC32C: i32 = 2;
 
 /// The longest chunk.
 const CHUNK_MAX: u32 = 1 << 20;
@@ -32,15 +35,17 @@ const HEARTBEAT: i64 = -1;
 
 impl Connection<'_> {
     pub(super) fn write_block(&mut self, operation: &WriteBlock) -> io::Result<Next> {
-        let WriteBlock { header, targets, stage, least, stamp, checksum } = operation;
+        let WriteBlock { header, targets, stage, least, stamp, checksum, .. } = operation;
         let block = &header.base.block;
         let (name, newer) = (named(block), Stamp(*stamp));
         if !self.knows(block) {
             return self.refuse(Status::Error, &format!("Block pool {} is not of this installation", block.pool));
         }
         if !targets.is_empty() {
-            return self.refuse(Status::Unsupported, "This data node is alone: expected no further targets");
+            return self.refuse(Status::Unsupported, "This data node sends nothing on: expected no further targets");
         }
+        // Who is no client has no name.
+        let is_copy = header.client.is_empty() || matches!(*stage, TRANSFER_BEGUN | TRANSFER_WHOLE);
         let chunk = match (checksum.kind, checksum.chunk) {
             (NULL, _) => CHUNK,
             (CRC32C, chunk @ 1..=CHUNK_MAX) => chunk,
@@ -54,6 +59,23 @@ impl Connection<'_> {
         // Without a lease the blocks may be somebody else's.
         self.may_tell()?;
         let replicas = self.files.replicas();
+        if is_copy {
+            // Of what a client writes it says where it is to be; other copies the name node has asked for.
+            let is_closed = header.client.is_empty();
+            if is_closed && !self.files.expects_here(name.id, name.stamp) {
+                let words =
+                    format!("expected a replica that is missing here, came block {} under {}", name.id, name.stamp);
+                return Err(io::Error::other(words));
+            }
+            return match replicas.begin_copy(name.id, name.stamp, chunk, is_closed) {
+                Ok(writer) => self.copied(writer, checksum.kind == CRC32C, *stage),
+                // Who sends a replica is told nothing before all of it was sent.
+                Err(error) => {
+                    tracing::warn!(%error, "a replica that another data node sends is not taken");
+                    Err(io::Error::other(error.to_string()))
+                }
+            };
+        }
         let begun = match *stage {
             CREATE => replicas.begin(name.id, name.stamp, chunk).map(Some),
             APPEND => replicas.append(name.id, newer, *least, chunk).map(Some),
@@ -121,6 +143,30 @@ impl Connection<'_> {
                 }
             };
         }
+    }
+
+    /// Takes a replica that another data node sends. It hears nothing before the end, and of a plain copy nothing at all.
+    fn copied(&mut self, mut writer: Writer, has_sums: bool, stage: i32) -> io::Result<Next> {
+        let failed = |error: ReplicaError| {
+            tracing::warn!(%error, "a replica that another data node sends is not taken");
+            io::Error::other(error.to_string())
+        };
+        loop {
+            let packet = Packet::read(&mut self.reader)?;
+            self.may_tell()?;
+            take(&mut writer, &packet, has_sums).map_err(failed)?;
+            if packet.header.is_last {
+                break;
+            }
+        }
+        // One that is being written is gone on with.
+        if stage != TRANSFER_BEGUN {
+            self.files.received(writer.finish().map_err(failed)?);
+        }
+        if matches!(stage, TRANSFER_BEGUN | TRANSFER_WHOLE) {
+            self.respond(&OperationResponse { status: Status::Success as i32, ..OperationResponse::default() })?;
+        }
+        Ok(Next::Operation)
     }
 
     fn acknowledge(&mut self, number: i64, status: Status) -> io::Result<()> {

@@ -3,14 +3,16 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hyper::Method;
+use savanna_files_host::blocks::Liveness;
 use savanna_files_host::{Class, Figures, FilesError, Stats};
 use serde_json::{Map, Value, json};
 
 use super::Web;
 use super::answer::{self, Answered, Refusal};
 use super::parameters::Parameters;
-use crate::protocol::Peer;
 use crate::protocol::namenode::{BUILD, SOFTWARE};
+use crate::protocol::{Peer, replies};
+use crate::wire::hdfs::Node;
 
 /// The name of a bean begins so.
 const NAME_NODE: &str = "Hadoop:service=NameNode,name=";
@@ -53,7 +55,9 @@ impl Web {
     /// All beans.
     fn all_beans(&self) -> Result<Vec<Bean>, Refusal> {
         let files = &self.service.files;
-        let (Stats { space, missing, corrupt }, figures, identity) = (files.stats(), files.figures(), files.identity());
+        let (stats, figures, identity) = (files.stats(), files.figures(), files.identity());
+        let Stats { missing, corrupt, low, leaving, nodes: [live_nodes, stale, dead], .. } = stats;
+        let space = stats.all();
         let peer = Peer { user: String::new(), machine: String::new(), reached: self.address.ip(), by: "jmx" };
         let is_safe = files.safe_mode(&peer.asker(None), None)?;
         let Figures { inodes, blocks, leases, changes, .. } = figures;
@@ -61,24 +65,26 @@ impl Web {
         let inodes = inodes.saturating_add(1);
         let percent = |part: u64| if space.capacity == 0 { 0.0 } else { part as f64 * 100.0 / space.capacity as f64 };
         let other = space.capacity.saturating_sub(space.used).saturating_sub(space.remaining);
-        let node = self.service.node(&peer);
-        let live = json!({ format!("{}:{}", node.id.host, node.id.transfer_port): {
-            "infoAddr": self.address.to_string(),
-            "xferaddr": format!("{}:{}", node.id.address, node.id.transfer_port),
-            "lastContact": 0,
-            "usedSpace": space.used,
-            "adminState": "In Service",
-            "nonDfsUsedSpace": other,
-            "capacity": space.capacity,
-            "numBlocks": blocks,
-            "version": SOFTWARE,
-            "used": space.used,
-            "remaining": space.remaining,
-            "blockScheduled": 0,
-            "blockPoolUsed": space.used,
-            "blockPoolUsedPercent": percent(space.used),
-            "volfails": 0,
-        }});
+        let mut live = Map::new();
+        let mut gone = Map::new();
+        let own = self.service.node(&peer);
+        let own = Node {
+            pool_used: own.used,
+            blocks: u32::try_from(blocks).ok(),
+            software: Some(SOFTWARE.to_owned()),
+            ..own
+        };
+        live.insert(format!("{}:{}", own.id.host, own.id.transfer_port), live_node(&own, 0));
+        for shown in files.nodes() {
+            let (node, silent) = (replies::node(&shown), shown.silent / 1_000);
+            let name = format!("{}:{}", node.id.host, node.id.transfer_port);
+            if shown.liveness == Liveness::Dead {
+                let address = format!("{}:{}", node.id.address, node.id.transfer_port);
+                gone.insert(name, json!({ "lastContact": silent, "decommissioned": false, "xferaddr": address }));
+            } else {
+                live.insert(name, live_node(&node, silent));
+            }
+        }
         let of = |name: &str, kind, attributes: Value| match attributes {
             Value::Object(attributes) => (format!("{NAME_NODE}{name}"), kind, attributes),
             _ => (format!("{NAME_NODE}{name}"), kind, Map::new()),
@@ -94,10 +100,10 @@ impl Web {
                     "MissingBlocks": missing,
                     "MissingReplOneBlocks": missing,
                     "CorruptBlocks": corrupt,
-                    "UnderReplicatedBlocks": 0,
-                    "LowRedundancyBlocks": 0,
+                    "UnderReplicatedBlocks": low,
+                    "LowRedundancyBlocks": low,
                     "PendingReplicationBlocks": 0,
-                    "PendingDeletionBlocks": 0,
+                    "PendingDeletionBlocks": leaving,
                     "ScheduledReplicationBlocks": 0,
                     "ExcessBlocks": 0,
                     "ExpiredHeartbeats": 0,
@@ -110,9 +116,9 @@ impl Web {
                     "BlocksTotal": blocks,
                     "FilesTotal": inodes,
                     "NumActiveClients": leases,
-                    "NumLiveDataNodes": 1,
-                    "NumDeadDataNodes": 0,
-                    "StaleDataNodes": 0,
+                    "NumLiveDataNodes": live_nodes,
+                    "NumDeadDataNodes": dead,
+                    "StaleDataNodes": stale,
                 }),
             ),
             of(
@@ -126,16 +132,16 @@ impl Web {
                     "BlocksTotal": blocks,
                     "FilesTotal": inodes,
                     "FSState": if is_safe { "safeMode" } else { "Operational" },
-                    "UnderReplicatedBlocks": 0,
+                    "UnderReplicatedBlocks": low,
                     "ScheduledReplicationBlocks": 0,
                     "PendingReplicationBlocks": 0,
-                    "PendingDeletionBlocks": 0,
-                    "NumLiveDataNodes": 1,
-                    "NumDeadDataNodes": 0,
+                    "PendingDeletionBlocks": leaving,
+                    "NumLiveDataNodes": live_nodes,
+                    "NumDeadDataNodes": dead,
                     "NumDecomLiveDataNodes": 0,
                     "NumDecomDeadDataNodes": 0,
                     "NumDecommissioningDataNodes": 0,
-                    "NumStaleDataNodes": 0,
+                    "NumStaleDataNodes": stale,
                     "NumStaleStorages": 0,
                     "VolumeFailuresTotal": 0,
                     "EstimatedCapacityLostTotal": 0,
@@ -164,11 +170,11 @@ impl Web {
                     "TotalFiles": inodes,
                     "NumberOfMissingBlocks": missing,
                     "NumberOfMissingBlocksWithReplicationFactorOne": missing,
-                    "Safemode": if is_safe { "Safe mode is ON. It was turned on manually." } else { "" },
+                    "Safemode": if is_safe { "Safe mode is ON." } else { "" },
                     "UpgradeFinalized": true,
                     "DistinctVersionCount": 1,
-                    "LiveNodes": live.to_string(),
-                    "DeadNodes": "{}",
+                    "LiveNodes": Value::Object(live).to_string(),
+                    "DeadNodes": Value::Object(gone).to_string(),
                     "DecomNodes": "{}",
                     "EnteringMaintenanceNodes": "{}",
                     "NNStartedTimeInMillis": millis(self.begun),
@@ -229,6 +235,30 @@ impl<'a> Pattern<'a> {
         let domain = is_same(self.domain, domain);
         domain && self.properties.iter().all(is_there) && (self.has_others || has.len() == self.properties.len())
     }
+}
+
+/// A data node that is there, as `NameNodeInfo` shows it.
+fn live_node(node: &Node, silent: u64) -> Value {
+    let [capacity, used, remaining, pool_used] =
+        [node.capacity, node.used, node.remaining, node.pool_used].map(Option::unwrap_or_default);
+    let percent = if capacity == 0 { 0.0 } else { pool_used as f64 * 100.0 / capacity as f64 };
+    json!({
+        "infoAddr": format!("{}:{}", node.id.address, node.id.info_port),
+        "xferaddr": format!("{}:{}", node.id.address, node.id.transfer_port),
+        "lastContact": silent,
+        "usedSpace": used,
+        "adminState": "In Service",
+        "nonDfsUsedSpace": capacity.saturating_sub(used).saturating_sub(remaining),
+        "capacity": capacity,
+        "numBlocks": node.blocks,
+        "version": node.software,
+        "used": used,
+        "remaining": remaining,
+        "blockScheduled": 0,
+        "blockPoolUsed": pool_used,
+        "blockPoolUsedPercent": percent,
+        "volfails": 0,
+    })
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use savanna_files_host::{Class, FilesError, Reply, Request};
 use super::answer::{self, Answered, Parts, Refusal};
 use super::parameters::Parameters;
 use super::{Client, unexpected};
+use crate::protocol::replies::Encoder;
 
 /// The last line says how it is; clients look for these words.
 const HEALTHY: &str = "is HEALTHY";
@@ -264,7 +265,7 @@ impl Checking<'_> {
         let Some(located) = &status.blocks else { return Ok(()) };
         let Wanted { files, blocks, open, corrupt_only, .. } = self.wanted;
         let is_begun = |block: &LocatedBlock| {
-            !located.is_last_complete && located.last.is_some_and(|last| last.block.id == block.block.id)
+            !located.is_last_complete && located.last.as_ref().is_some_and(|last| last.block.id == block.block.id)
         };
         if located.is_written && !open {
             self.counts.open_files += 1;
@@ -291,7 +292,7 @@ impl Checking<'_> {
         for (number, block) in located.blocks.iter().filter(|block| !is_begun(block)).enumerate() {
             let (name, length) = (self.name(block), block.block.length);
             let wanted = u64::from(status.replication);
-            let replicas = u64::from(block.is_there);
+            let replicas = block.places.len() as u64;
             self.counts.replicas += replicas;
             self.counts.replicas_wanted += wanted;
             // Its stored length is said, so this cannot fail.
@@ -303,7 +304,7 @@ impl Checking<'_> {
                 } else {
                     self.say(&format!("\n{path}: CORRUPT block {name}\n"));
                 }
-            } else if !block.is_there {
+            } else if !block.is_there() {
                 missing = (missing.0 + 1, missing.1 + length);
                 report.push_str(" MISSING!");
                 if corrupt_only {
@@ -312,16 +313,16 @@ impl Checking<'_> {
             } else if replicas < wanted {
                 self.counts.under_replicated += 1;
             }
-            if block.is_there {
+            if block.is_there() {
                 let _ = write!(report, " Live_repl={replicas}");
                 if self.wanted.locations {
-                    let node = self.client.service.node(&self.client.peer).id;
-                    let (address, port) = (node.address, node.transfer_port);
-                    let _ = write!(
-                        report,
-                        "  [DatanodeInfoWithStorage[{address}:{port},{},DISK]]",
-                        self.client.service.storage()
-                    );
+                    let encoder = Encoder::new(&self.client.service, &self.client.peer);
+                    let shown =
+                        block.places.iter().filter_map(|place| encoder.place(*place)).map(|(node, storage, _)| {
+                            let (address, port) = (node.id.address, node.id.transfer_port);
+                            format!("DatanodeInfoWithStorage[{address}:{port},{storage},DISK]")
+                        });
+                    let _ = write!(report, "  [{}]", shown.collect::<Vec<_>>().join(", "));
                 }
             }
             report.push('\n');

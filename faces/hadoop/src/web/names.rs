@@ -41,7 +41,7 @@ impl Client {
                 Reply::Status(Some(status)) => shown::policy_of(status.policy),
                 _ => return Err(policies::nothing_at(path).into()),
             },
-            Work::Space => shown::space(self.service.files.stats().space),
+            Work::Space => shown::space(self.service.files.stats().all()),
             Work::Data(..) => return Err(unexpected()),
         };
         // What needs no log is told by nobody who does not own it.

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use md5::{Digest as _, Md5};
+use savanna_files_host::blocks::Holder;
 use savanna_files_host::ids::{BlockId, Stamp};
 use savanna_files_host::request::{BlockName, Located, LocatedBlock};
 use savanna_files_host::{Class, Digest, Files, FilesError, Reader, Reply, Request};
@@ -170,7 +171,7 @@ async fn send(
             reader = back;
             let bytes = bytes.map_err(|error| {
                 if matches!(error, Unread::Damaged(_)) {
-                    files.found_corrupt(block.id);
+                    files.found_corrupt(block.id, Holder::HERE);
                 }
                 FilesError::new(Class::Io, format!("block {}: {error}", block.id))
             })?;

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::request::Encoding;
 use crate::client::entry_text;
-use crate::protocol::replies::limits;
+use crate::protocol::replies::{Encoder, limits};
 use crate::protocol::{Peer, Service, client, lists, policies};
 use crate::wire::client::{StoragePolicy, StorageTypes};
 use crate::wire::hdfs::{Node, ServerDefaults};
@@ -206,12 +206,17 @@ pub(super) fn space(space: Space) -> Value {
 /// Blocks of a file and where they are.
 pub(super) struct Places<'a> {
     service: &'a Service,
-    node: Node,
+    encoder: Encoder<'a>,
 }
 
 impl<'a> Places<'a> {
-    pub(super) fn of(service: &'a Service, peer: &Peer) -> Self {
-        Self { service, node: service.node(peer) }
+    pub(super) const fn of(service: &'a Service, peer: &'a Peer) -> Self {
+        Self { service, encoder: Encoder::new(service, peer) }
+    }
+
+    /// The data nodes of a block.
+    fn nodes(&self, located: &LocatedBlock) -> Vec<Node> {
+        located.places.iter().filter_map(|place| self.encoder.place(*place)).map(|(node, ..)| node).collect()
     }
 
     /// As `getBlockLocations` of Java's client takes them.
@@ -227,9 +232,9 @@ impl<'a> Places<'a> {
     }
 
     fn block(&self, located: &LocatedBlock) -> Value {
-        let LocatedBlock { block, offset, is_corrupt, is_there } = located;
-        let places = if *is_there { vec![self.node()] } else { Vec::new() };
-        let kinds = if *is_there { vec!["DISK"] } else { Vec::new() };
+        let LocatedBlock { block, offset, is_corrupt, .. } = located;
+        let places: Vec<Value> = self.nodes(located).iter().map(node).collect();
+        let kinds = vec!["DISK"; places.len()];
         json!({
             "blockToken": { "urlString": NO_TOKEN },
             "isCorrupt": is_corrupt,
@@ -246,50 +251,52 @@ impl<'a> Places<'a> {
         })
     }
 
-    fn node(&self) -> Value {
-        let Node { id, capacity, used, remaining, location, .. } = &self.node;
-        json!({
-            "ipAddr": id.address,
-            "name": format!("{}:{}", id.address, id.transfer_port),
-            "hostName": id.host,
-            "storageID": id.uuid,
-            "xferPort": id.transfer_port,
-            "infoPort": id.info_port,
-            "infoSecurePort": 0,
-            "ipcPort": id.ipc_port,
-            "capacity": capacity,
-            "dfsUsed": used,
-            "remaining": remaining,
-            "blockPoolUsed": used,
-            "cacheCapacity": 0,
-            "cacheUsed": 0,
-            "lastUpdate": 0,
-            "lastUpdateMonotonic": 0,
-            "xceiverCount": 0,
-            "networkLocation": location,
-            "adminState": "NORMAL",
-            "lastBlockReportTime": 0,
-            "lastBlockReportMonotonic": 0,
-        })
-    }
-
     /// As `getFileBlockLocations` of programs shows them.
     pub(super) fn places(&self, located: &Located) -> Value {
-        let Node { id, location, .. } = &self.node;
-        let name = format!("{}:{}", id.address, id.transfer_port);
         let shown = |located: &LocatedBlock| {
-            let count = usize::from(located.is_there);
+            let nodes = self.nodes(located);
+            let names: Vec<String> =
+                nodes.iter().map(|node| format!("{}:{}", node.id.address, node.id.transfer_port)).collect();
+            let racks = nodes.iter().map(|node| node.location.as_deref().unwrap_or_default());
             json!({
                 "length": located.block.length,
                 "offset": located.offset,
                 "corrupt": located.is_corrupt,
-                "storageTypes": vec!["DISK"; count],
+                "storageTypes": vec!["DISK"; nodes.len()],
                 "cachedHosts": [],
-                "hosts": vec![&*id.host; count],
-                "names": vec![&*name; count],
-                "topologyPaths": vec![format!("{}/{name}", location.as_deref().unwrap_or_default()); count],
+                "hosts": nodes.iter().map(|node| &*node.id.host).collect::<Vec<_>>(),
+                "topologyPaths": racks.zip(&names).map(|(rack, name)| format!("{rack}/{name}")).collect::<Vec<_>>(),
+                "names": names,
             })
         };
         under("BlockLocations", under("BlockLocation", located.blocks.iter().map(shown).collect::<Vec<_>>()))
     }
+}
+
+/// A data node.
+fn node(node: &Node) -> Value {
+    let Node { id, capacity, used, remaining, location, .. } = node;
+    json!({
+        "ipAddr": id.address,
+        "name": format!("{}:{}", id.address, id.transfer_port),
+        "hostName": id.host,
+        "storageID": id.uuid,
+        "xferPort": id.transfer_port,
+        "infoPort": id.info_port,
+        "infoSecurePort": 0,
+        "ipcPort": id.ipc_port,
+        "capacity": capacity,
+        "dfsUsed": used,
+        "remaining": remaining,
+        "blockPoolUsed": used,
+        "cacheCapacity": 0,
+        "cacheUsed": 0,
+        "lastUpdate": 0,
+        "lastUpdateMonotonic": 0,
+        "xceiverCount": 0,
+        "networkLocation": location,
+        "adminState": "NORMAL",
+        "lastBlockReportTime": 0,
+        "lastBlockReportMonotonic": 0,
+    })
 }

@@ -9,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::Body;
 use parking_lot::{Condvar, Mutex, RwLock};
+use savanna_files_host::blocks::Place;
 use savanna_files_host::request::{BlockName, Create, LocatedBlock, Written};
 use savanna_files_host::{Class, FilesError, ReplicaError, Replicas, Reply, Request, Writer};
 use tokio::time::timeout;
@@ -141,7 +142,7 @@ impl<'a> Upload<'a> {
         B::Error: std::fmt::Display,
     {
         match last {
-            Some(last) if last.is_there => self.go_on_with(last).await?,
+            Some(last) if last.is_there() => self.go_on_with(last).await?,
             Some(last) => self.last = Some(last.block),
             None => {}
         }
@@ -249,7 +250,9 @@ impl<'a> Upload<'a> {
     /// The next block of the file.
     async fn begin_block(&mut self) -> Result<(BlockName, Writer), Refusal> {
         let (file, previous) = (self.file.clone(), self.last.take());
-        let request = Request::AddBlock { file, previous, is_node_excluded: false };
+        // Nothing is sent on from here: others get their replicas when the file is ended.
+        let excluded = self.client.service.files.nodes().iter().map(|node| node.holder).collect();
+        let request = Request::AddBlock { file, previous, excluded };
         let Reply::Block(located) = self.client.ask(request).await? else { return Err(unexpected()) };
         let name = located.block;
         Ok((name, self.disk(move |replicas| replicas.begin(name.id, name.stamp, CHUNK)).await?))
@@ -266,7 +269,7 @@ impl<'a> Upload<'a> {
             replicas.append(new.id, new.stamp, new.length, chunk)
         });
         let writer = begun.await?;
-        self.client.ask(Request::UpdatePipeline { client, old, new }).await?;
+        self.client.ask(Request::UpdatePipeline { client, old, new, places: vec![Place::HERE] }).await?;
         self.block = Some((new, writer));
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use prost::Message;
 
-use super::hdfs::{Block, ContentSummary, FileStatus, LocatedBlock, Node, Permission, ServerDefaults};
+use super::hdfs::{Block, ContentSummary, FileStatus, LocatedBlock, Node, NodeId, Permission, ServerDefaults};
 
 /// What has a message in its first field, or nothing.
 #[derive(Clone, PartialEq, Message)]
@@ -398,6 +398,10 @@ pub(crate) struct GetAdditionalDatanode {
     pub(crate) block: Block,
     #[prost(message, repeated, tag = "3")]
     pub(crate) existing: Vec<Node>,
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) excluded: Vec<Node>,
+    #[prost(uint32, required, tag = "5")]
+    pub(crate) count: u32,
     #[prost(string, repeated, tag = "7")]
     pub(crate) storages: Vec<String>,
 }
@@ -420,6 +424,10 @@ pub(crate) struct UpdatePipeline {
     pub(crate) old: Block,
     #[prost(message, required, tag = "3")]
     pub(crate) new: Block,
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) nodes: Vec<NodeId>,
+    #[prost(string, repeated, tag = "5")]
+    pub(crate) storages: Vec<String>,
 }
 
 /// `RenameRequestProto`.

@@ -3,6 +3,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod client;
+pub(crate) mod datanode;
 pub(crate) mod hdfs;
 pub(crate) mod rpc;
 pub(crate) mod transfer;

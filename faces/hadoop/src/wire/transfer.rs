@@ -40,14 +40,29 @@ pub(crate) struct WriteBlock {
     pub(crate) header: OperationHeader,
     #[prost(message, repeated, tag = "2")]
     pub(crate) targets: Vec<Node>,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) source: Option<Node>,
     #[prost(int32, required, tag = "4")]
     pub(crate) stage: i32,
+    #[prost(uint32, required, tag = "5")]
+    pub(crate) nodes: u32,
     #[prost(uint64, required, tag = "6")]
     pub(crate) least: u64,
+    #[prost(uint64, required, tag = "7")]
+    pub(crate) most: u64,
     #[prost(uint64, required, tag = "8")]
     pub(crate) stamp: u64,
     #[prost(message, required, tag = "9")]
     pub(crate) checksum: Checksum,
+}
+
+/// `OpTransferBlockProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct TransferBlock {
+    #[prost(message, required, tag = "1")]
+    pub(crate) header: OperationHeader,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) targets: Vec<Node>,
 }
 
 /// `ChecksumProto`.

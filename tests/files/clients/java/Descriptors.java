@@ -11,6 +11,8 @@ public class Descriptors {
         "org.apache.hadoop.hdfs.protocol.proto.AclProtos", "org.apache.hadoop.hdfs.protocol.proto.XAttrProtos", "org.apache.hadoop.hdfs.protocol.proto.HdfsProtos",
         "org.apache.hadoop.hdfs.protocol.proto.DataTransferProtos", "org.apache.hadoop.hdfs.protocol.proto.ClientDatanodeProtocolProtos",
         "org.apache.hadoop.hdfs.protocol.proto.ClientNamenodeProtocolProtos", "org.apache.hadoop.hdfs.protocol.proto.EncryptionZonesProtos",
+        "org.apache.hadoop.hdfs.protocol.proto.HdfsServerProtos", "org.apache.hadoop.hdfs.protocol.proto.DatanodeProtocolProtos",
+        "org.apache.hadoop.hdfs.protocol.proto.InterDatanodeProtocolProtos",
     };
 
     public static void main(String[] none) throws Exception {

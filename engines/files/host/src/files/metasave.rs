@@ -5,8 +5,10 @@ use std::fs::{self, File};
 use std::io::Write as _;
 
 use savanna_files::Class;
+use savanna_files::blocks::{Liveness, StorageFigures};
 
-use super::{Asker, Figures, Files, FilesError, Unanswered};
+use super::figures::Figures;
+use super::{Asker, Files, FilesError, Unanswered};
 
 /// The folder of such files: nothing else is in it, so that no name does any harm.
 const FOLDER: &str = "metasave";
@@ -40,7 +42,8 @@ impl Files {
 
     fn shown(&self) -> String {
         let Figures { inodes, blocks, bytes, .. } = self.figures();
-        let space = self.0.replicas.space();
+        let (space, stats) = (self.0.replicas.space(), self.stats());
+        let nodes = self.nodes();
         let state = self.0.state.read();
         let damaged: Vec<_> = state.namespace.blocks.damaged().take(BLOCKS + 1).collect();
         let lines: Vec<String> = damaged
@@ -54,12 +57,17 @@ impl Files {
         drop(state);
         let mut text = format!(
             "{inodes} files and directories, {blocks} blocks = {} total filesystem objects\n\
-             Live Datanodes: 1\nDead Datanodes: 0\n\
-             Metasave: Blocks waiting for reconstruction: 0\n\
+             Live Datanodes: {}\nDead Datanodes: {}\n\
+             Metasave: Blocks waiting for reconstruction: {}\n\
              Metasave: Blocks being reconstructed: 0\n\
-             Metasave: Blocks 0 waiting deletion from 0 datanodes.\n\
+             Metasave: Blocks {} waiting deletion from {} datanodes.\n\
              Metasave: Blocks missing, corrupt or being written: {}{}\n",
             inodes + blocks,
+            stats.nodes[0],
+            stats.nodes[2],
+            stats.low,
+            stats.leaving,
+            nodes.len(),
             lines.len(),
             if damaged.len() > BLOCKS { " and more" } else { "" },
         );
@@ -70,11 +78,19 @@ impl Files {
         // A text takes all that is written to it.
         let _ = writeln!(
             text,
-            "Metasave: Number of datanodes: 1\n{} IN {}(capacity) {bytes}(used) {}(remaining)",
+            "Metasave: Number of datanodes: {}\n{} IN {}(capacity) {bytes}(used) {}(remaining)",
+            1 + nodes.len(),
             self.0.identity.cluster.trim_start_matches("CID-"),
             space.capacity,
             space.remaining
         );
+        for node in nodes {
+            let sum = |what: fn(&StorageFigures) -> u64| node.storages.iter().map(what).fold(0, u64::saturating_add);
+            let [capacity, used, remaining] = [sum(|it| it.capacity), sum(|it| it.used), sum(|it| it.remaining)];
+            let state = if node.liveness == Liveness::Dead { "DEAD" } else { "IN" };
+            let name = node.registration.uuid;
+            let _ = writeln!(text, "{name} {state} {capacity}(capacity) {used}(used) {remaining}(remaining)");
+        }
         text
     }
 }

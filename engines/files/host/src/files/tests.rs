@@ -36,6 +36,7 @@ fn open(
         superuser: "root".to_owned(),
         limits: Limits::default(),
         trash: 0,
+        silence: savanna_files::blocks::Silence::default(),
         database,
     })?;
     Ok(Running { files, upkeep })
@@ -65,7 +66,7 @@ impl Running {
     }
 
     fn add_block(&self, file: &Written, previous: Option<BlockName>) -> BlockName {
-        let request = Request::AddBlock { file: file.clone(), previous, is_node_excluded: false };
+        let request = Request::AddBlock { file: file.clone(), previous, excluded: Vec::new() };
         let Ok(Reply::Block(located)) = self.call(&request) else { panic!("no block") };
         located.block
     }

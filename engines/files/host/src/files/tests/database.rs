@@ -12,6 +12,7 @@ use savanna_files_database::{Database, Owner, Place};
 use tempfile::TempDir;
 
 use super::*;
+use crate::DatabaseFigures;
 use crate::behind::BehindError;
 
 /// A server of its own, in a folder of its own.
@@ -382,7 +383,7 @@ fn a_database_has_one_owner_of_one_installation() {
         batch.txid = Txid(6);
         assert!(matches!(first.write(Txid(5), &batch).await, Err(DatabaseError::Replaced)));
         assert!(matches!(first.fetch(&[Key::Id(InodeId::ROOT)]).await, Err(DatabaseError::Replaced)));
-        assert!(matches!(first.without_file(&[]).await, Err(DatabaseError::Replaced)));
+        assert!(matches!(first.without_file(Txid(0), &[]).await, Err(DatabaseError::Replaced)));
         assert!(matches!(first.look("mine").await, Err(DatabaseError::Replaced)));
         assert!(matches!(first.claim(found, Txid(9)).await, Err(DatabaseError::Replaced)));
         assert!(matches!(copy.look("mine").await, Err(DatabaseError::Replaced)), "of the same epoch");
@@ -394,6 +395,9 @@ fn a_database_has_one_owner_of_one_installation() {
         third.claim(found, Txid(5)).await.unwrap();
         third.write(Txid(5), &batch).await.unwrap();
         third.write(Txid(5), &batch).await.unwrap();
+        assert_eq!(third.without_file(Txid(6), &[BlockId(1)]).await.unwrap(), [BlockId(1)]);
+        let back = third.without_file(Txid(7), &[BlockId(1)]).await;
+        assert!(matches!(back, Err(DatabaseError::WentBack { .. })), "what it lacks may have files: {back:?}");
     });
     let refused = open(&place.disk, place.path(), 4, Some(place.server.options(9))).map(|_| ()).unwrap_err();
     assert!(matches!(refused, HostError::Behind(BehindError::Database(DatabaseError::Pool { .. }))), "{refused}");

@@ -1,0 +1,106 @@
+//! Figures for whoever watches.
+
+use savanna_files::blocks::Liveness;
+use savanna_files_datanode::Space;
+use savanna_journal::Stats as LogStats;
+
+use super::Files;
+use crate::behind::DatabaseFigures;
+
+/// What a name node and its data node have.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    /// The disk of the data node.
+    pub space: Space,
+    /// Blocks that no data node has.
+    pub missing: u64,
+    /// Blocks of which there are replicas, and all were found damaged.
+    pub corrupt: u64,
+    /// Blocks that have fewer replicas than they should.
+    pub low: u64,
+    /// Replicas that are to be removed.
+    pub leaving: u64,
+    /// Blocks of data nodes that are newer than the newest that was given: the log was put back from a backup.
+    pub newer: u64,
+    /// The disks of other data nodes that are there.
+    pub others: Space,
+    /// Data nodes that are there, with the one in the process; of them those that are silent; and those that were silent for too long.
+    pub nodes: [u64; 3],
+}
+
+impl Stats {
+    /// The disks of all data nodes.
+    #[must_use]
+    pub const fn all(&self) -> Space {
+        Space {
+            capacity: self.space.capacity.saturating_add(self.others.capacity),
+            used: self.space.used.saturating_add(self.others.used),
+            remaining: self.space.remaining.saturating_add(self.others.remaining),
+        }
+    }
+}
+
+/// Figures for whoever watches.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Figures {
+    /// Files and directories.
+    pub inodes: u64,
+    /// Blocks of files.
+    pub blocks: u64,
+    /// Clients that write.
+    pub leases: u64,
+    /// Changes since the beginning of the installation.
+    pub changes: u64,
+    /// Bytes of replicas.
+    pub bytes: u64,
+    /// What the log did since the service began.
+    pub log: LogStats,
+    /// What the database did, if there is one.
+    pub database: Option<DatabaseFigures>,
+}
+
+impl Files {
+    /// What there is on the disk.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats { space: self.0.replicas.space(), nodes: [1, 0, 0], ..Stats::default() };
+        let state = self.0.state.read();
+        let blocks = &state.namespace.blocks;
+        for (.., is_missing) in blocks.damaged() {
+            let count = if is_missing { &mut stats.missing } else { &mut stats.corrupt };
+            *count += 1;
+        }
+        (stats.low, stats.leaving, stats.newer) = (blocks.low() as u64, blocks.leaving() as u64, blocks.newer() as u64);
+        for node in blocks.nodes.shown() {
+            let [live, stale, dead] = &mut stats.nodes;
+            match node.liveness {
+                Liveness::Live => *live += 1,
+                Liveness::Stale => (*live, *stale) = (*live + 1, *stale + 1),
+                Liveness::Dead => *dead += 1,
+            }
+            for storage in node.storages.iter().filter(|_| node.liveness != Liveness::Dead) {
+                let Space { capacity, used, remaining } = &mut stats.others;
+                *capacity = capacity.saturating_add(storage.capacity);
+                *used = used.saturating_add(storage.used);
+                *remaining = remaining.saturating_add(storage.remaining);
+            }
+        }
+        stats
+    }
+
+    /// Figures for whoever watches.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let state = self.0.state.read();
+        let namespace = &state.namespace;
+        Figures {
+            inodes: namespace.inode_count() as u64,
+            blocks: namespace.blocks.len() as u64,
+            leases: namespace.leases.len() as u64,
+            changes: namespace.txid().0,
+            bytes: self.0.replicas.space().used,
+            log: self.0.journal.stats(),
+            database: self.0.behind.as_ref().map(|it| it.figures(namespace.tree().len(), state.unflushed.rows())),
+        }
+    }
+}

@@ -1,0 +1,523 @@
+//! Data nodes of other processes: what they say goes to the block manager, and what they are to do comes from there.
+//!
+//! Nobody is told to do anything who could not be told an answer: a process that was replaced gives no orders.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use savanna_files::blocks::{
+    Copying, Duties, Heartbeat, Holder, Liveness, NodeShown, Place, Registration, Replica, State as ReplicaState,
+};
+use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
+use savanna_files::{Class, FilesError, Namespace, Reply, Request};
+use savanna_files_database::DatabaseError;
+use savanna_journal::Lsn;
+
+use super::{AT_ONCE, Files, State, Unanswered, now};
+use crate::behind;
+
+/// The file with the names of data nodes, one a line: at the next start they are waited for before anything is removed.
+const KEPT: &str = "nodes";
+/// Replicas that are compared with their checksums in a turn.
+const COMPARED: usize = 4;
+/// Looks at blocks in a turn, while writers wait each time.
+const LOOKS: usize = 64;
+
+/// What a data node says that a storage has: replicas, and what each is.
+#[derive(Debug)]
+pub struct Report {
+    /// The storage.
+    pub storage: String,
+    /// Of which kind it is, by the number that clients know.
+    pub kind: i32,
+    /// All that it has.
+    pub replicas: Vec<(Replica, ReplicaState)>,
+}
+
+/// What a data node says of one replica.
+#[derive(Clone, Copy, Debug)]
+pub enum Told {
+    /// It writes it.
+    Begun(Replica),
+    /// It has it.
+    Whole(Replica),
+    /// It has it no more.
+    Gone(Replica),
+}
+
+/// What a data node hears when it says that it is there.
+#[derive(Debug)]
+pub struct Orders {
+    /// What it has to do.
+    pub duties: Duties,
+    /// Under what number it may report all its replicas, 0 if it may not.
+    pub lease: u64,
+    /// The newest change.
+    pub txid: Txid,
+}
+
+const REGISTERED_AGAIN: &str = "Expected a report of a data node that has not registered again since, or was not silent for too long; it reports again";
+
+/// The names of data nodes that were there before; none if there never were any.
+pub(super) fn known(directory: &Path) -> io::Result<Option<Vec<String>>> {
+    match fs::read(directory.join(KEPT)) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether changes are refused until data nodes have reported that were there before.
+pub(super) fn is_waiting(namespace: &Namespace) -> bool {
+    !namespace.blocks.nodes.awaited().is_empty() && !namespace.blocks.are_enough()
+}
+
+fn is_same(registration: &Registration, address: &str, ports: [u32; 2]) -> bool {
+    registration.address == address && [registration.transfer_port, registration.ipc_port] == ports
+}
+
+fn keep(directory: &Path, names: &BTreeSet<String>) -> io::Result<()> {
+    let beside = directory.join("nodes.new");
+    let mut file = File::create(&beside)?;
+    for name in names {
+        writeln!(file, "{name}")?;
+    }
+    file.sync_all()?;
+    fs::rename(&beside, directory.join(KEPT))?;
+    File::open(directory)?.sync_all()
+}
+
+impl State {
+    /// What a client was told of who writes a block holds from now on.
+    pub(super) fn follow_pipeline(&mut self, request: &Request, reply: &Reply) {
+        let blocks = &mut self.namespace.blocks;
+        match (request, reply) {
+            (Request::AddBlock { .. }, Reply::Block(located)) | (_, Reply::Appended(Some(located), _)) => {
+                blocks.written_by(located.block.id, located.places.clone());
+            }
+            (Request::UpdatePipeline { new, places, .. }, Reply::Done) => blocks.written_by(new.id, places.clone()),
+            _ => {}
+        }
+    }
+}
+
+impl Files {
+    /// Milliseconds since the process began.
+    fn late(&self) -> Millis {
+        Millis(u64::try_from(self.0.begun.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// A data node says who it is. Blocks.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn register_node(&self, registration: Registration) -> Result<(), Unanswered> {
+        let Registration { uuid, address, transfer_port, ipc_port, .. } = &registration;
+        if uuid.is_empty() || uuid.contains(['\n', '\r']) {
+            let words = format!("Expected a data node with a name on one line, came {uuid:?}");
+            return Err(FilesError::new(Class::IllegalArgument, words).into());
+        }
+        let late = self.late();
+        let mut state = self.0.state.write();
+        state.namespace.blocks.advance(late);
+        if let Some((other, Liveness::Live)) = state.namespace.blocks.nodes.registration(uuid)
+            && !is_same(other, address, [*transfer_port, *ipc_port])
+        {
+            let words = format!(
+                "Expected one data node of the name {uuid}, came another one; {} has it, and is there: was a disk copied?",
+                other.address
+            );
+            return Err(FilesError::new(Class::Io, words).into());
+        }
+        drop(state);
+        tracing::info!(%uuid, %address, transfer_port, "a data node registers");
+        // Its name is on the disk before anything is: the next start waits for it.
+        self.keep_nodes(Some(uuid))
+            .map_err(|error| FilesError::new(Class::Io, format!("the name of a data node cannot be kept: {error}")))?;
+        let mut state = self.0.state.write();
+        let Some(_) = state.namespace.blocks.register(registration) else {
+            let words = "Expected at most 10000 data nodes since the process began, with names of at most 256 bytes, came another one";
+            return Err(FilesError::new(Class::Io, words).into());
+        };
+        drop(state);
+        self.wait(None)
+    }
+
+    /// Keeps the names of data nodes on the disk, with that of another one.
+    fn keep_nodes(&self, new: Option<&str>) -> io::Result<()> {
+        let mut kept = self.0.nodes_kept.lock();
+        let state = self.0.state.read();
+        let nodes = &state.namespace.blocks.nodes;
+        let mut names: BTreeSet<String> = nodes.awaited().clone();
+        let there = nodes.shown().into_iter().filter(|node| node.liveness != Liveness::Dead);
+        names.extend(there.map(|node| node.registration.uuid));
+        names.extend(new.map(str::to_owned));
+        drop(state);
+        if kept.as_ref() == Some(&names) || !self.may_tell() {
+            return Ok(());
+        }
+        keep(&self.0.directory, &names)?;
+        *kept = Some(names);
+        Ok(())
+    }
+
+    /// Whether a data node is the one that registered under its name.
+    ///
+    /// # Errors
+    /// [`Unanswered::Refused`], if it is not.
+    pub fn check_node(&self, uuid: &str, address: &str, ports: [u32; 2]) -> Result<(), Unanswered> {
+        let state = self.0.state.read();
+        match state.namespace.blocks.nodes.registration(uuid) {
+            Some((other, _)) if !is_same(other, address, ports) => {
+                let words =
+                    format!("Expected the data node that registered as {uuid}, at {}, came another one", other.address);
+                Err(FilesError::new(Class::Io, words).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn holder(state: &State, uuid: &str) -> Result<Holder, Unanswered> {
+        let nodes = &state.namespace.blocks.nodes;
+        nodes.find(uuid).filter(|holder| nodes.liveness(*holder) != Liveness::Dead).ok_or_else(|| {
+            let words = format!("Expected a data node that has registered, came {uuid}; it has to register first");
+            FilesError::new(Class::Io, words).into()
+        })
+    }
+
+    /// A data node is there. What it has to do; nothing if it has to say who it is first.
+    ///
+    /// # Errors
+    /// [`Unanswered::Gone`].
+    pub fn node_heard(&self, uuid: &str, heartbeat: Heartbeat) -> Result<Option<Orders>, Unanswered> {
+        let late = self.late();
+        let mut state = self.0.state.write();
+        let txid = state.namespace.txid();
+        let durable = state.pending.durable(self.0.journal.durable(), txid);
+        let durable = Some(durable).filter(|_| !self.is_quiet(&state));
+        let blocks = &mut state.namespace.blocks;
+        blocks.advance(late);
+        let Some(holder) = blocks.nodes.find(uuid) else {
+            drop(state);
+            return self.wait(None).map(|()| None);
+        };
+        let orders = blocks.heard(holder, heartbeat).map(|lease| {
+            let duties = blocks.duties(holder, durable);
+            Orders { duties, lease, txid }
+        });
+        drop(state);
+        self.wait(None)?;
+        Ok(orders)
+    }
+
+    /// Whether nothing may be removed, and nothing sent: somebody said so, the database is away, or data nodes that were there have not reported yet.
+    fn is_quiet(&self, state: &State) -> bool {
+        state.namespace.is_safe
+            || !state.namespace.blocks.nodes.awaited().is_empty()
+            || self.0.behind.as_ref().is_some_and(|behind| behind.is_away())
+    }
+
+    /// A data node reports all that some of its storages have; with the last ones it has reported all. Blocks for a while.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn node_reports(&self, uuid: &str, lease: u64, reports: &[Report], is_last: bool) -> Result<(), Unanswered> {
+        let late = self.late();
+        let mut state = self.0.state.write();
+        let holder = Self::holder(&state, uuid)?;
+        state.namespace.blocks.advance(late);
+        if !state.namespace.blocks.nodes.may_report(holder, lease) {
+            let words =
+                format!("Expected a report under a number that was given for it, came {lease}; it is given again");
+            return Err(FilesError::new(Class::ReportLease, words).into());
+        }
+        let registered = state.namespace.blocks.nodes.registered(holder);
+        drop(state);
+        // What was said before a registration, or before a silence that was too long, does not count behind it.
+        let same = || {
+            let state = self.0.state.write();
+            match state.namespace.blocks.nodes.registered(holder) == registered {
+                true => Ok(state),
+                false => Err(Unanswered::from(FilesError::new(Class::Io, REGISTERED_AGAIN))),
+            }
+        };
+        for report in reports {
+            let mut state = same()?;
+            let Some(place) = state.namespace.blocks.storage(holder, &report.storage, report.kind) else { continue };
+            let mut unseen = state.namespace.blocks.known(place);
+            drop(state);
+            for some in report.replicas.chunks(AT_ONCE) {
+                let mut state = same()?;
+                for (replica, what) in some {
+                    unseen.remove(&replica.block);
+                    state.namespace.blocks.held_as(place, *replica, *what);
+                }
+            }
+            let unseen: Vec<BlockId> = unseen.into_iter().collect();
+            for some in unseen.chunks(AT_ONCE) {
+                let mut state = same()?;
+                some.iter().for_each(|block| state.namespace.blocks.lost(place, *block, None));
+            }
+            same()?.namespace.blocks.has_reported(place);
+        }
+        if is_last {
+            same()?.namespace.blocks.all_reported(holder);
+        }
+        self.wait(None)
+    }
+
+    /// A data node has replicas that it had not before, or has some no more.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn node_tells(&self, uuid: &str, storage: &str, kind: i32, told: &[Told]) -> Result<(), Unanswered> {
+        for some in told.chunks(AT_ONCE) {
+            let mut state = self.0.state.write();
+            let holder = Self::holder(&state, uuid)?;
+            let blocks = &mut state.namespace.blocks;
+            let Some(place) = blocks.storage(holder, storage, kind) else { continue };
+            for told in some {
+                match told {
+                    Told::Begun(replica) => blocks.held(place, *replica, false),
+                    Told::Whole(replica) => blocks.held(place, *replica, true),
+                    Told::Gone(replica) => blocks.lost(place, replica.block, Some(replica.stamp)),
+                }
+            }
+        }
+        self.wait(None)
+    }
+
+    /// The data node of a name; the one in the process has its own.
+    #[must_use]
+    pub fn holder_of(&self, uuid: &str, own: &str) -> Option<Holder> {
+        if uuid == own {
+            return Some(Holder::HERE);
+        }
+        self.0.state.read().namespace.blocks.nodes.find(uuid)
+    }
+
+    /// Storages of data nodes by their names. Those that nobody knows are left out.
+    #[must_use]
+    pub fn places_of<'n>(&self, names: impl Iterator<Item = (&'n str, &'n str)>, own: &str) -> Vec<Place> {
+        let state = self.0.state.read();
+        let nodes = &state.namespace.blocks.nodes;
+        let place =
+            |(uuid, storage): (&str, &str)| if uuid == own { Some(Place::HERE) } else { nodes.place(uuid, storage) };
+        names.filter_map(place).collect()
+    }
+
+    /// Where more replicas of a block may be that is being written.
+    #[must_use]
+    pub fn choose_more(&self, block: BlockId, count: usize, without: &[Holder]) -> Vec<Place> {
+        self.0.state.read().namespace.blocks.choose_more(block, count, without)
+    }
+
+    /// All data nodes of other processes.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeShown> {
+        self.0.state.read().namespace.blocks.nodes.shown()
+    }
+
+    /// A data node has ended a block with the others that have it: so many bytes, or nothing if nobody has any. Blocks.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn synchronized(
+        &self,
+        block: BlockId,
+        stamp: Stamp,
+        length: Option<u64>,
+        places: &[Place],
+    ) -> Result<(), Unanswered> {
+        let refused = |words: String| Err(FilesError::new(Class::Io, words).into());
+        let mut state = self.0.state.write();
+        let closing = state.namespace.blocks.closing(block, stamp);
+        let Some((recovery, order)) = closing.map(|(recovery, order)| (recovery, order.clone())) else {
+            return refused(format!(
+                "Expected the end of a block that is to be ended, came block {block} under {stamp}; it was begun anew, or is done"
+            ));
+        };
+        if let Some(place) = places.iter().find(|place| !order.places.iter().any(|other| other.holder == place.holder))
+        {
+            return refused(format!("Expected data nodes that have block {block}, came {:?}", place.holder));
+        }
+        let expected = recovery.length.unwrap_or(recovery.least);
+        let most =
+            state.namespace.tree().get(recovery.inode).and_then(|inode| inode.file()).map_or(0, |file| file.block_size);
+        let fits = |length: u64| {
+            if recovery.length.is_some() { length == expected } else { (expected..=most).contains(&length) }
+        };
+        if let Some(length) = length.filter(|length| !fits(*length)) {
+            return refused(format!(
+                "Expected block {block} with {expected} bytes, which were acknowledged, up to {most}, came {length}"
+            ));
+        }
+        let is_here = || self.0.replicas.visible_length(block, order.block.stamp).is_ok_and(|length| length > 0);
+        if length.is_none() && (recovery.least > 0 || state.namespace.blocks.has_bytes(block) || is_here()) {
+            return refused(format!(
+                "Expected the bytes of block {block} that a data node has, came that nobody has any; it is begun anew"
+            ));
+        }
+        if let Some(length) = length {
+            for place in places.iter().filter(|place| place.holder != Holder::HERE) {
+                state.namespace.blocks.held(*place, Replica { block, stamp, length }, true);
+            }
+        }
+        let change = state.namespace.finish_recovery(recovery, length, now());
+        let lsn = change.map(|change| self.commit(&mut state, change)).transpose()?;
+        state.namespace.blocks.closed(block);
+        let position = lsn.or_else(|| state.pending.position(state.namespace.txid()));
+        drop(state);
+        self.wait(position)
+    }
+
+    /// Whether a data node was told to end a block under a generation, and has not yet: who says otherwise is none.
+    #[must_use]
+    pub fn is_to_be_ended(&self, block: BlockId, stamp: Stamp) -> bool {
+        self.may_tell() && self.0.state.read().namespace.blocks.closing(block, stamp).is_some()
+    }
+
+    /// What the data node in the process has to send to others.
+    #[must_use]
+    pub fn take_copies(&self) -> Vec<Copying> {
+        if !self.may_tell() || self.is_quiet(&self.0.state.read()) {
+            return Vec::new();
+        }
+        self.0.state.write().namespace.blocks.take_copies_here()
+    }
+
+    /// What was to be sent could not be.
+    pub fn not_copied(&self, copy: Copying) {
+        self.0.state.write().namespace.blocks.not_copied(copy.block.id);
+    }
+
+    /// The data node in the process was to send a replica, and has none, perhaps.
+    pub fn is_lost_here(&self, block: BlockId) {
+        if self.0.replicas.stamp(block).is_none() {
+            tracing::warn!(%block, "a replica here is lost");
+            self.0.state.write().namespace.blocks.lost_here(block);
+        }
+    }
+
+    /// Whether a replica may be taken that another data node sends.
+    #[must_use]
+    pub fn expects_here(&self, block: BlockId, stamp: Stamp) -> bool {
+        self.0.state.read().namespace.blocks.expects_here(block, stamp)
+    }
+
+    /// Replicas of blocks of which no file is here: they go if the database has none either.
+    pub(crate) fn check_replicas(&self) -> Result<(), DatabaseError> {
+        let some = self.take_unchecked();
+        let Some(behind) = self.0.behind.as_ref().filter(|_| !some.is_empty()) else { return Ok(()) };
+        match behind.without_file(&some) {
+            Ok(unwanted) => {
+                self.forget(unwanted);
+                Ok(())
+            }
+            Err(error) => {
+                self.0.state.write().namespace.blocks.check_again(some);
+                Err(error)
+            }
+        }
+    }
+
+    fn take_unchecked(&self) -> Vec<BlockId> {
+        let mut state = self.0.state.write();
+        let newest = state.namespace.counters();
+        state.namespace.blocks.take_unchecked(behind::BATCH, newest)
+    }
+
+    /// No file has these blocks, as far as anybody but memory knows.
+    fn forget(&self, mut blocks: Vec<BlockId>) {
+        let mut state = self.0.state.write();
+        blocks.retain(|block| state.namespace.blocks.inode(*block).is_none());
+        state.namespace.blocks.forget(&blocks);
+        let position = state.pending.position(state.namespace.txid());
+        drop(state);
+        self.remove_after(position, blocks);
+    }
+
+    /// Compares replicas of the data node in the process with their checksums that are in doubt, a few at a time, and removes those that are damaged or old while
+    /// others are sound. Blocks.
+    fn mend_here(&self, is_quiet: bool) -> Result<(), Unanswered> {
+        if is_quiet {
+            return Ok(());
+        }
+        let mut state = self.0.state.write();
+        let durable = state.pending.durable(self.0.journal.durable(), state.namespace.txid());
+        let doubtful = state.namespace.blocks.duties_here(durable, COMPARED);
+        drop(state);
+        for block in doubtful {
+            let replicas = &self.0.replicas;
+            let is_sound = replicas.read(block, Stamp(0)).is_ok_and(|reader| reader.check().is_ok());
+            self.wait(None)?;
+            // It is decided again, with what is so by now.
+            let Some(stamp) = self.0.state.write().namespace.blocks.compared_here(block, is_sound) else { continue };
+            match replicas.remove_generation(block, stamp) {
+                Ok(()) => {
+                    tracing::warn!(%block, %stamp, "a replica here was damaged or old, and is removed: others are sound")
+                }
+                Err(error) => tracing::warn!(%block, %error, "a damaged replica could not be removed"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks after data nodes: who is dead, what has to be sent or removed, and whose work takes too long. Blocks.
+    pub(crate) fn tend_nodes(&self) -> Result<(), Unanswered> {
+        let late = self.late();
+        let mut state = self.0.state.write();
+        state.namespace.blocks.advance(late);
+        let nodes = &mut state.namespace.blocks.nodes;
+        if nodes.is_empty() && nodes.awaited().is_empty() {
+            return Ok(());
+        }
+        if !nodes.awaited().is_empty() && late.0 > nodes.silence.dead {
+            tracing::warn!(nodes = ?nodes.awaited(), "data nodes that were there before did not come; they are not waited for any more");
+            nodes.await_nobody();
+        }
+        let dead = state.namespace.blocks.bury();
+        if state.namespace.is_waiting && !is_waiting(&state.namespace) {
+            tracing::info!("data nodes have reported: safe mode ends");
+            state.namespace.is_waiting = false;
+        }
+        let is_quiet = self.is_quiet(&state);
+        drop(state);
+        for holder in &dead {
+            tracing::warn!(?holder, "a data node was silent for too long; its replicas do not count any more");
+        }
+        if let Err(error) = self.keep_nodes(None) {
+            tracing::warn!(%error, "the names of data nodes could not be written");
+        }
+        if self.0.behind.is_none() {
+            let some = self.take_unchecked();
+            if !some.is_empty() {
+                self.forget(some);
+            }
+        }
+        if !is_quiet {
+            self.0.state.write().namespace.blocks.begin_turn();
+            for _ in 0..LOOKS {
+                if !self.0.state.write().namespace.blocks.look(AT_ONCE) {
+                    break;
+                }
+            }
+        }
+        self.mend_here(is_quiet)?;
+        let overdue = self.0.state.write().namespace.blocks.overdue();
+        let (told, waiting): (Vec<_>, Vec<_>) = overdue.into_iter().partition(|(_, is_told)| *is_told);
+        let mut done = Ok(());
+        for (recovery, _) in waiting {
+            // Nobody knows of it: its generation is still good.
+            match self.close_left(Lsn(0), recovery) {
+                Ok(_) => {}
+                Err(Unanswered::Gone) => return Err(Unanswered::Gone),
+                Err(error) => done = Err(error),
+            }
+        }
+        let told: Vec<InodeId> = told.iter().map(|(recovery, _)| recovery.inode).collect();
+        if told.is_empty() { done } else { self.close_all_left(|_, _| told.clone()).and(done) }
+    }
+}

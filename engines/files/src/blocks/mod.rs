@@ -1,0 +1,408 @@
+//! The block manager: which file a block belongs to, which data nodes have it, and what they have to do about that. It decides; it reads no disk
+//! and no clock: what is heard of data nodes comes in, with the instant, and what they are to do is asked for.
+//!
+//! Which blocks there are follows from the files' rows. Which replicas there are is never kept: a data node reports all of them
+//! when it begins, and each one that comes or goes later.
+//!
+//! `nodes` knows the data nodes, `reports` takes what they say, `work` decides what they do.
+
+mod nodes;
+mod reports;
+mod work;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::change::{Block, File};
+use crate::ids::{BlockId, InodeId, Millis, Stamp, Txid};
+use crate::request::BlockName;
+
+pub use self::nodes::{Heartbeat, Holder, Liveness, NodeShown, Nodes, Place, Registration, Silence, StorageFigures};
+use self::work::Closing;
+pub use self::work::{Duties, Ended, RecoveryOrder};
+
+/// A replica that is complete, as a data node reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replica {
+    /// Its block.
+    pub block: BlockId,
+    /// Its generation.
+    pub stamp: Stamp,
+    /// Its bytes.
+    pub length: u64,
+}
+
+/// A replica that is to be sent to another data node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copying {
+    /// What of.
+    pub block: BlockName,
+    /// Who has it.
+    pub from: Holder,
+    /// Where it is to be.
+    pub to: Place,
+    /// Since when.
+    pub since: Millis,
+}
+
+/// A replica of a data node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    place: Place,
+    stamp: Stamp,
+    length: u64,
+    state: State,
+    /// Whether somebody found it damaged.
+    is_corrupt: bool,
+}
+
+impl Held {
+    fn is_whole(&self) -> bool {
+        self.state == State::Whole
+    }
+}
+
+/// What a replica of a data node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is not being written.
+    Whole,
+    /// It is being written.
+    Begun,
+    /// Its writer has gone, with its data node.
+    Left,
+}
+
+/// What a file says of its block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wanted {
+    stamp: Stamp,
+    length: u64,
+    /// How many replicas there should be.
+    replication: u16,
+    /// Whether it is being written.
+    is_open: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// None is here, if it is [`InodeId::NOWHERE`].
+    inode: InodeId,
+    /// What its file said last; nothing if that was not here since the process began.
+    wanted: Option<Wanted>,
+    /// What the data node in the process has of it, if that is whole: generation and length.
+    here: Option<(Stamp, u64)>,
+    is_corrupt_here: bool,
+    /// What others have.
+    others: Vec<Held>,
+}
+
+impl Entry {
+    const fn of(inode: InodeId) -> Self {
+        Self { inode, wanted: None, here: None, is_corrupt_here: false, others: Vec::new() }
+    }
+
+    fn replicas(&self) -> impl Iterator<Item = Held> {
+        let is_corrupt = self.is_corrupt_here;
+        let here = self.here.map(|(stamp, length)| Held {
+            place: Place::HERE,
+            stamp,
+            length,
+            state: State::Whole,
+            is_corrupt,
+        });
+        here.into_iter().chain(self.others.iter().copied())
+    }
+
+    fn whole(&self) -> impl Iterator<Item = Held> {
+        self.replicas().filter(Held::is_whole)
+    }
+
+    fn is_missing(&self) -> bool {
+        match self.wanted {
+            None => self.whole().next().is_none(),
+            Some(wanted) => !wanted.is_open && !self.whole().any(|held| is_all(&held, wanted.stamp, wanted.length)),
+        }
+    }
+
+    fn is_corrupt(&self) -> bool {
+        self.whole().next().is_some() && self.whole().all(|held| held.is_corrupt)
+    }
+}
+
+/// All blocks of the files that are here, all replicas, and all data nodes.
+#[derive(Debug, Default)]
+pub struct Blocks {
+    entries: HashMap<BlockId, Entry>,
+    /// Those that no file has any more, and the data node in the process may still have.
+    unwanted: Vec<BlockId>,
+    /// The data nodes of other processes.
+    pub nodes: Nodes,
+    /// Who writes the blocks that are being written, in the order of the pipeline.
+    pipelines: HashMap<BlockId, Vec<Place>>,
+    /// Blocks that other data nodes end.
+    closings: BTreeMap<BlockId, Closing>,
+    /// What data nodes have of blocks of which no file is here.
+    unchecked: BTreeSet<BlockId>,
+    /// Those that are newer than anything that was given.
+    newer: BTreeSet<BlockId>,
+    /// Blocks whose replicas are to be looked at.
+    unseen: BTreeSet<BlockId>,
+    /// Blocks that have fewer replicas than they should, when they were looked at last.
+    low: BTreeSet<BlockId>,
+    /// When blocks were closed whose replicas are not all reported yet.
+    fresh: HashMap<BlockId, Millis>,
+    /// What is being sent.
+    copies: BTreeMap<BlockId, Copying>,
+    /// How much data nodes send.
+    sending: BTreeMap<Holder, usize>,
+    /// Blocks of which something is to be sent when somebody has less to send.
+    stalled: BTreeSet<BlockId>,
+    /// Up to where they were looked at.
+    stalled_up_to: BlockId,
+    /// What could not be sent: by whom, how often, and until when it is not tried again.
+    failed: HashMap<BlockId, (Holder, u32, Millis)>,
+    /// Blocks of which the data node in the process has the only good replica, if that is good.
+    doubtful: BTreeSet<BlockId>,
+    /// Those of them that were compared with their checksums.
+    compared: BTreeSet<BlockId>,
+    /// What the data node in the process is to remove, if it is damaged.
+    removals_here: BTreeMap<BlockId, nodes::Removal>,
+    /// What the data node in the process has to send.
+    copies_here: Vec<Copying>,
+    /// The newest change.
+    txid: Txid,
+}
+
+impl Blocks {
+    /// The file that a block belongs to.
+    #[must_use]
+    pub fn inode(&self, block: BlockId) -> Option<InodeId> {
+        self.entries.get(&block).map(|entry| entry.inode).filter(|inode| *inode != InodeId::NOWHERE)
+    }
+
+    /// How many blocks there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether a data node has all of a block.
+    #[must_use]
+    pub fn has(&self, block: &Block) -> bool {
+        let entry = self.entries.get(&block.id);
+        entry.is_some_and(|entry| entry.whole().any(|held| is_all(&held, block.stamp, block.length)))
+    }
+
+    /// Where all of a block is: here first, and those that are silent last. Damaged replicas count only if there are no others.
+    #[must_use]
+    pub fn places(&self, block: &Block) -> Vec<Place> {
+        let Some(entry) = self.entries.get(&block.id) else { return Vec::new() };
+        let all = |is_corrupt| {
+            let all = entry.whole().filter(move |held| is_all(held, block.stamp, block.length));
+            let mut places: Vec<Place> =
+                all.filter(|held| held.is_corrupt == is_corrupt).map(|held| held.place).collect();
+            places.retain(|place| !self.nodes.is_leaving(place.holder, block.id));
+            places.sort_by_key(|place| (self.nodes.liveness(place.holder) != Liveness::Live, *place));
+            places
+        };
+        let sound = all(false);
+        if sound.is_empty() { all(true) } else { sound }
+    }
+
+    /// Who writes a block that is being written, in the order of the pipeline; the data node in the process last, because it sends nothing on.
+    #[must_use]
+    pub fn pipeline(&self, block: BlockId) -> Vec<Place> {
+        if let Some(places) = self.pipelines.get(&block) {
+            let mut places = places.clone();
+            places.retain(|place| self.nodes.counts(place.holder));
+            return places;
+        }
+        // The process began since. What is being written here is not reported.
+        let begun = self.entries.get(&block).into_iter().flat_map(|entry| &entry.others);
+        let begun = begun.filter(|held| !held.is_whole()).map(|held| held.place);
+        begun.chain([Place::HERE]).collect()
+    }
+
+    /// A block is written by these from now on.
+    pub fn written_by(&mut self, block: BlockId, places: Vec<Place>) {
+        let is_open = |entry: &Entry| entry.wanted.is_some_and(|wanted| wanted.is_open);
+        if !self.nodes.is_empty() && !places.is_empty() && self.entries.get(&block).is_some_and(is_open) {
+            self.pipelines.insert(block, places);
+        }
+    }
+
+    /// Where a new block may be written, in the order of the pipeline, without some data nodes: here, if that is not one of them, and as many others as
+    /// there should be replicas.
+    #[must_use]
+    pub fn choose(&self, block: BlockId, bytes: u64, replication: u16, without: &[Holder]) -> Vec<Place> {
+        let is_here = !without.contains(&Holder::HERE);
+        let others = usize::from(replication.max(1)) - usize::from(is_here);
+        let mut places = self.nodes.choose((block, bytes), others, |holder| without.contains(&holder));
+        places.extend(is_here.then_some(Place::HERE));
+        places
+    }
+
+    /// Where one more replica of a block that is being written may be; it comes first in the pipeline.
+    #[must_use]
+    pub fn choose_more(&self, block: BlockId, count: usize, without: &[Holder]) -> Vec<Place> {
+        let mut places = self.nodes.choose((block, 0), count, |holder| without.contains(&holder));
+        if places.len() < count && !without.contains(&Holder::HERE) {
+            places.push(Place::HERE);
+        }
+        places
+    }
+
+    /// The generation of a block that its file wants, as far as that is known.
+    #[must_use]
+    pub fn wanted_stamp(&self, block: BlockId) -> Option<Stamp> {
+        Some(self.entries.get(&block)?.wanted?.stamp)
+    }
+
+    /// Whether somebody found all replicas of a block damaged.
+    #[must_use]
+    pub fn is_corrupt(&self, block: BlockId) -> bool {
+        self.entries.get(&block).is_some_and(Entry::is_corrupt)
+    }
+
+    /// Somebody found the replica of a data node damaged.
+    pub fn found_corrupt(&mut self, block: BlockId, holder: Holder) {
+        let Some(entry) = self.entries.get_mut(&block) else { return };
+        if holder == Holder::HERE {
+            entry.is_corrupt_here = true;
+        }
+        for held in entry.others.iter_mut().filter(|held| held.place.holder == holder) {
+            held.is_corrupt = true;
+        }
+        self.look_at(block);
+    }
+
+    /// The data node in the process has a replica. Whether any file wants it; if not, it may go.
+    pub fn received(&mut self, replica: Replica) -> bool {
+        let Some(entry) = self.entries.get_mut(&replica.block) else { return false };
+        // What comes late is of an older generation.
+        if entry.here.is_none_or(|(stamp, _)| stamp <= replica.stamp) {
+            if entry.here != Some((replica.stamp, replica.length)) {
+                entry.is_corrupt_here = false;
+            }
+            entry.here = Some((replica.stamp, replica.length));
+        }
+        self.copied(replica.block, Holder::HERE);
+        self.look_at(replica.block);
+        true
+    }
+
+    /// When it begins, the data node in the process has a replica. Of a file that is not here, perhaps.
+    pub fn reported(&mut self, replica: Replica) {
+        self.entries.entry(replica.block).or_insert_with(|| Entry::of(InodeId::NOWHERE));
+        self.received(replica);
+    }
+
+    /// Blocks of which no file is here.
+    pub fn unnamed(&self) -> impl Iterator<Item = BlockId> {
+        let unnamed = self.entries.iter().filter(|(_, entry)| entry.inode == InodeId::NOWHERE);
+        unnamed.map(|(block, _)| *block)
+    }
+
+    /// No file has these blocks, nor ever will.
+    pub fn forget(&mut self, blocks: &[BlockId]) {
+        for block in blocks {
+            if let Some(entry) = self.entries.remove(block) {
+                self.drop_replicas(*block, &entry);
+            }
+        }
+    }
+
+    /// A file is not here any more, and still has its blocks. What data nodes have of them is kept.
+    pub(crate) fn given_up(&mut self, inode: InodeId, blocks: &[Block]) {
+        for block in blocks {
+            let Some(entry) = self.entries.get_mut(&block.id).filter(|entry| entry.inode == inode) else { continue };
+            if entry.replicas().next().is_some() {
+                entry.inode = InodeId::NOWHERE;
+            } else {
+                self.entries.remove(&block.id);
+            }
+        }
+    }
+
+    /// What no file has any more, since this was asked last, as far as the data node in the process may have it. It may go once the changes that
+    /// took it away are durable.
+    pub fn take_unwanted(&mut self) -> Vec<BlockId> {
+        std::mem::take(&mut self.unwanted)
+    }
+
+    /// Blocks of files that are here which no data node has, or that somebody found damaged, in any order: which, of which file, and whether it is lacking.
+    pub fn damaged(&self) -> impl Iterator<Item = (BlockId, InodeId, bool)> {
+        let damaged = self.entries.iter().filter(|(_, entry)| entry.is_missing() || entry.is_corrupt());
+        damaged.map(|(block, entry)| (*block, entry.inode, entry.is_missing()))
+    }
+
+    /// Whether data nodes have at least 99.9 % of the blocks of files that are here and not being written.
+    #[must_use]
+    pub fn are_enough(&self) -> bool {
+        let closed = self.entries.values().filter(|entry| entry.wanted.is_some_and(|wanted| !wanted.is_open));
+        let (mut total, mut missing) = (0_u64, 0_u64);
+        for entry in closed {
+            (total, missing) = (total + 1, missing + u64::from(entry.is_missing()));
+        }
+        missing.saturating_mul(1_000) <= total
+    }
+
+    /// What comes is of a change.
+    pub(crate) const fn begins(&mut self, txid: Txid) {
+        self.txid = txid;
+    }
+
+    /// A file has other blocks than before, or wants others of them. Those that another file has meanwhile stay.
+    pub(crate) fn changed(&mut self, inode: InodeId, before: Option<&File>, after: Option<&File>) {
+        let blocks = |file: Option<&File>| -> Vec<Block> { file.map(|file| file.blocks.clone()).unwrap_or_default() };
+        let (before, now) = (blocks(before), blocks(after));
+        for block in &now {
+            let wanted = after.map(|file| Wanted {
+                stamp: block.stamp,
+                length: block.length,
+                replication: file.replication,
+                is_open: file.writer.is_some() && !block.is_committed,
+            });
+            self.newer.remove(&block.id);
+            let entry = self.entries.entry(block.id).or_insert_with(|| Entry::of(inode));
+            entry.inode = inode;
+            if entry.wanted != wanted {
+                entry.wanted = wanted;
+                if wanted.is_some_and(|wanted| !wanted.is_open) && self.pipelines.remove(&block.id).is_some() {
+                    self.fresh.insert(block.id, self.nodes.now());
+                }
+                self.look_at(block.id);
+            }
+        }
+        for block in before {
+            let is_of_it = self.entries.get(&block.id).is_some_and(|entry| entry.inode == inode);
+            if is_of_it && !now.iter().any(|other| other.id == block.id) {
+                if let Some(entry) = self.entries.remove(&block.id) {
+                    self.drop_replicas(block.id, &entry);
+                }
+                self.unwanted.push(block.id);
+            }
+        }
+    }
+
+    /// A block is to be looked at, if there is anybody but the data node in the process.
+    fn look_at(&mut self, block: BlockId) {
+        if !self.nodes.is_empty() {
+            self.unseen.insert(block);
+        }
+    }
+}
+
+/// Whether a replica has all of a generation of a block.
+fn is_all(held: &Held, stamp: Stamp, length: u64) -> bool {
+    held.is_whole() && (held.stamp, held.length) == (stamp, length)
+}
+
+#[cfg(test)]
+mod tests;
