@@ -30,10 +30,15 @@ CREATE FUNCTION bullfrog.holders(closed oid[], live oid[], mode text) RETURNS TA
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH held AS (
         SELECT l.pid, l.virtualtransaction, string_agg(DISTINCT format('%s on %s', l.mode, l.relation::regclass), ', ') AS locks
-        FROM pg_locks l
+        FROM (SELECT l.pid, l.virtualtransaction, l.locktype, l.database, l.granted, l.relation, l.mode FROM pg_locks l
+            -- Who changes rights on a table has locked none of it but its rows in the catalogs.
+            UNION ALL SELECT l.pid, l.virtualtransaction, 'relation', (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()), l.granted, c.oid,
+                'a change of rights' FROM (SELECT k.oid, k.xmax FROM pg_class k UNION ALL SELECT a.attrelid, a.xmax FROM pg_attribute a) c
+                JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = c.xmax
+                WHERE c.oid = ANY (closed || live) AND holders.mode = 'ACCESS EXCLUSIVE') l
         WHERE l.locktype = 'relation' AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()) AND l.granted
             AND l.pid IS DISTINCT FROM pg_backend_pid()
-            AND (l.relation = ANY (closed) AND l.mode = ANY (bullfrog.conflicting(holders.mode))
+            AND (l.mode = 'a change of rights' OR l.relation = ANY (closed) AND l.mode = ANY (bullfrog.conflicting(holders.mode))
                 OR l.relation = ANY (live) AND l.mode = ANY (bullfrog.conflicting('SHARE ROW EXCLUSIVE')))
         GROUP BY l.pid, l.virtualtransaction)
     SELECT a.pid, format('Process %s (%s) has %s; its transaction began at %s, its last statement at %s.', a.pid,
@@ -74,7 +79,17 @@ $$;
 COMMENT ON FUNCTION bullfrog.tell_holders(oid[], oid[], text, text, boolean, boolean) IS 'Tells who keeps tables from being locked: after the first try '
     'a notice, when the time that was given is over an error.';
 
-CREATE FUNCTION bullfrog.lock_tables(closed oid[], live oid[] DEFAULT '{}', mode text DEFAULT 'ACCESS EXCLUSIVE') RETURNS void
+CREATE FUNCTION bullfrog.lock_rights(tables oid[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM pg_class c WHERE c.oid = ANY (tables) ORDER BY c.oid FOR NO KEY UPDATE;
+    PERFORM FROM pg_attribute a WHERE a.attrelid = ANY (tables) AND a.attnum > 0 ORDER BY a.attrelid, a.attnum FOR NO KEY UPDATE;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.lock_rights(oid[]) IS 'Keeps rights on tables as they are until the transaction ends: whoever is about to change them, without a lock on the table, is '
+    'waited for.';
+
+CREATE FUNCTION bullfrog.lock_tables(closed oid[], live oid[] DEFAULT '{}', mode text DEFAULT 'ACCESS EXCLUSIVE', own oid[] DEFAULT NULL) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     tables oid[] := closed || live;
@@ -106,6 +121,9 @@ BEGIN
             FOREACH relation IN ARRAY tables LOOP
                 PERFORM bullfrog.lock(relation, CASE WHEN relation = ANY (live) THEN 'SHARE ROW EXCLUSIVE' ELSE mode END);
             END LOOP;
+            IF mode = 'ACCESS EXCLUSIVE' THEN
+                PERFORM bullfrog.lock_rights(tables);
+            END IF;
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
             PERFORM bullfrog.tell_holders(closed, live, mode, given, pg_catalog.clock_timestamp() - began > given::interval,
@@ -118,12 +136,13 @@ BEGIN
     PERFORM pg_catalog.set_config('lock_timeout', given, true);
     PERFORM pg_catalog.set_config('deadlock_timeout', (1000 * EXTRACT(epoch FROM detection))::int::text, true);
     -- They may have been given away before they were locked.
-    PERFORM bullfrog.require_ownership(tables);
+    PERFORM bullfrog.require_ownership(COALESCE(own, tables));
 END
 $$;
-COMMENT ON FUNCTION bullfrog.lock_tables(oid[], oid[], text)
+COMMENT ON FUNCTION bullfrog.lock_tables(oid[], oid[], text, oid[])
     IS 'Locks tables in a mode, and live ones against writes, all or none: tries for at most lock_timeout, at first for a tenth of a '
-        'second, then longer, in the end long enough for others to find that they wait in a circle; between tries everybody has time.';
+        'second, then longer, in the end long enough for others to find that they wait in a circle; between tries everybody has time. Who asks must own all of them, or '
+        'those that are told.';
 
 CREATE FUNCTION bullfrog.wait_for_writers(tables oid[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

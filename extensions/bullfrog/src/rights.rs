@@ -91,7 +91,7 @@ fn evaluate(relation: Oid, query: &str, is_plain: bool) -> SetOfIterator<'static
 }
 
 /// Runs statements for a superuser with the rights of a table's owner.
-fn as_owner_of<R>(relation: Oid, run: impl FnOnce() -> Result<R, spi::Error>) -> R {
+pub(crate) fn as_owner_of<R>(relation: Oid, run: impl FnOnce() -> Result<R, spi::Error>) -> R {
     // SAFETY: the right of the current user.
     if !unsafe { pg_sys::superuser() } {
         raise(

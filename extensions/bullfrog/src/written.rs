@@ -42,6 +42,22 @@ fn written_since(relation: Oid, position: i64, horizon: i64) -> Option<String> {
     if flaws::is_set(Flaw::WrittenForgotten) {
         return Some("{}".to_owned());
     }
+    changed_since(relation, position, horizon, is_written)
+}
+
+/// The same of rows that were deleted since, or that others have taken the place of. Some may only have been locked.
+#[pg_extern(sql = false, strict)]
+fn gone_since(relation: Oid, position: i64, horizon: i64) -> Option<String> {
+    if flaws::is_set(Flaw::GoneForgotten) {
+        return Some("{}".to_owned());
+    }
+    changed_since(relation, position, horizon, is_gone)
+}
+
+/// What tells by a row's header whether it counts, given the first transaction that does.
+type IsChanged = unsafe fn(&pg_sys::HeapTupleHeaderData, pg_sys::TransactionId) -> bool;
+
+fn changed_since(relation: Oid, position: i64, horizon: i64, is_changed: IsChanged) -> Option<String> {
     let first = pg_sys::TransactionId::from_inner(horizon as u32);
     let mut places: Vec<String> = Vec::new();
     // SAFETY: a table of the server's heap, which the caller has locked, read page by page as the server does.
@@ -60,7 +76,8 @@ fn written_since(relation: Oid, position: i64, horizon: i64) -> Option<String> {
             pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as i32);
             let page = pg_sys::BufferGetPage(buffer);
             if log_position(page) > position as u64 {
-                add_rows(page, number, first, &mut places);
+                let changed = rows_of(page).filter(|(_, row)| is_changed(&**row, first));
+                places.extend(changed.map(|(item, _)| format!("\"({number},{item})\"")));
             }
             pg_sys::UnlockReleaseBuffer(buffer);
             if places.len() > MOST_ROWS {
@@ -83,25 +100,41 @@ unsafe fn log_position(page: pg_sys::Page) -> u64 {
     u64::from(position.xlogid) << 32 | u64::from(position.xrecoff)
 }
 
-/// Adds the rows of a page that are of this transaction, or a later one.
-unsafe fn add_rows(page: pg_sys::Page, number: u32, first: pg_sys::TransactionId, places: &mut Vec<String>) {
+/// The rows of a page, with their numbers on it.
+///
+/// # Safety
+/// A page of a heap, which nobody changes while its rows are looked at.
+unsafe fn rows_of(page: pg_sys::Page) -> impl Iterator<Item = (usize, *const pg_sys::HeapTupleHeaderData)> {
     let start = page.cast::<u8>();
     let before = std::mem::offset_of!(pg_sys::PageHeaderData, pd_linp);
-    // SAFETY: a page of a heap, which nobody changes meanwhile. Behind its header are pointers to its rows, up to where it has room.
-    unsafe {
+    // SAFETY: as promised. Behind its header are pointers to its rows, up to where it has room.
+    let (pointers, end) = unsafe {
         let end = usize::from((*page.cast::<pg_sys::PageHeaderData>()).pd_lower);
-        let pointers = start.add(before).cast::<pg_sys::ItemIdData>();
-        for index in 0..end.saturating_sub(before) / size_of::<pg_sys::ItemIdData>() {
+        (start.add(before).cast::<pg_sys::ItemIdData>(), end)
+    };
+    (0..end.saturating_sub(before) / size_of::<pg_sys::ItemIdData>()).filter_map(move |index| {
+        // SAFETY: as above; a pointer that is in use leads to a row.
+        unsafe {
             let pointer = &*pointers.add(index);
-            if pointer.lp_flags() != pg_sys::LP_NORMAL {
-                continue;
-            }
-            let row = &*start.add(pointer.lp_off() as usize).cast::<pg_sys::HeapTupleHeaderData>();
-            // Both at once: it is older than any number that still counts.
-            let is_frozen = u32::from(row.t_infomask) & FROZEN == FROZEN;
-            if !is_frozen && !pg_sys::TransactionIdPrecedes(row.t_choice.t_heap.t_xmin, first) {
-                places.push(format!("\"({number},{})\"", index + 1));
-            }
+            let row = || start.add(pointer.lp_off() as usize).cast::<pg_sys::HeapTupleHeaderData>().cast_const();
+            (pointer.lp_flags() == pg_sys::LP_NORMAL).then(|| (index + 1, row()))
         }
-    }
+    })
+}
+
+/// Whether a row is of this transaction, or a later one.
+unsafe fn is_written(row: &pg_sys::HeapTupleHeaderData, first: pg_sys::TransactionId) -> bool {
+    // Both at once: it is older than any number that still counts.
+    let is_frozen = u32::from(row.t_infomask) & FROZEN == FROZEN;
+    // SAFETY: a row of a heap has such a header.
+    !is_frozen && unsafe { !pg_sys::TransactionIdPrecedes(row.t_choice.t_heap.t_xmin, first) }
+}
+
+/// Whether this transaction, or a later one, has deleted a row or written another one in its place. Of several that had it locked one may have.
+unsafe fn is_gone(row: &pg_sys::HeapTupleHeaderData, first: pg_sys::TransactionId) -> bool {
+    let mask = u32::from(row.t_infomask);
+    let is_there = mask & (pg_sys::HEAP_XMAX_INVALID | pg_sys::HEAP_XMAX_LOCK_ONLY) != 0;
+    let by_one = mask & pg_sys::HEAP_XMAX_IS_MULTI == 0;
+    // SAFETY: a row of a heap has such a header.
+    !is_there && !(by_one && unsafe { pg_sys::TransactionIdPrecedes(row.t_choice.t_heap.t_xmax, first) })
 }

@@ -206,9 +206,19 @@ def test_more_values_than_a_function_takes_are_proven(customers):
     assert not is_read(customers, definition)
 
 
-def test_values_of_a_domain_are_read_at_the_switch(customers):
-    definition = "CREATE TABLE t AS SELECT id, id::small AS n FROM customer"
-    customers.execute("CREATE DOMAIN small AS int; ALTER TABLE customer ADD CHECK (num_nulls(id::small) >= 0)")
+# What may be a value of a domain, or have one in it: by a cast, or by a function, which may go by way of a text.
+DOMAINS = ["id::small", "ARRAY[id]::small[]", "smalls(id)", "pairs(id)", "span(id)"]
+
+
+@pytest.mark.parametrize("value", DOMAINS)
+def test_nothing_proves_values_of_a_domain(customers, value):
+    definition = f"CREATE TABLE t AS SELECT id, {value} AS n FROM customer"
+    customers.execute("""
+        CREATE DOMAIN small AS int; CREATE TYPE pair AS (a small, b int); CREATE TYPE span AS RANGE (subtype = small);
+        CREATE FUNCTION smalls(int) RETURNS small[] LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN ('{' || $1 || '}')::public.small[]; END $$;
+        CREATE FUNCTION pairs(int) RETURNS pair[] LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN ('{"(' || $1 || ',1)"}')::public.pair[]; END $$;
+        CREATE FUNCTION span(int) RETURNS span LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN ('[' || $1 || ',' || $1 || ']')::public.span; END $$""")
+    customers.execute(f"ALTER TABLE customer ADD CHECK (num_nulls({value}) >= 0)")
     customers.execute(f"ALTER DOMAIN small ADD CHECK (VALUE < {CUSTOMERS})")
     assert proof(customers, definition) == []
     with pytest.raises(psycopg.errors.CheckViolation):
