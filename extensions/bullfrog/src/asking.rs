@@ -13,7 +13,7 @@ use pgrx::prelude::*;
 use crate::definition::{keep_part, parsed_text};
 use crate::errors::raise;
 use crate::nodes;
-use crate::passing::{as_they_are, in_context, remembering, tell_migration, tell_position};
+use crate::passing::{as_they_are, in_context, remembering, tell_migration, tell_statement};
 use crate::rights::{OWN_NAMES, as_role, set_for_now};
 use crate::statements::run;
 
@@ -179,7 +179,7 @@ fn obey_part(statement: &str, is_of_keys: bool) {
                     && keep_part((*raw).stmt.cast(), is_of_keys) =>
             {
                 let alter = (*raw).stmt.cast::<pg_sys::AlterTableStmt>();
-                as_asker(|| remembering(|| in_context(tell_position, &text, || run_utility(alter.cast(), &text))));
+                as_asker(|| remembering(|| in_context(tell_statement, &text, || run_utility(alter.cast(), &text))));
             }
             _ => obey(statement),
         }
