@@ -207,15 +207,11 @@ CREATE FUNCTION bullfrog.await_writers(relation oid) RETURNS void
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'await_writers_wrapper';
 COMMENT ON FUNCTION bullfrog.await_writers(oid) IS 'Waits until transactions have ended that have written a table, or have a lock to do so.';
 
-CREATE FUNCTION bullfrog.written_since(relation oid, "position" bigint, horizon bigint) RETURNS text
-    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'written_since_wrapper';
-COMMENT ON FUNCTION bullfrog.written_since(oid, bigint, bigint) IS 'The places of rows that were written since a moment, an array of tid: '
-    'a place in the log, and the number of the first transaction that had not ended. NULL: there are too many. The caller has kept the table from vacuum since then.';
-
-CREATE FUNCTION bullfrog.gone_since(relation oid, "position" bigint, horizon bigint) RETURNS text
-    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'gone_since_wrapper';
-COMMENT ON FUNCTION bullfrog.gone_since(oid, bigint, bigint) IS 'The same of rows that were deleted since then, or that others have taken the place of; some may '
-    'only have been locked.';
+CREATE FUNCTION bullfrog.changes_since(relation oid, "position" bigint, horizon bigint) RETURNS TABLE (written text, gone text)
+    LANGUAGE c STRICT ROWS 1 AS 'MODULE_PATHNAME', 'changes_since_wrapper';
+COMMENT ON FUNCTION bullfrog.changes_since(oid, bigint, bigint) IS 'The places of rows that were written since a moment, an array of tid, and of rows that were deleted since, or that others '
+    'have taken the place of; some of these may only have been locked. The moment: a place in the log, and the number of the first transaction that had not ended. NULL: there are too many. '
+    'The caller has kept the table from vacuum since then.';
 
 CREATE FUNCTION bullfrog.begin_look(is_first boolean) RETURNS void
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'begin_look_wrapper';

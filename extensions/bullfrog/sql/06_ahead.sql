@@ -27,22 +27,17 @@ BEGIN
     RETURN jsonb_build_object('position', place, 'horizon', pg_snapshot_xmin(pg_current_snapshot())::text::bigint);
 END
 $$;
-COMMENT ON FUNCTION bullfrog.moment(oid[]) IS 'A moment from which on bullfrog.written_since tells what is written to some tables. Statements that begin now see '
+COMMENT ON FUNCTION bullfrog.moment(oid[]) IS 'A moment from which on bullfrog.changes_since tells what is written to some tables. Statements that begin now see '
     'all that was written before.';
 
-CREATE FUNCTION bullfrog.written(tables oid[], since jsonb) RETURNS jsonb
+CREATE FUNCTION bullfrog.changes(tables oid[], since jsonb) RETURNS jsonb
     LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    SELECT COALESCE(pg_catalog.jsonb_object_agg(t, bullfrog.written_since(t, (since ->> 'position')::bigint, (since ->> 'horizon')::bigint)), '{}')
+    SELECT pg_catalog.jsonb_build_object('written', COALESCE(pg_catalog.jsonb_object_agg(t, c.written), '{}'),
+        'gone', COALESCE(pg_catalog.jsonb_object_agg(t, c.gone), '{}'))
     FROM pg_catalog.unnest(tables) t
+    CROSS JOIN LATERAL bullfrog.changes_since(t, (since ->> 'position')::bigint, (since ->> 'horizon')::bigint) c
 $$;
-COMMENT ON FUNCTION bullfrog.written(oid[], jsonb) IS 'Of each table the places of rows that were written since a moment; NULL: of too many.';
-
-CREATE FUNCTION bullfrog.gone(tables oid[], since jsonb) RETURNS jsonb
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    SELECT COALESCE(pg_catalog.jsonb_object_agg(t, bullfrog.gone_since(t, (since ->> 'position')::bigint, (since ->> 'horizon')::bigint)), '{}')
-    FROM pg_catalog.unnest(tables) t
-$$;
-COMMENT ON FUNCTION bullfrog.gone(oid[], jsonb) IS 'Of each table the places of rows that are gone since a moment; NULL: of too many.';
+COMMENT ON FUNCTION bullfrog.changes(oid[], jsonb) IS 'Of each table the places of rows that were written since a moment, and of those that are gone; NULL: of too many.';
 
 CREATE FUNCTION bullfrog.keep_keys(target bullfrog.target, burden jsonb) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -134,7 +129,8 @@ COMMENT ON FUNCTION bullfrog.reconsider(bullfrog.target, tid[]) IS 'Takes rows o
     'again.';
 
 CREATE FUNCTION bullfrog.check_written(target bullfrog.target, checks text, burden jsonb, places text) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    -- What was written just now is in memory.
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET random_page_cost = 1 AS $$
 DECLARE
     chosen CONSTANT text := CASE WHEN places IS NULL THEN 'true' ELSE format('bullfrog_tid = ANY (%L::tid[])', places) END;
 BEGIN
@@ -172,8 +168,8 @@ CREATE FUNCTION bullfrog.cost(target bullfrog.target, transformed text) RETURNS 
 $$;
 COMMENT ON FUNCTION bullfrog.cost(bullfrog.target, text) IS 'What it costs to read rows, as bullfrog.rows_where names them, as the planner estimates.';
 
-CREATE FUNCTION bullfrog.affected(target bullfrog.target, burden jsonb, written jsonb, gone jsonb) RETURNS text
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION bullfrog.affected(target bullfrog.target, burden jsonb, changes jsonb) RETURNS text
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET random_page_cost = 1 AS $$
 DECLARE
     members CONSTANT text := format('bullfrog.members_%s', target.id);
     is_grouped CONSTANT boolean := target.granule = 'group';
@@ -191,7 +187,7 @@ BEGIN
     FOR place IN SELECT a.attname AS name, split_part(a.attname, '_', 3) AS relation FROM pg_attribute a WHERE a.attrelid = members::regclass
         AND a.attname LIKE 'bullfrog\_place\_%' ORDER BY a.attnum LOOP
         FOREACH is_gone IN ARRAY ARRAY[false, true] LOOP
-            places := CASE WHEN is_gone THEN gone ELSE written END ->> place.relation;
+            places := changes -> CASE WHEN is_gone THEN 'gone' ELSE 'written' END ->> place.relation;
             IF places IS NULL THEN
                 RETURN bullfrog.rows_where(target, 'true');
             END IF;
@@ -210,19 +206,19 @@ BEGIN
     by_key := format('(SELECT t.* FROM (SELECT %s FROM unnest(%L::jsonb[]) AS k (k)) AS k '
         'CROSS JOIN LATERAL (SELECT * FROM bullfrog.transformed_%s t WHERE %s OFFSET 0) AS t) t', keys.named,
         ARRAY(SELECT DISTINCT f::jsonb FROM unnest(found) f), target.id, burden ->> 'same_group');
-    -- Without an index of the key each group reads the whole table.
-    RETURN CASE WHEN bullfrog.cost(target, by_key) < bullfrog.cost(target, bullfrog.rows_where(target, 'true')) THEN by_key
+    -- Without an index of the key each group reads the whole table. With one, what is looked up was written just now, and is in memory.
+    RETURN CASE WHEN bullfrog.cost(target, by_key) < 4 * bullfrog.cost(target, bullfrog.rows_where(target, 'true')) THEN by_key
         ELSE bullfrog.rows_where(target, 'true') END;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.affected(bullfrog.target, jsonb, jsonb, jsonb) IS 'Those rows of a new table, made of groups or by a join, that may be others than at the look before, '
+COMMENT ON FUNCTION bullfrog.affected(bullfrog.target, jsonb, jsonb) IS 'Those rows of a new table, made of groups or by a join, that may be others than at the look before, '
     'for FROM: one of their old rows was written or is gone since. NULL: there are none.';
 
-CREATE FUNCTION bullfrog.check_looked_at(target bullfrog.target, burden jsonb, written jsonb, gone jsonb) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION bullfrog.check_looked_at(target bullfrog.target, burden jsonb, changes jsonb) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET random_page_cost = 1 AS $$
 DECLARE
-    transformed CONSTANT text := CASE WHEN written IS NULL THEN bullfrog.rows_where(target, 'true')
-        ELSE bullfrog.affected(target, burden, written, gone) END;
+    transformed CONSTANT text := CASE WHEN changes IS NULL THEN bullfrog.rows_where(target, 'true')
+        ELSE bullfrog.affected(target, burden, changes) END;
     question record;
 BEGIN
     IF transformed IS NULL THEN
@@ -238,7 +234,7 @@ BEGIN
     PERFORM bullfrog.advance_identities(target, ARRAY(SELECT jsonb_array_elements_text(burden -> 'identities'))::name[], transformed);
 END
 $$;
-COMMENT ON FUNCTION bullfrog.check_looked_at(bullfrog.target, jsonb, jsonb, jsonb) IS 'Checks that groups, or rows of a join, can be rows of the new table: those that may be '
+COMMENT ON FUNCTION bullfrog.check_looked_at(bullfrog.target, jsonb, jsonb) IS 'Checks that groups, or rows of a join, can be rows of the new table: those that may be '
     'others than at the look before. NULL: all.';
 
 CREATE FUNCTION bullfrog.bases(burdens jsonb, refs jsonb[]) RETURNS oid[]
@@ -257,8 +253,7 @@ DECLARE
     burden jsonb;
     since jsonb;
     now_seen jsonb;
-    written jsonb;
-    gone jsonb;
+    changes jsonb;
     began timestamptz;
     took interval;
     longest interval;
@@ -270,18 +265,15 @@ BEGIN
         began := clock_timestamp();
         now_seen := bullfrog.moment(tables);
         PERFORM bullfrog.begin_look(since IS NULL);
-        IF since IS NOT NULL THEN
-            written := bullfrog.written(tables, since);
-            gone := bullfrog.gone(tables, since);
-        END IF;
+        changes := CASE WHEN since IS NOT NULL THEN bullfrog.changes(tables, since) END;
         FOR target IN SELECT * FROM bullfrog.target t WHERE (burdens -> t.id::text ->> 'ahead')::boolean ORDER BY t.id LOOP
             burden := burdens -> target.id::text;
             IF NOT bullfrog.is_image(target) THEN
-                PERFORM bullfrog.check_looked_at(target, burden, written, gone);
+                PERFORM bullfrog.check_looked_at(target, burden, changes);
                 CONTINUE;
             END IF;
             IF since IS NOT NULL THEN
-                PERFORM bullfrog.check_written(target, checks, burden, written ->> target.old_tables[1]::text);
+                PERFORM bullfrog.check_written(target, checks, burden, changes -> 'written' ->> target.old_tables[1]::text);
                 CONTINUE;
             END IF;
             PERFORM bullfrog.check_rows(target, checks, burden, bullfrog.rows_where(target, 'true'));
@@ -293,7 +285,7 @@ BEGIN
                 bullfrog.rows_where(target, 'true'));
         END LOOP;
         FOREACH reference IN ARRAY refs LOOP
-            PERFORM bullfrog.check_reference(reference, written, gone);
+            PERFORM bullfrog.check_reference(reference, changes);
         END LOOP;
         since := now_seen;
         took := clock_timestamp() - began;

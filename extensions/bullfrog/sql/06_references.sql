@@ -126,13 +126,13 @@ CREATE FUNCTION bullfrog.require_none(target bullfrog.target, what text, violati
 $$;
 COMMENT ON FUNCTION bullfrog.require_none(bullfrog.target, text, text) IS 'An error if a query gives rows in this look: they violate something.';
 
-CREATE FUNCTION bullfrog.check_reference(reference jsonb, written jsonb, gone jsonb) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION bullfrog.check_reference(reference jsonb, changes jsonb) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET random_page_cost = 1 AS $$
 DECLARE
     target bullfrog.target;
     place CONSTANT text := CASE WHEN reference ->> 'child' IS NULL THEN 'ctid' ELSE 'bullfrog_tid' END;
-    places CONSTANT text := written ->> (reference ->> 'base');
-    lost_places CONSTANT text := gone ->> (reference ->> 'parent_base');
+    places CONSTANT text := changes -> 'written' ->> (reference ->> 'base');
+    lost_places CONSTANT text := changes -> 'gone' ->> (reference ->> 'parent_base');
     lost jsonb[];
 BEGIN
     SELECT * INTO target FROM bullfrog.target t WHERE t.id = COALESCE(reference ->> 'child', reference ->> 'parent')::int;
@@ -154,10 +154,10 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.check_reference(jsonb, jsonb, jsonb) IS 'Checks a foreign key that is not there yet: for rows that were written since the look before, and for those '
+COMMENT ON FUNCTION bullfrog.check_reference(jsonb, jsonb) IS 'Checks a foreign key that is not there yet: for rows that were written since the look before, and for those '
     'that refer to what is gone since. NULL: for all.';
 
-CREATE FUNCTION bullfrog.check_foreign_keys(migration_id int, checks text, seen jsonb[], written jsonb, gone jsonb) RETURNS void
+CREATE FUNCTION bullfrog.check_foreign_keys(migration_id int, checks text, seen jsonb[], changes jsonb) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     news oid[] := ARRAY(SELECT t.new_table::oid FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source
@@ -187,7 +187,7 @@ BEGIN
             SELECT r INTO reference FROM unnest(seen) r WHERE r -> 'table' = to_jsonb(key.conrelid) AND r -> 'columns' = to_jsonb(key.conkey)
                 AND r -> 'refers_to' = to_jsonb(key.confrelid) AND r -> 'referred' = to_jsonb(key.confkey) AND r -> 'operators' = to_jsonb(key.conpfeqop);
             IF FOUND THEN
-                PERFORM bullfrog.check_reference(reference, written, gone);
+                PERFORM bullfrog.check_reference(reference, changes);
                 CONTINUE;
             END IF;
             violating := bullfrog.orphans(jsonb_build_object('child', child.id, 'table', key.conrelid, 'columns', key.conkey, 'parent', parent.id,
@@ -201,6 +201,6 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.check_foreign_keys(int, text, jsonb[], jsonb, jsonb) IS
+COMMENT ON FUNCTION bullfrog.check_foreign_keys(int, text, jsonb[], jsonb) IS
     'Checks that foreign keys from and to new tables hold for all rows of the old tables. Reads only for what the foreign keys of these '
         'do not prove, and only what has changed of those that were looked at before.';

@@ -424,16 +424,16 @@ END
 $$;
 COMMENT ON FUNCTION bullfrog.target_named(record) IS 'The new table of a definition, as it was made. An error if names have come to mean other tables since.';
 
-CREATE FUNCTION bullfrog.settle_rows(target bullfrog.target, checks text, burden jsonb, written jsonb, gone jsonb) RETURNS void
+CREATE FUNCTION bullfrog.settle_rows(target bullfrog.target, checks text, burden jsonb, changes jsonb) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     is_seen CONSTANT boolean := COALESCE((burden ->> 'ahead')::boolean, false);
 BEGIN
     IF is_seen AND bullfrog.is_image(target) THEN
-        PERFORM bullfrog.check_written(target, checks, burden, written ->> target.old_tables[1]::text);
+        PERFORM bullfrog.check_written(target, checks, burden, changes -> 'written' ->> target.old_tables[1]::text);
         PERFORM bullfrog.forget_keys(burden);
     ELSIF is_seen THEN
-        PERFORM bullfrog.check_looked_at(target, burden, written, gone);
+        PERFORM bullfrog.check_looked_at(target, burden, changes);
     ELSE
         PERFORM bullfrog.check_rows(target, checks, burden, bullfrog.rows_where(target, 'true'));
     END IF;
@@ -444,7 +444,7 @@ BEGIN
         AND NOT (is_seen AND burden -> 'identities' ? a.attname::text)), bullfrog.rows_where(target, 'true'));
 END
 $$;
-COMMENT ON FUNCTION bullfrog.settle_rows(bullfrog.target, text, jsonb, jsonb, jsonb) IS 'Checks that every row of the old tables, which are locked, can be a row of the new one: those '
+COMMENT ON FUNCTION bullfrog.settle_rows(bullfrog.target, text, jsonb, jsonb) IS 'Checks that every row of the old tables, which are locked, can be a row of the new one: those '
     'that were not seen ahead.';
 
 CREATE FUNCTION bullfrog.perform_migrate(name text, definition text, checks text, compatible boolean, granularity text, moves text, live text[],
@@ -474,8 +474,7 @@ DECLARE
     refs jsonb[] := '{}';
     bases oid[];
     since jsonb;
-    written jsonb;
-    gone jsonb;
+    changes jsonb;
 BEGIN
     PERFORM bullfrog.require_quiet_session();
     IF EXISTS (SELECT FROM bullfrog.migration m WHERE m.name = perform_migrate.name AND m.phase IN ('moving', 'paused')) THEN
@@ -571,9 +570,7 @@ BEGIN
     PERFORM bullfrog.reach('switch: tables closed');
     IF since IS NOT NULL THEN
         PERFORM bullfrog.begin_look(false);
-        bases := bullfrog.bases(burdens, refs);
-        written := bullfrog.written(bases, since);
-        gone := bullfrog.gone(bases, since);
+        changes := bullfrog.changes(bullfrog.bases(burdens, refs), since);
     END IF;
 
     FOR item IN SELECT * FROM bullfrog.parse(perform_migrate.definition, lives, frozen, drivers) p WHERE p.action = 'create' LOOP
@@ -592,10 +589,10 @@ BEGIN
             PERFORM bullfrog.require_checkable(target.new_table);
         END IF;
         PERFORM bullfrog.guard_keys(target);
-        PERFORM bullfrog.settle_rows(target, checks, burden, written, gone);
+        PERFORM bullfrog.settle_rows(target, checks, burden, changes);
         PERFORM bullfrog.seed_estimates(target);
     END LOOP;
-    PERFORM bullfrog.check_foreign_keys(migration_id, checks, refs, written, gone);
+    PERFORM bullfrog.check_foreign_keys(migration_id, checks, refs, changes);
     IF since IS NOT NULL THEN
         PERFORM bullfrog.end_looks();
     END IF;

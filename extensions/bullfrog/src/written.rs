@@ -36,30 +36,29 @@ fn await_writers(relation: Oid) {
 }
 
 /// The places of rows of a table that were written since a place in the log, by transactions that had not ended before one with a certain number
-/// began: an array, as text. NULL: there are very many. Since that moment nobody but the caller could vacuum the table or give it another file.
+/// began; and of those that such transactions have deleted, or written others in place of (some may only have been locked). Arrays, as texts; NULL:
+/// there are very many. Since that moment nobody but the caller could vacuum the table or give it another file.
 #[pg_extern(sql = false, strict)]
-fn written_since(relation: Oid, position: i64, horizon: i64) -> Option<String> {
-    if flaws::is_set(Flaw::WrittenForgotten) {
-        return Some("{}".to_owned());
-    }
-    changed_since(relation, position, horizon, is_written)
+fn changes_since(
+    relation: Oid,
+    position: i64,
+    horizon: i64,
+) -> TableIterator<'static, (name!(written, Option<String>), name!(gone, Option<String>))> {
+    let [written, gone] = places_changed(relation, position, horizon);
+    let told = |places: Vec<String>, is_forgotten| {
+        let places = if is_forgotten { Vec::new() } else { places };
+        (places.len() <= MOST_ROWS).then(|| format!("{{{}}}", places.join(",")))
+    };
+    TableIterator::once((
+        told(written, flaws::is_set(Flaw::WrittenForgotten)),
+        told(gone, flaws::is_set(Flaw::GoneForgotten)),
+    ))
 }
 
-/// The same of rows that were deleted since, or that others have taken the place of. Some may only have been locked.
-#[pg_extern(sql = false, strict)]
-fn gone_since(relation: Oid, position: i64, horizon: i64) -> Option<String> {
-    if flaws::is_set(Flaw::GoneForgotten) {
-        return Some("{}".to_owned());
-    }
-    changed_since(relation, position, horizon, is_gone)
-}
-
-/// What tells by a row's header whether it counts, given the first transaction that does.
-type IsChanged = unsafe fn(&pg_sys::HeapTupleHeaderData, pg_sys::TransactionId) -> bool;
-
-fn changed_since(relation: Oid, position: i64, horizon: i64, is_changed: IsChanged) -> Option<String> {
+/// Those that were written, and those that are gone. Of too many of both there are more to come.
+fn places_changed(relation: Oid, position: i64, horizon: i64) -> [Vec<String>; 2] {
     let first = pg_sys::TransactionId::from_inner(horizon as u32);
-    let mut places: Vec<String> = Vec::new();
+    let [mut written, mut gone] = [const { Vec::new() }; 2];
     // SAFETY: a table of the server's heap, which the caller has locked, read page by page as the server does.
     unsafe {
         let table = pg_sys::table_open(relation, pg_sys::AccessShareLock as pg_sys::LOCKMODE);
@@ -76,11 +75,18 @@ fn changed_since(relation: Oid, position: i64, horizon: i64, is_changed: IsChang
             pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as i32);
             let page = pg_sys::BufferGetPage(buffer);
             if log_position(page) > position as u64 {
-                let changed = rows_of(page).filter(|(_, row)| is_changed(&**row, first));
-                places.extend(changed.map(|(item, _)| format!("\"({number},{item})\"")));
+                for (item, row) in rows_of(page) {
+                    let place = || format!("\"({number},{item})\"");
+                    if is_written(&*row, first) {
+                        written.push(place());
+                    }
+                    if is_gone(&*row, first) {
+                        gone.push(place());
+                    }
+                }
             }
             pg_sys::UnlockReleaseBuffer(buffer);
-            if places.len() > MOST_ROWS {
+            if written.len().min(gone.len()) > MOST_ROWS {
                 break;
             }
         }
@@ -90,7 +96,7 @@ fn changed_since(relation: Oid, position: i64, horizon: i64, is_changed: IsChang
         pg_sys::FreeAccessStrategy(strategy);
         pg_sys::table_close(table, pg_sys::NoLock as pg_sys::LOCKMODE);
     }
-    (places.len() <= MOST_ROWS).then(|| format!("{{{}}}", places.join(",")))
+    [written, gone]
 }
 
 /// Where in the log the last change of a page is.

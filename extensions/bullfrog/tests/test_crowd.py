@@ -9,6 +9,7 @@ import time
 import psycopg
 import pytest
 
+import histories
 import test_concurrent
 from conftest import LIBRARY, SETTINGS, begin_template, database_from, finish_under_load, reconnect, wait_for_crash, wait_until
 from server import Server
@@ -30,10 +31,21 @@ def hall():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed, mode", enumerate(test_concurrent.MODES))
+@pytest.mark.parametrize("seed, mode", list(enumerate(test_concurrent.MODES)))
 @pytest.mark.parametrize("name", ["derive", "split"])
 def test_two_hundred_clients_get_the_answers_of_an_eager_copy(hall, name, seed, mode):
     test_concurrent.run(hall, name, seed, mode, size=CROWD)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("flaw", ["nobody_waits", "marks_first"])
+def test_a_flaw_is_noticed(hall, flaw):
+    for seed in range(1, 6):
+        try:
+            test_concurrent.run(hall, "split", seed, ("tracker", test_concurrent.PAGES), test_concurrent.flaw(flaw), size=CROWD)
+        except (histories.Difference, psycopg.Error):
+            return
+    pytest.fail("nothing was noticed")
 
 
 class Adding(threading.Thread):
