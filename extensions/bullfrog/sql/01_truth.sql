@@ -83,7 +83,7 @@ COMMENT ON COLUMN bullfrog.target.readable IS 'Whether clients may read the old 
 COMMENT ON COLUMN bullfrog.target.new_table IS 'The new table.';
 COMMENT ON COLUMN bullfrog.target.views IS 'Views over the old tables: transformed_N has all rows in the form of the new one, and where '
     'their granules lie; unmoved_N those that were not moved; candidates_N, of joins, the rows of the driving table where these can be; '
-    'members_N, of groups and joins, the old rows that they are made of; all_N those in quarantine, too.';
+    'members_N, of groups, the rows that they are made of; all_N those in quarantine, too.';
 COMMENT ON COLUMN bullfrog.target.rows IS 'How many rows it will have, as the planner estimates.';
 COMMENT ON COLUMN bullfrog.target.pages IS 'How many pages it will have, as the planner estimates.';
 COMMENT ON COLUMN bullfrog.target.origins IS 'Of each column, which column of the first old table it is; 0: more than that.';

@@ -55,7 +55,7 @@ COMMENT ON FUNCTION bullfrog.obey(text) IS 'Runs a statement of a definition wit
 
 CREATE FUNCTION bullfrog.obey_part(statement text, of_keys boolean) RETURNS void
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'obey_part_wrapper';
-COMMENT ON FUNCTION bullfrog.obey_part(text, boolean) IS 'The same of the foreign keys that a statement adds to a table, or of all else that it adds; other statements are '
+COMMENT ON FUNCTION bullfrog.obey_part(text, boolean) IS 'The same of the foreign keys that a statement adds to a table, or of all else that it adds, if there is any; other statements are '
     'run as they are.';
 
 CREATE FUNCTION bullfrog.table_named(name text) RETURNS regclass
@@ -203,14 +203,18 @@ CREATE FUNCTION bullfrog.lock(relation oid, mode text) RETURNS void
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'lock_wrapper';
 COMMENT ON FUNCTION bullfrog.lock(oid, text) IS 'Locks a table until the transaction ends, whatever it is called.';
 
+CREATE FUNCTION bullfrog.lock_domain(domain oid) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'lock_domain_wrapper';
+COMMENT ON FUNCTION bullfrog.lock_domain(oid) IS 'Keeps others from changing a domain until the transaction ends.';
+
 CREATE FUNCTION bullfrog.await_writers(relation oid) RETURNS void
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'await_writers_wrapper';
 COMMENT ON FUNCTION bullfrog.await_writers(oid) IS 'Waits until transactions have ended that have written a table, or have a lock to do so.';
 
-CREATE FUNCTION bullfrog.changes_since(relation oid, "position" bigint, horizon bigint) RETURNS TABLE (written text, gone text)
+CREATE FUNCTION bullfrog.changes_since(relation oid, "position" bigint, horizon bigint, of_written boolean, of_gone boolean) RETURNS TABLE (written text, gone text)
     LANGUAGE c STRICT ROWS 1 AS 'MODULE_PATHNAME', 'changes_since_wrapper';
-COMMENT ON FUNCTION bullfrog.changes_since(oid, bigint, bigint) IS 'The places of rows that were written since a moment, an array of tid, and of rows that were deleted since, or that others '
-    'have taken the place of; some of these may only have been locked. The moment: a place in the log, and the number of the first transaction that had not ended. NULL: there are too many. '
+COMMENT ON FUNCTION bullfrog.changes_since(oid, bigint, bigint, boolean, boolean) IS 'The places of rows that were written since a moment, an array of tid, and of rows that were deleted since, or that others '
+    'have taken the place of; some of these may only have been locked. The moment: a place in the log, and the number of the first transaction that had not ended. NULL: there are too many, or nobody asks. '
     'The caller has kept the table from vacuum since then.';
 
 CREATE FUNCTION bullfrog.begin_look(is_first boolean) RETURNS void

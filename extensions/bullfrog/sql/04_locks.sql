@@ -26,24 +26,42 @@ CREATE FUNCTION bullfrog.conflicting(mode text) RETURNS text[]
 $$;
 COMMENT ON FUNCTION bullfrog.conflicting(text) IS 'The locks that keep others from taking one of these modes.';
 
+CREATE FUNCTION bullfrog.code_of_new_tables() RETURNS TABLE (class oid, object oid)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT DISTINCT c.class, c.object FROM bullfrog.target t CROSS JOIN LATERAL bullfrog.code_of(t.new_table) c WHERE t.fingerprint IS NULL;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.code_of_new_tables() IS 'What a migration whose switch is under way has evaluated: functions, domains ..';
+
 CREATE FUNCTION bullfrog.holders(closed oid[], live oid[], mode text) RETURNS TABLE (pid int, who text, ending text)
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    WITH held AS (
-        SELECT l.pid, l.virtualtransaction, string_agg(DISTINCT format('%s on %s', l.mode, l.relation::regclass), ', ') AS locks
-        FROM (SELECT l.pid, l.virtualtransaction, l.locktype, l.database, l.granted, l.relation, l.mode FROM pg_locks l
-            -- Who changes rights on a table has locked none of it but its rows in the catalogs.
-            UNION ALL SELECT l.pid, l.virtualtransaction, 'relation', (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()), l.granted, c.oid,
-                'a change of rights' FROM (SELECT k.oid, k.xmax FROM pg_class k UNION ALL SELECT a.attrelid, a.xmax FROM pg_attribute a) c
-                JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = c.xmax
-                WHERE c.oid = ANY (closed || live) AND holders.mode = 'ACCESS EXCLUSIVE') l
-        WHERE l.locktype = 'relation' AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()) AND l.granted
-            AND l.pid IS DISTINCT FROM pg_backend_pid()
-            AND (l.mode = 'a change of rights' OR l.relation = ANY (closed) AND l.mode = ANY (bullfrog.conflicting(holders.mode))
-                OR l.relation = ANY (live) AND l.mode = ANY (bullfrog.conflicting('SHARE ROW EXCLUSIVE')))
-        GROUP BY l.pid, l.virtualtransaction)
-    SELECT a.pid, format('Process %s (%s) has %s; its transaction began at %s, its last statement at %s.', a.pid,
-            concat_ws(', ', COALESCE(quote_ident(a.usename), a.backend_type), NULLIF(a.application_name, ''), a.state), h.locks, a.xact_start,
-            a.query_start),
+    WITH lock AS MATERIALIZED (SELECT l.* FROM pg_locks l WHERE l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
+            AND (l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()) OR l.locktype = 'transactionid')),
+    code AS MATERIALIZED (SELECT c.class, c.object FROM bullfrog.code_of_new_tables() c),
+    one AS (
+        SELECT l.pid, l.virtualtransaction, l.relation, format('%s on %s', l.mode, l.relation::regclass) AS what
+        FROM lock l WHERE l.locktype = 'relation' AND (l.relation = ANY (closed) AND l.mode = ANY (bullfrog.conflicting(holders.mode))
+            OR l.relation = ANY (live) AND l.mode = ANY (bullfrog.conflicting('SHARE ROW EXCLUSIVE')))
+        -- Who changes rights on a table, or a function, has locked nothing of it but its row in the catalog.
+        UNION ALL SELECT l.pid, l.virtualtransaction, r.relation, format('a change of %s', r.what) FROM (
+            SELECT c.oid AS relation, c.xmax, format('rights on %s', c.oid::regclass) AS what FROM pg_class c
+                WHERE c.oid = ANY (closed || live) AND holders.mode = 'ACCESS EXCLUSIVE'
+            UNION ALL SELECT a.attrelid, a.xmax, format('rights on %s', a.attrelid::regclass) FROM pg_attribute a
+                WHERE a.attrelid = ANY (closed || live) AND holders.mode = 'ACCESS EXCLUSIVE'
+            UNION ALL SELECT NULL, p.xmax, format('function %s', p.oid::regprocedure) FROM pg_proc p JOIN code c ON c.class = 'pg_proc'::regclass AND c.object = p.oid) r
+            JOIN lock l ON l.locktype = 'transactionid' AND l.transactionid = r.xmax
+        UNION ALL SELECT l.pid, l.virtualtransaction, NULL, format('%s on domain %s', l.mode, l.objid::regtype) FROM lock l
+            JOIN code c ON c.class = l.classid AND c.object = l.objid WHERE l.locktype = 'object' AND l.mode IN ('ExclusiveLock', 'AccessExclusiveLock')),
+    held AS (
+        SELECT o.pid, o.virtualtransaction, string_agg(DISTINCT o.what, ', ') AS locks,
+            bool_and(pg_has_role(bullfrog.asker(), COALESCE(c.relowner, bullfrog.asker()), 'USAGE')) AS is_own
+        FROM one o LEFT JOIN pg_class c ON c.oid = o.relation GROUP BY o.pid, o.virtualtransaction)
+    -- Who uses others' tables is for others to know.
+    SELECT a.pid, CASE WHEN h.is_own THEN format('Process %s (%s) has %s; its transaction began at %s, its last statement at %s.', a.pid,
+                concat_ws(', ', COALESCE(quote_ident(a.usename), a.backend_type), NULLIF(a.application_name, ''), a.state), h.locks, a.xact_start,
+                a.query_start)
+            ELSE format('Process %s has %s.', a.pid, h.locks) END,
         CASE WHEN a.backend_type = 'client backend' THEN format('SELECT pg_terminate_backend(%s)', a.pid) END
     FROM held h JOIN pg_stat_activity a ON a.pid = h.pid
     UNION ALL
@@ -54,8 +72,8 @@ CREATE FUNCTION bullfrog.holders(closed oid[], live oid[], mode text) RETURNS TA
     WHERE h.pid IS NULL
     ORDER BY 1, 2 LIMIT 10
 $$;
-COMMENT ON FUNCTION bullfrog.holders(oid[], oid[], text) IS 'Who keeps these tables from being locked in a mode, and live ones against writes, and how '
-    'to end it: the first few.';
+COMMENT ON FUNCTION bullfrog.holders(oid[], oid[], text) IS 'Who keeps these tables from being locked in a mode, and live ones against writes, or is about to change rights on them or '
+    'what a new table has evaluated, and how to end it: the first few.';
 
 CREATE FUNCTION bullfrog.tell_holders(closed oid[], live oid[], mode text, given text, is_over boolean, is_first boolean) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -89,6 +107,20 @@ $$;
 COMMENT ON FUNCTION bullfrog.lock_rights(oid[]) IS 'Keeps rights on tables as they are until the transaction ends: whoever is about to change them, without a lock on the table, is '
     'waited for.';
 
+CREATE FUNCTION bullfrog.lock_code() RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    code CONSTANT jsonb := (SELECT jsonb_agg(jsonb_build_array(c.class, c.object)) FROM bullfrog.code_of_new_tables() c);
+BEGIN
+    PERFORM FROM pg_proc p WHERE p.oid IN (SELECT (c ->> 1)::oid FROM jsonb_array_elements(code) c WHERE (c ->> 0)::oid = 'pg_proc'::regclass) ORDER BY p.oid FOR NO KEY UPDATE;
+    -- A change of a domain writes no row of the catalog that others could lock: who has the library locks the domain.
+    PERFORM bullfrog.lock_domain(d.oid) FROM (SELECT t.oid FROM pg_type t WHERE t.typtype = 'd' AND t.oid IN (
+        SELECT (c ->> 1)::oid FROM jsonb_array_elements(code) c WHERE (c ->> 0)::oid = 'pg_type'::regclass) ORDER BY t.oid) d;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.lock_code() IS 'Keeps functions and domains that a new table has evaluated as they are until the transaction ends, in which it is made: whoever is about to change '
+    'them is waited for.';
+
 CREATE FUNCTION bullfrog.lock_tables(closed oid[], live oid[] DEFAULT '{}', mode text DEFAULT 'ACCESS EXCLUSIVE', own oid[] DEFAULT NULL) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -108,7 +140,7 @@ BEGIN
             -- A move takes a moment; one that does not end is of an expression that does not.
             IF mode IN ('EXCLUSIVE', 'ACCESS EXCLUSIVE') AND pg_catalog.clock_timestamp() - began > given::interval / 2 THEN
                 PERFORM pg_catalog.pg_cancel_backend(l.pid) FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
-                    WHERE a.backend_type = 'bullfrog mover' AND l.locktype = 'relation' AND l.relation = ANY (tables) AND l.granted
+                    WHERE a.backend_type = 'bullfrog mover' AND l.locktype = 'relation' AND l.relation = ANY (COALESCE(own, tables)) AND l.granted
                     AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database());
             END IF;
             -- The server does so for who waits longer than it takes to look for circles.
@@ -118,12 +150,14 @@ BEGIN
                     AND l.relation = ANY (tables) AND l.granted
                     AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database());
             END IF;
-            FOREACH relation IN ARRAY tables LOOP
-                PERFORM bullfrog.lock(relation, CASE WHEN relation = ANY (live) THEN 'SHARE ROW EXCLUSIVE' ELSE mode END);
-            END LOOP;
+            -- First what nobody else waits for.
             IF mode = 'ACCESS EXCLUSIVE' THEN
                 PERFORM bullfrog.lock_rights(tables);
             END IF;
+            PERFORM bullfrog.lock_code();
+            FOREACH relation IN ARRAY tables LOOP
+                PERFORM bullfrog.lock(relation, CASE WHEN relation = ANY (live) THEN 'SHARE ROW EXCLUSIVE' ELSE mode END);
+            END LOOP;
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
             PERFORM bullfrog.tell_holders(closed, live, mode, given, pg_catalog.clock_timestamp() - began > given::interval,

@@ -30,14 +30,31 @@ $$;
 COMMENT ON FUNCTION bullfrog.moment(oid[]) IS 'A moment from which on bullfrog.changes_since tells what is written to some tables. Statements that begin now see '
     'all that was written before.';
 
-CREATE FUNCTION bullfrog.changes(tables oid[], since jsonb) RETURNS jsonb
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    SELECT pg_catalog.jsonb_build_object('written', COALESCE(pg_catalog.jsonb_object_agg(t, c.written), '{}'),
-        'gone', COALESCE(pg_catalog.jsonb_object_agg(t, c.gone), '{}'))
-    FROM pg_catalog.unnest(tables) t
-    CROSS JOIN LATERAL bullfrog.changes_since(t, (since ->> 'position')::bigint, (since ->> 'horizon')::bigint) c
+CREATE FUNCTION bullfrog.bases(burdens jsonb, refs jsonb[]) RETURNS TABLE (relation oid, of_written boolean, of_gone boolean)
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT b.relation, bool_or(b.of_written), bool_or(b.of_gone) FROM (
+        SELECT o, true, NOT bullfrog.is_image(t) FROM bullfrog.target t CROSS JOIN unnest(t.old_tables) o WHERE (burdens -> t.id::text ->> 'ahead')::boolean
+        UNION ALL SELECT (r ->> 'base')::oid, true, false FROM unnest(refs) r
+        UNION ALL SELECT (r ->> 'parent_base')::oid, false, true FROM unnest(refs) r) AS b (relation, of_written, of_gone)
+    GROUP BY b.relation ORDER BY b.relation
 $$;
-COMMENT ON FUNCTION bullfrog.changes(oid[], jsonb) IS 'Of each table the places of rows that were written since a moment, and of those that are gone; NULL: of too many.';
+COMMENT ON FUNCTION bullfrog.bases(jsonb, jsonb[]) IS 'The tables whose rows are looked at before the switch, for new tables and for foreign keys: whether for rows that are written, and for those '
+    'that go.';
+
+CREATE FUNCTION bullfrog.changes(burdens jsonb, refs jsonb[], since jsonb) RETURNS jsonb
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pg_catalog.jsonb_build_object('written', COALESCE(pg_catalog.jsonb_object_agg(b.relation, c.written), '{}'),
+        'gone', COALESCE(pg_catalog.jsonb_object_agg(b.relation, c.gone), '{}'))
+    FROM bullfrog.bases(burdens, refs) b
+    CROSS JOIN LATERAL bullfrog.changes_since(b.relation, (since ->> 'position')::bigint, (since ->> 'horizon')::bigint, b.of_written, b.of_gone) c
+$$;
+COMMENT ON FUNCTION bullfrog.changes(jsonb, jsonb[], jsonb) IS 'Of each table that is looked at the places of rows that were written since a moment, and of those that are gone; NULL: of too many.';
+
+CREATE FUNCTION bullfrog.most_places() RETURNS int
+    LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT 100000
+$$;
+COMMENT ON FUNCTION bullfrog.most_places() IS 'More new rows than these are not looked at one by one.';
 
 CREATE FUNCTION bullfrog.keep_keys(target bullfrog.target, burden jsonb) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -181,9 +198,12 @@ DECLARE
     by_key text;
 BEGIN
     SELECT string_agg(format('%I::text', a.attname), ', ' ORDER BY a.attnum) AS texts, string_agg(format('(k.k ->> %s)::%s AS %I', a.n - 1,
-            format_type(a.atttypid, -1), a.attname), ', ' ORDER BY a.attnum) AS named
+            format_type(a.atttypid, -1), a.attname), ', ' ORDER BY a.attnum) AS named, bool_and(bullfrog.is_its_text(a.atttypid)) AS are_texts
         INTO keys FROM (SELECT a.*, row_number() OVER (ORDER BY a.attnum) AS n FROM pg_attribute a WHERE a.attrelid = members::regclass
             AND a.attname LIKE 'bullfrog\_key\_%') a;
+    IF is_grouped AND NOT keys.are_texts THEN
+        RETURN bullfrog.rows_where(target, 'true');
+    END IF;
     FOR place IN SELECT a.attname AS name, split_part(a.attname, '_', 3) AS relation FROM pg_attribute a WHERE a.attrelid = members::regclass
         AND a.attname LIKE 'bullfrog\_place\_%' ORDER BY a.attnum LOOP
         FOREACH is_gone IN ARRAY ARRAY[false, true] LOOP
@@ -193,8 +213,12 @@ BEGIN
             END IF;
             -- What is gone was a part of new rows at the look before.
             IF places <> '{}' THEN
-                found := found || ARRAY(SELECT e FROM bullfrog.looked_up(target.new_table, format('SELECT DISTINCT %s FROM %s WHERE %I = ANY (%L::tid[])',
-                    CASE WHEN is_grouped THEN format('to_jsonb(ARRAY[%s])::text', keys.texts) ELSE 'bullfrog_tid::text' END, members, place.name, places), is_gone) e);
+                found := found || ARRAY(SELECT e FROM bullfrog.looked_up(target.new_table, format('SELECT DISTINCT %s FROM %s WHERE %I = ANY (%L::tid[]) LIMIT %s',
+                    CASE WHEN is_grouped THEN format('to_jsonb(ARRAY[%s])::text', keys.texts) ELSE 'bullfrog_tid::text' END, members, place.name, places,
+                    bullfrog.most_places() + 1), is_gone) e);
+            END IF;
+            IF cardinality(found) > bullfrog.most_places() THEN
+                RETURN bullfrog.rows_where(target, 'true');
             END IF;
         END LOOP;
     END LOOP;
@@ -206,8 +230,8 @@ BEGIN
     by_key := format('(SELECT t.* FROM (SELECT %s FROM unnest(%L::jsonb[]) AS k (k)) AS k '
         'CROSS JOIN LATERAL (SELECT * FROM bullfrog.transformed_%s t WHERE %s OFFSET 0) AS t) t', keys.named,
         ARRAY(SELECT DISTINCT f::jsonb FROM unnest(found) f), target.id, burden ->> 'same_group');
-    -- Without an index of the key each group reads the whole table. With one, what is looked up was written just now, and is in memory.
-    RETURN CASE WHEN bullfrog.cost(target, by_key) < 4 * bullfrog.cost(target, bullfrog.rows_where(target, 'true')) THEN by_key
+    -- Without an index of the key each group reads the whole table.
+    RETURN CASE WHEN bullfrog.cost(target, by_key) < bullfrog.cost(target, bullfrog.rows_where(target, 'true')) THEN by_key
         ELSE bullfrog.rows_where(target, 'true') END;
 END
 $$;
@@ -237,17 +261,10 @@ $$;
 COMMENT ON FUNCTION bullfrog.check_looked_at(bullfrog.target, jsonb, jsonb) IS 'Checks that groups, or rows of a join, can be rows of the new table: those that may be '
     'others than at the look before. NULL: all.';
 
-CREATE FUNCTION bullfrog.bases(burdens jsonb, refs jsonb[]) RETURNS oid[]
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT ARRAY(SELECT o FROM bullfrog.target t CROSS JOIN unnest(t.old_tables) o WHERE (burdens -> t.id::text ->> 'ahead')::boolean
-        UNION SELECT b::oid FROM unnest(refs) r CROSS JOIN unnest(ARRAY[r ->> 'base', r ->> 'parent_base']) b ORDER BY 1)
-$$;
-COMMENT ON FUNCTION bullfrog.bases(jsonb, jsonb[]) IS 'The tables whose rows are looked at before the switch, for new tables and for foreign keys.';
-
 CREATE FUNCTION bullfrog.look_ahead(burdens jsonb, refs jsonb[], checks text) RETURNS jsonb
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    tables CONSTANT oid[] := bullfrog.bases(burdens, refs);
+    tables CONSTANT oid[] := ARRAY(SELECT b.relation FROM bullfrog.bases(burdens, refs) b);
     target bullfrog.target;
     reference jsonb;
     burden jsonb;
@@ -263,9 +280,17 @@ BEGIN
     END IF;
     FOR round IN 1..10 LOOP
         began := clock_timestamp();
-        now_seen := bullfrog.moment(tables);
+        BEGIN
+            now_seen := bullfrog.moment(tables);
+        EXCEPTION WHEN lock_not_available THEN
+            -- What was seen before somebody took that long is not lost.
+            IF since IS NULL THEN
+                RAISE;
+            END IF;
+            EXIT;
+        END;
         PERFORM bullfrog.begin_look(since IS NULL);
-        changes := CASE WHEN since IS NOT NULL THEN bullfrog.changes(tables, since) END;
+        changes := CASE WHEN since IS NOT NULL THEN bullfrog.changes(burdens, refs, since) END;
         FOR target IN SELECT * FROM bullfrog.target t WHERE (burdens -> t.id::text ->> 'ahead')::boolean ORDER BY t.id LOOP
             burden := burdens -> target.id::text;
             IF NOT bullfrog.is_image(target) THEN

@@ -1,15 +1,24 @@
 -- Foreign keys of new tables, and to them --------------------------------------------------------------------------------
 
-CREATE FUNCTION bullfrog.linking(definition text, others oid[]) RETURNS oid[]
+CREATE FUNCTION bullfrog.is_its_text(kind oid) RETURNS boolean
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT ARRAY(SELECT DISTINCT c.oid FROM bullfrog.demands(definition) d
+    SELECT COALESCE(NULLIF(t.typbasetype, 0), t.oid) < 16384 OR t.typtype = 'e' FROM pg_type t WHERE t.oid = kind
+$$;
+COMMENT ON FUNCTION bullfrog.is_its_text(oid) IS 'Whether values of a type are the same again when they are read from their texts: the server''s own are.';
+
+CREATE FUNCTION bullfrog.linking(migration_id int, definition text, others oid[]) RETURNS oid[]
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT ARRAY(SELECT DISTINCT h.relation FROM bullfrog.demands(definition) d
         CROSS JOIN LATERAL (VALUES (d.new_table, false), (d.refers_to, true)) AS r (name, is_referred)
         JOIN pg_class c ON c.oid = to_regclass(r.name)
-        WHERE d.kind = 'FOREIGN KEY' AND c.relkind = 'r' AND c.oid <> ALL (others) AND NOT EXISTS (SELECT FROM bullfrog.target t WHERE t.new_table = c.oid)
+        -- With a partitioned table its partitions.
+        CROSS JOIN LATERAL (SELECT c.oid AS relation UNION SELECT p.relid FROM pg_partition_tree(c.oid) p) h
+        WHERE d.kind = 'FOREIGN KEY' AND c.relkind IN ('r', 'p') AND h.relation <> ALL (others)
+            AND NOT EXISTS (SELECT FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE t.new_table = c.oid AND s.migration = migration_id)
             AND (pg_has_role(bullfrog.asker(), c.relowner, 'USAGE') OR r.is_referred AND has_any_column_privilege(bullfrog.asker(), c.oid, 'REFERENCES'))
-        ORDER BY c.oid)
+        ORDER BY h.relation)
 $$;
-COMMENT ON FUNCTION bullfrog.linking(text, oid[]) IS 'Tables, other than these and new ones, that have foreign keys from or to new tables, as far as who asks may give them such.';
+COMMENT ON FUNCTION bullfrog.linking(int, text, oid[]) IS 'Tables, other than these and new ones, that have foreign keys from or to new tables, as far as who asks may give them such.';
 
 CREATE FUNCTION bullfrog.reference_operators(child oid, columns smallint[], parent oid, referred smallint[]) RETURNS oid[]
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -50,7 +59,7 @@ CREATE FUNCTION bullfrog.references_ahead(migration_id int, definition text, che
     CROSS JOIN LATERAL (SELECT bullfrog.numbers_of(k.child, d.columns) AS columns, bullfrog.numbers_of(k.parent, d.referred) AS referred,
         CASE WHEN c.id IS NULL THEN k.child ELSE c.old_tables[1] END AS child_base, CASE WHEN p.id IS NULL THEN k.parent ELSE p.old_tables[1] END AS parent_base) n
     CROSS JOIN LATERAL (SELECT bullfrog.reference_operators(k.child, n.columns, k.parent, n.referred) AS operators) o
-    CROSS JOIN LATERAL (SELECT bullfrog.linking(definition, '{}') AS others) l
+    CROSS JOIN LATERAL (SELECT bullfrog.linking(migration_id, definition, '{}') AS others) l
     WHERE d.kind = 'FOREIGN KEY' AND checks <> 'quarantine' AND (c.id IS NOT NULL OR k.child = ANY (l.others)) AND (p.id IS NOT NULL OR k.parent = ANY (l.others))
         AND COALESCE(c.id, p.id) IS NOT NULL
         AND (c.id IS NULL OR bullfrog.is_image(c)) AND (p.id IS NULL OR bullfrog.is_image(p))
@@ -66,14 +75,17 @@ $$;
 COMMENT ON FUNCTION bullfrog.references_ahead(int, text, text) IS 'Foreign keys that a migration will have, and that can be checked before its tables are locked: from and to new '
     'tables each of whose rows is one row of one old table, or others. Bases are the tables whose rows are looked at.';
 
-CREATE FUNCTION bullfrog.reference_terms(reference jsonb) RETURNS TABLE (n int, child name, parent name, equal text, same text, kind text)
+CREATE FUNCTION bullfrog.reference_terms(reference jsonb) RETURNS TABLE (n int, child text, parent text, equal text, same text, kind text, is_its_text boolean)
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT part.n::int, f.attname, p.attname, format('OPERATOR(%I.%s)', n.nspname, o.oprname), (
+    -- Values are compared as the referred column compares them.
+    SELECT part.n::int, format('c.%I', f.attname) || CASE WHEN f.attcollation <> p.attcollation AND p.attcollation <> 0 THEN format(' COLLATE %s', p.attcollation::regcollation)
+        ELSE '' END, format('p.%I', p.attname), format('OPERATOR(%I.%s)', n.nspname, o.oprname), (
             SELECT format('OPERATOR(%I.%s)', e.nspname, q.oprname) FROM pg_amop m
             JOIN pg_amop w ON w.amopfamily = m.amopfamily AND w.amopstrategy = 3 AND w.amoplefttype = m.amoplefttype AND w.amoprighttype = m.amoplefttype
             JOIN pg_operator q ON q.oid = w.amopopr JOIN pg_namespace e ON e.oid = q.oprnamespace
             WHERE m.amopopr = o.oid AND m.amopstrategy = 3 AND m.amopmethod = 403 ORDER BY m.amopfamily LIMIT 1),
-        format_type(p.atttypid, -1)
+        format_type(p.atttypid, -1) || CASE WHEN p.attcollation NOT IN (0, 100) THEN format(' COLLATE %s', p.attcollation::regcollation) ELSE '' END,
+        bullfrog.is_its_text(p.atttypid)
     FROM ROWS FROM (jsonb_array_elements_text(reference -> 'columns'), jsonb_array_elements_text(reference -> 'referred'),
         jsonb_array_elements_text(reference -> 'operators')) WITH ORDINALITY AS part (child, parent, operator, n)
     JOIN pg_attribute f ON f.attrelid = (reference ->> 'table')::oid AND f.attnum = part.child::smallint
@@ -81,20 +93,27 @@ CREATE FUNCTION bullfrog.reference_terms(reference jsonb) RETURNS TABLE (n int, 
     JOIN pg_operator o ON o.oid = part.operator::oid
     JOIN pg_namespace n ON n.oid = o.oprnamespace
 $$;
-COMMENT ON FUNCTION bullfrog.reference_terms(jsonb) IS 'The columns of a foreign key, by which operator referred ones equal those that refer to them, by which each other, and their types.';
+COMMENT ON FUNCTION bullfrog.reference_terms(jsonb) IS 'The columns of a foreign key, of tables p and c, by which operator referred ones equal those that refer to them, by which each other, their types, and whether '
+    'their values are known by their texts.';
+
+CREATE FUNCTION bullfrog.rows_of(relation oid) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE c.relkind WHEN 'p' THEN '' ELSE 'ONLY ' END || c.oid::regclass FROM pg_class c WHERE c.oid = relation
+$$;
+COMMENT ON FUNCTION bullfrog.rows_of(oid) IS 'The rows that a foreign key of a table, or to it, is about, for FROM: a partitioned one has those of its partitions.';
 
 CREATE FUNCTION bullfrog.referred_rows(reference jsonb) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT COALESCE('bullfrog.transformed_' || (reference ->> 'parent'), format('ONLY %s', (reference ->> 'refers_to')::oid::regclass))
+    SELECT COALESCE('bullfrog.transformed_' || (reference ->> 'parent'), bullfrog.rows_of((reference ->> 'refers_to')::oid))
 $$;
 COMMENT ON FUNCTION bullfrog.referred_rows(jsonb) IS 'The rows that a foreign key refers to, for FROM.';
 
 CREATE FUNCTION bullfrog.orphans(reference jsonb, chosen text) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('SELECT to_jsonb(c) FROM %s c WHERE %s AND %s AND NOT EXISTS (SELECT FROM %s p WHERE %s)',
-        COALESCE('bullfrog.transformed_' || (reference ->> 'child'), format('ONLY %s', (reference ->> 'table')::oid::regclass)), chosen,
-        string_agg(format('c.%I IS NOT NULL', t.child), ' AND '), bullfrog.referred_rows(reference),
-        string_agg(format('p.%I %s c.%I', t.parent, t.equal, t.child), ' AND '))
+        COALESCE('bullfrog.transformed_' || (reference ->> 'child'), bullfrog.rows_of((reference ->> 'table')::oid)), chosen,
+        string_agg(format('%s IS NOT NULL', t.child), ' AND '), bullfrog.referred_rows(reference),
+        string_agg(format('%s %s %s', t.parent, t.equal, t.child), ' AND '))
     FROM bullfrog.reference_terms(reference) t
 $$;
 COMMENT ON FUNCTION bullfrog.orphans(jsonb, text) IS 'The query for rows c of a referring table that meet a condition and refer to nothing.';
@@ -106,8 +125,8 @@ DECLARE
     terms record;
     were jsonb[];
 BEGIN
-    SELECT string_agg(format('p.%I::text', t.parent), ', ' ORDER BY t.n) AS texts,
-        string_agg(format('p.%I %s (k.k ->> %s)::%s', t.parent, t.same, t.n - 1, t.kind), ' AND ' ORDER BY t.n) AS same
+    SELECT string_agg(format('%s::text', t.parent), ', ' ORDER BY t.n) AS texts,
+        string_agg(format('%s %s (k.k ->> %s)::%s', t.parent, t.same, t.n - 1, t.kind), ' AND ' ORDER BY t.n) AS same
     INTO terms FROM bullfrog.reference_terms(reference) t;
     -- What they were, nobody knows but the look before.
     were := ARRAY(SELECT k::jsonb FROM bullfrog.looked_up(owner_of, format('SELECT DISTINCT to_jsonb(ARRAY[%s])::text FROM %s p WHERE p.%s = ANY (%L::tid[])',
@@ -136,7 +155,7 @@ DECLARE
     lost jsonb[];
 BEGIN
     SELECT * INTO target FROM bullfrog.target t WHERE t.id = COALESCE(reference ->> 'child', reference ->> 'parent')::int;
-    IF places IS NULL OR lost_places IS NULL THEN
+    IF places IS NULL OR lost_places IS NULL OR lost_places <> '{}' AND EXISTS (SELECT FROM bullfrog.reference_terms(reference) t WHERE NOT t.is_its_text) THEN
         PERFORM bullfrog.require_none(target, reference ->> 'what', bullfrog.orphans(reference, 'true'));
         RETURN;
     END IF;
@@ -148,7 +167,7 @@ BEGIN
         IF lost <> '{}' THEN
             PERFORM bullfrog.require_none(target, reference ->> 'what', bullfrog.orphans(reference, (
                 SELECT format('EXISTS (SELECT FROM unnest(%L::jsonb[]) AS k (k) WHERE %s)', lost,
-                    string_agg(format('(k.k ->> %s)::%s %s c.%I', t.n - 1, t.kind, t.equal, t.child), ' AND '))
+                    string_agg(format('(k.k ->> %s)::%s %s %s', t.n - 1, t.kind, t.equal, t.child), ' AND '))
                 FROM bullfrog.reference_terms(reference) t)));
         END IF;
     END IF;

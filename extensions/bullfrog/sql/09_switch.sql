@@ -221,7 +221,8 @@ DECLARE
     releasing CONSTANT oid[] := bullfrog.releasing(olds, lives);
 BEGIN
     -- All that the rest of the switch locks: nobody waits for the old ones while it waits for others.
-    PERFORM bullfrog.lock_tables(olds || releasing, lives || bullfrog.linking(definition, olds || lives || releasing), own => olds || lives);
+    PERFORM bullfrog.lock_tables(olds || releasing, ARRAY(SELECT l FROM unnest(lives) l WHERE l <> ALL (releasing))
+        || bullfrog.linking(migration_id, definition, olds || lives || releasing), own => olds || lives);
     PERFORM bullfrog.claim(migration_id, olds, lives);
     INSERT INTO bullfrog.released (migration, relation, name, refers_to, columns, referred, valid, options)
         SELECT migration_id, k.conrelid, k.conname, k.confrelid, k.conkey, k.confkey, k.convalidated,
@@ -447,6 +448,19 @@ $$;
 COMMENT ON FUNCTION bullfrog.settle_rows(bullfrog.target, text, jsonb, jsonb) IS 'Checks that every row of the old tables, which are locked, can be a row of the new one: those '
     'that were not seen ahead.';
 
+CREATE FUNCTION bullfrog.forget_members(target bullfrog.target) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    view CONSTANT oid := to_regclass(format('bullfrog.members_%s', target.id));
+BEGIN
+    IF view IS NOT NULL THEN
+        UPDATE bullfrog.target t SET views = array_remove(t.views, view) WHERE t.id = target.id;
+        EXECUTE format('DROP VIEW bullfrog.members_%s', target.id);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.forget_members(bullfrog.target) IS 'Ends a view of the old rows of joined ones, which only the switch asks.';
+
 CREATE FUNCTION bullfrog.perform_migrate(name text, definition text, checks text, compatible boolean, granularity text, moves text, live text[],
     driving text[], like boolean)
     RETURNS void
@@ -472,7 +486,6 @@ DECLARE
     burdens jsonb := '{}';
     burden jsonb;
     refs jsonb[] := '{}';
-    bases oid[];
     since jsonb;
     changes jsonb;
 BEGIN
@@ -531,8 +544,11 @@ BEGIN
         ELSIF ahead AND (item.action IN ('refer', 'attach') OR item.action = 'comment' AND late <> '{}') THEN
             -- A foreign key locks the other table, too. A comment may be about it.
             late := pg_catalog.array_append(late, item.statement);
+            IF item.action = 'refer' THEN
+                PERFORM bullfrog.obey_part(item.statement, false);
+            END IF;
         ELSE
-            PERFORM bullfrog.obey_part(item.statement, item.action IN ('refer', 'attach'));
+            PERFORM bullfrog.obey(item.statement);
         END IF;
     END LOOP;
     IF perform_migrate.like THEN
@@ -553,11 +569,9 @@ BEGIN
     END LOOP;
     IF ahead THEN
         refs := ARRAY(SELECT r FROM bullfrog.references_ahead(migration_id, perform_migrate.definition, checks) r);
-        -- As the old ones.
-        bases := ARRAY(SELECT b FROM pg_catalog.unnest(bullfrog.bases('{}', refs)) b WHERE b <> ALL (olds));
-        IF bases <> '{}' THEN
-            PERFORM bullfrog.lock_tables(bases, mode => 'SHARE UPDATE EXCLUSIVE', own => '{}');
-        END IF;
+        -- Those tables as the old ones; and what is evaluated stays as it is.
+        PERFORM bullfrog.lock_tables(olds || ARRAY(SELECT b.relation FROM bullfrog.bases('{}', refs) b WHERE b.relation <> ALL (olds)),
+            mode => 'SHARE UPDATE EXCLUSIVE', own => olds);
         since := bullfrog.look_ahead(burdens, refs, checks);
         PERFORM bullfrog.close(migration_id, perform_migrate.definition, olds, lives);
         PERFORM bullfrog.release(olds, ARRAY(SELECT p.statement FROM bullfrog.parse(perform_migrate.definition) p WHERE p.action = 'release'));
@@ -566,11 +580,13 @@ BEGIN
         END LOOP;
         UPDATE bullfrog.source s SET pages = pg_catalog.pg_relation_size(s.old_table) / pg_catalog.current_setting('block_size')::int
             WHERE s.migration = migration_id;
+    ELSE
+        PERFORM bullfrog.lock_code();
     END IF;
     PERFORM bullfrog.reach('switch: tables closed');
     IF since IS NOT NULL THEN
         PERFORM bullfrog.begin_look(false);
-        changes := bullfrog.changes(bullfrog.bases(burdens, refs), since);
+        changes := bullfrog.changes(burdens, refs, since);
     END IF;
 
     FOR item IN SELECT * FROM bullfrog.parse(perform_migrate.definition, lives, frozen, drivers) p WHERE p.action = 'create' LOOP
@@ -596,6 +612,7 @@ BEGIN
     IF since IS NOT NULL THEN
         PERFORM bullfrog.end_looks();
     END IF;
+    PERFORM bullfrog.forget_members(t) FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id AND t.granule <> 'group';
     PERFORM bullfrog.reach('switch: rows checked');
 
     PERFORM bullfrog.set_access_method(r, 'bullfrog_heap') FROM pg_catalog.unnest(bullfrog.tables_of(migration_id)) r

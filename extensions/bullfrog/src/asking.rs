@@ -10,7 +10,7 @@ use pgrx::pg_sys::submodules::ffi::pg_guard_ffi_boundary;
 use pgrx::pg_sys::{self, NodeTag, Oid};
 use pgrx::prelude::*;
 
-use crate::definition::{keep_part, parsed_text};
+use crate::definition::{Kept, keep_part, parsed_text};
 use crate::errors::raise;
 use crate::nodes;
 use crate::passing::{as_they_are, in_context, remembering, tell_migration, tell_statement};
@@ -166,22 +166,24 @@ fn obey(statement: &str) {
     as_asker(|| run(|client| client.update(statement, None, &[]).map(|_| ())));
 }
 
-/// Runs a part of a statement of a definition that adds constraints to a table: the foreign keys, or all else. Other statements it runs as they are.
+/// Runs a part of a statement of a definition that adds constraints to a table, if there is any: the foreign keys, or all else. Other statements it
+/// runs as they are.
 #[pg_extern(sql = false, strict)]
 fn obey_part(statement: &str, is_of_keys: bool) {
     let text = nodes::c_text(statement);
     // SAFETY: the tree and the text live until the statement was run, as the server runs it.
     unsafe {
         let parsed: Vec<*mut pg_sys::RawStmt> = nodes::elements(parsed_text(&text));
-        match parsed[..] {
-            [raw]
-                if nodes::tag((*raw).stmt) == NodeTag::T_AlterTableStmt
-                    && keep_part((*raw).stmt.cast(), is_of_keys) =>
-            {
-                let alter = (*raw).stmt.cast::<pg_sys::AlterTableStmt>();
-                as_asker(|| remembering(|| in_context(tell_statement, &text, || run_utility(alter.cast(), &text))));
+        let (node, kept) = match parsed[..] {
+            [raw] if nodes::tag((*raw).stmt) == NodeTag::T_AlterTableStmt => {
+                ((*raw).stmt, keep_part((*raw).stmt.cast(), is_of_keys))
             }
-            _ => obey(statement),
+            _ => (std::ptr::null_mut(), Kept::All),
+        };
+        match kept {
+            Kept::Nothing => {}
+            Kept::Part => as_asker(|| remembering(|| in_context(tell_statement, &text, || run_utility(node, &text)))),
+            Kept::All => obey(statement),
         }
     }
 }

@@ -66,18 +66,16 @@ fn parse(
         let alone = parsed.iter().filter_map(|raw| only_table(*raw, text.as_ptr())).collect();
         let wishes = Wishes { chosen: driving, alone };
         for raw in parsed {
-            let parts = read(raw, text.as_ptr(), &new_tables, &frozen, &wishes);
-            for mut statement in parts {
-                statement.text.insert_str(0, slice(definition, raw));
-                match (statement.action, &statement.new_table) {
-                    ("create", Some(table)) => {
-                        new_tables.insert(table.clone());
-                    }
-                    ("index" | "trigger", Some(table)) if !new_tables.contains(table) => refuse_other(table),
-                    _ => {}
+            let mut statement = read(raw, text.as_ptr(), &new_tables, &frozen, &wishes);
+            statement.text.insert_str(0, slice(definition, raw));
+            match (statement.action, &statement.new_table) {
+                ("create", Some(table)) => {
+                    new_tables.insert(table.clone());
                 }
-                statements.push(statement);
+                ("index" | "trigger", Some(table)) if !new_tables.contains(table) => refuse_other(table),
+                _ => {}
             }
+            statements.push(statement);
         }
     }
     if new_tables.is_empty() {
@@ -159,13 +157,13 @@ unsafe fn read(
     new_tables: &HashSet<String>,
     frozen: &HashMap<Oid, Oid>,
     wishes: &Wishes,
-) -> Vec<Statement> {
+) -> Statement {
     // SAFETY: the tag tells the kind of a node.
     unsafe {
         let node = (*raw).stmt;
-        let statement = match nodes::tag(node) {
+        match nodes::tag(node) {
             NodeTag::T_CreateTableAsStmt => create(raw, node.cast(), text, frozen, wishes),
-            NodeTag::T_AlterTableStmt => return alter(node.cast(), new_tables),
+            NodeTag::T_AlterTableStmt => alter(node.cast(), new_tables),
             NodeTag::T_IndexStmt => index(node.cast()),
             NodeTag::T_CreateTrigStmt => trigger(node.cast()),
             NodeTag::T_CommentStmt => Statement { action: "comment", ..Statement::default() },
@@ -175,8 +173,7 @@ unsafe fn read(
                 "It may have CREATE TABLE .. AS, ALTER TABLE .. ADD (PRIMARY KEY, UNIQUE, CHECK, FOREIGN KEY), \
                  ALTER COLUMN .. SET (NOT NULL, DEFAULT) and ADD GENERATED, CREATE INDEX, CREATE TRIGGER, COMMENT and GRANT.",
             ),
-        };
-        vec![statement]
+        }
     }
 }
 
@@ -270,15 +267,14 @@ unsafe fn only_table(raw: *mut pg_sys::RawStmt, text: *const std::ffi::c_char) -
     }
 }
 
-/// What a change of a table is to a migration. Foreign keys are made later than the rest of it.
-unsafe fn alter(alter: *mut pg_sys::AlterTableStmt, new_tables: &HashSet<String>) -> Vec<Statement> {
+unsafe fn alter(alter: *mut pg_sys::AlterTableStmt, new_tables: &HashSet<String>) -> Statement {
     // SAFETY: nodes of the parser.
     unsafe {
         let table = name((*alter).relation);
         let commands: Vec<*mut pg_sys::AlterTableCmd> = nodes::elements((*alter).cmds);
         let is_table = (*alter).objtype == pg_sys::ObjectType::OBJECT_TABLE;
         if !new_tables.contains(&table) {
-            return vec![alter_other(table, &commands, new_tables)];
+            return alter_other(table, &commands, new_tables);
         }
         let is_allowed = |command: &*mut pg_sys::AlterTableCmd| match (**command).subtype {
             AlterTableType::AT_AddConstraint => is_constraint_allowed((**command).def.cast()),
@@ -292,27 +288,37 @@ unsafe fn alter(alter: *mut pg_sys::AlterTableStmt, new_tables: &HashSet<String>
                  SET NOT NULL, SET DEFAULT, ADD GENERATED .. AS IDENTITY.",
             );
         }
-        let part = |action, is_of_keys| {
-            let is_there = commands.iter().any(|command| adds_foreign_key(*command) == is_of_keys);
-            is_there.then(|| Statement { action, new_table: Some(table.clone()), ..Statement::default() })
-        };
-        [part("alter", false), part("refer", true)].into_iter().flatten().collect()
+        let refers = commands.iter().any(|command| adds_foreign_key(*command));
+        Statement { action: if refers { "refer" } else { "alter" }, new_table: Some(table), ..Statement::default() }
     }
 }
 
-/// Leaves of a change of a table the foreign keys that it adds, or all else. Tells whether that is another change.
+/// How much of a statement is left.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    Nothing,
+    Part,
+    All,
+}
+
+/// Leaves of a change of a table the foreign keys that it adds, or all else.
 ///
 /// # Safety
 /// A node of the parser, which is the caller's to change.
-pub(crate) unsafe fn keep_part(alter: *mut pg_sys::AlterTableStmt, is_of_keys: bool) -> bool {
+pub(crate) unsafe fn keep_part(alter: *mut pg_sys::AlterTableStmt, is_of_keys: bool) -> Kept {
     // SAFETY: as promised.
     unsafe {
         let commands: Vec<*mut pg_sys::AlterTableCmd> = nodes::elements((*alter).cmds);
         let (kept, others): (Vec<_>, Vec<_>) =
             commands.into_iter().partition(|command| adds_foreign_key(*command) == is_of_keys);
+        let left = match (kept.is_empty(), others.is_empty()) {
+            (true, _) => Kept::Nothing,
+            (false, false) => Kept::Part,
+            (false, true) => Kept::All,
+        };
         (*alter).cmds =
             kept.into_iter().fold(std::ptr::null_mut(), |list, command| pg_sys::lappend(list, command.cast()));
-        !others.is_empty()
+        left
     }
 }
 

@@ -8,7 +8,7 @@ use pgrx::prelude::*;
 
 use crate::errors::defect;
 use crate::nodes;
-use crate::rights::as_owner_of;
+use crate::rights::{as_owner_of, refuse_hidden_rows};
 use crate::versions::local_transaction;
 
 /// A snapshot that the server keeps.
@@ -73,6 +73,7 @@ fn looked_up(relation: Oid, query: &str, is_before: bool) -> SetOfIterator<'stat
     // SAFETY: the snapshot is registered. Calls of the server in the order it wants them; an error ends the transaction, and all of this. Statements
     // that only read do so with the active snapshot.
     let look_up = || unsafe {
+        refuse_hidden_rows();
         pg_sys::PushActiveSnapshot(snapshot);
         let found = Spi::connect(|_| {
             let done = pg_sys::SPI_execute(text.as_ptr(), true, 0);

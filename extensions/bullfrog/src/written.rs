@@ -37,28 +37,54 @@ fn await_writers(relation: Oid) {
 
 /// The places of rows of a table that were written since a place in the log, by transactions that had not ended before one with a certain number
 /// began; and of those that such transactions have deleted, or written others in place of (some may only have been locked). Arrays, as texts; NULL:
-/// there are very many. Since that moment nobody but the caller could vacuum the table or give it another file.
+/// there are very many, or nobody asks. Since that moment nobody but the caller could vacuum the table or give it another file.
 #[pg_extern(sql = false, strict)]
 fn changes_since(
     relation: Oid,
     position: i64,
     horizon: i64,
+    of_written: bool,
+    of_gone: bool,
 ) -> TableIterator<'static, (name!(written, Option<String>), name!(gone, Option<String>))> {
-    let [written, gone] = places_changed(relation, position, horizon);
-    let told = |places: Vec<String>, is_forgotten| {
-        let places = if is_forgotten { Vec::new() } else { places };
-        (places.len() <= MOST_ROWS).then(|| format!("{{{}}}", places.join(",")))
-    };
-    TableIterator::once((
-        told(written, flaws::is_set(Flaw::WrittenForgotten)),
-        told(gone, flaws::is_set(Flaw::GoneForgotten)),
-    ))
+    let [mut written, mut gone] = [Places::new(of_written), Places::new(of_gone)];
+    look_for_changes(relation, position, horizon, &mut written, &mut gone);
+    if flaws::is_set(Flaw::WrittenForgotten) {
+        written.0 = Some(Vec::new());
+    }
+    if flaws::is_set(Flaw::GoneForgotten) {
+        gone.0 = Some(Vec::new());
+    }
+    TableIterator::once((written.told(), gone.told()))
 }
 
-/// Those that were written, and those that are gone. Of too many of both there are more to come.
-fn places_changed(relation: Oid, position: i64, horizon: i64) -> [Vec<String>; 2] {
+/// Places of rows; none if there are too many, or nobody asks for them.
+struct Places(Option<Vec<String>>);
+
+impl Places {
+    fn new(is_asked: bool) -> Self {
+        Self(is_asked.then(Vec::new))
+    }
+
+    fn is_open(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn add(&mut self, page: u32, row: usize) {
+        if let Some(places) = &mut self.0 {
+            places.push(format!("\"({page},{row})\""));
+            if places.len() > MOST_ROWS {
+                self.0 = None;
+            }
+        }
+    }
+
+    fn told(self) -> Option<String> {
+        self.0.map(|places| format!("{{{}}}", places.join(",")))
+    }
+}
+
+fn look_for_changes(relation: Oid, position: i64, horizon: i64, written: &mut Places, gone: &mut Places) {
     let first = pg_sys::TransactionId::from_inner(horizon as u32);
-    let [mut written, mut gone] = [const { Vec::new() }; 2];
     // SAFETY: a table of the server's heap, which the caller has locked, read page by page as the server does.
     unsafe {
         let table = pg_sys::table_open(relation, pg_sys::AccessShareLock as pg_sys::LOCKMODE);
@@ -76,17 +102,16 @@ fn places_changed(relation: Oid, position: i64, horizon: i64) -> [Vec<String>; 2
             let page = pg_sys::BufferGetPage(buffer);
             if log_position(page) > position as u64 {
                 for (item, row) in rows_of(page) {
-                    let place = || format!("\"({number},{item})\"");
-                    if is_written(&*row, first) {
-                        written.push(place());
+                    if written.is_open() && is_written(&*row, first) {
+                        written.add(number, item);
                     }
-                    if is_gone(&*row, first) {
-                        gone.push(place());
+                    if gone.is_open() && is_gone(&*row, first) {
+                        gone.add(number, item);
                     }
                 }
             }
             pg_sys::UnlockReleaseBuffer(buffer);
-            if written.len().min(gone.len()) > MOST_ROWS {
+            if !written.is_open() && !gone.is_open() {
                 break;
             }
         }
@@ -96,7 +121,6 @@ fn places_changed(relation: Oid, position: i64, horizon: i64) -> [Vec<String>; 2
         pg_sys::FreeAccessStrategy(strategy);
         pg_sys::table_close(table, pg_sys::NoLock as pg_sys::LOCKMODE);
     }
-    [written, gone]
 }
 
 /// Where in the log the last change of a page is.

@@ -3,9 +3,6 @@ ALTER TABLE bullfrog.quarantined ADD COLUMN owner oid;
 UPDATE bullfrog.quarantined q SET owner = COALESCE((SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass(q.new_table)), 10);
 ALTER TABLE bullfrog.quarantined ALTER COLUMN owner SET NOT NULL;
 COMMENT ON COLUMN bullfrog.quarantined.owner IS 'The role that owns the new table.';
-COMMENT ON COLUMN bullfrog.target.views IS 'Views over the old tables: transformed_N has all rows in the form of the new one, and where '
-    'their granules lie; unmoved_N those that were not moved; candidates_N, of joins, the rows of the driving table where these can be; '
-    'members_N, of groups and joins, the old rows that they are made of; all_N those in quarantine, too.';
 -- They have other results or arguments, or are gone.
 DROP FUNCTION bullfrog.compare_ahead(int);
 DROP FUNCTION bullfrog.carry_back(int, boolean);
