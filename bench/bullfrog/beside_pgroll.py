@@ -1,16 +1,17 @@
 """What clients notice of a change that pgroll makes, too: a column of two million rows gets another type (bench/METHOD.md).
 
-    bench/bullfrog/beside_pgroll.py [--clients 8] [--share 0.5] [--arms none bullfrog pgroll] [--pairs 7] ..
+    bench/bullfrog/beside_pgroll.py [--clients 8] [--rate 1000] [--arms none bullfrog pgroll] [--pairs 7] ..
 
-pgbench updates customers by key at random, one row per transaction, prepared, at --share of what as many connections could do without a change. After
---before seconds the column balance becomes a bigint, and clients go on with the statements that they have:
+So many clients update customers by key at random, one row per transaction, prepared, at moments that do not depend on the server. After --before seconds the column
+balance becomes a bigint, while they go on:
 
     none      nothing happens
     bullfrog  ALTER TABLE .. RENAME, bullfrog.migrate, and bullfrog.finish when all rows have moved; the background begins at once
-    pgroll    pgroll start, which fills a new column beside the old one, and triggers that keep both; then pgroll complete
+    pgroll    pgroll start, which fills a new column beside the old one, and triggers that keep both; clients come from the schema public to
+              the new one's; then pgroll complete
 
-`new` tells when the new schema answers, `ended` when the old one is gone. A server of PostgreSQL 15 has core 0 (all of its processes), pgbench and pgroll core 1. Each run
-begins with a copy of the same table, read into memory. Afterwards the column has its new type, and the sum of all balances is compared with what pgbench did.
+`new` tells when the new schema answers, `ended` when the old one is gone. A server of PostgreSQL 15 has core 0 (all of its processes), clients and pgroll core 1. Each run
+begins with a copy of the same table, read into memory. Afterwards the column has its new type, and the sum of all balances is compared with what clients did.
 pgroll is the program that PGROLL names; else its version below is built by Go into target/pgroll. Appends to bench/results/bullfrog_pgroll.jsonl.
 """
 
@@ -19,13 +20,15 @@ import collections
 import json
 import os
 import pathlib
+import random
 import statistics
 import subprocess
 import tempfile
 import threading
 import time
 
-from bars import Load, Table, percentile
+import psycopg
+from bars import Table, percentile
 from tables import BEFORE_CLIENT, EXTENSION_LOADED, build, record
 
 ARMS = ["none", "bullfrog", "pgroll"]
@@ -67,11 +70,60 @@ class Pgroll:
             raise SystemExit(f"pgroll {' '.join(map(str, words))}: {done.stdout}{done.stderr}")
 
 
-def change(arm, server, pgroll, note):
+class Clients:
+    """Clients that update rows at random moments, and use the schema that they are told."""
+
+    def __init__(self, server, rows, count, rate):
+        self.server, self.rows, self.schema, self.is_ended, self.done, self.failures = server, rows, "public", False, [], []
+        self.refused = 0
+        self.threads = [threading.Thread(target=self.run, args=(number, rate / count), daemon=True) for number in range(count)]
+        for thread in self.threads:
+            thread.start()
+
+    def run(self, number, rate):
+        chance = random.Random(number)
+        try:
+            with self.server.connect(prepare_threshold=0) as connection:
+                schema, due = None, time.time()
+                while not self.is_ended:
+                    due += chance.expovariate(rate)
+                    time.sleep(max(0, due - time.time()))
+                    if schema != self.schema:
+                        schema = self.schema
+                        connection.execute(f"SET search_path = {schema}")
+                    while True:
+                        try:
+                            connection.execute("UPDATE customer SET balance = balance + 1 WHERE id = %s", (chance.randrange(1, self.rows + 1),))
+                            break
+                        except psycopg.Error:
+                            # It is tried again, as an application would.
+                            if connection.closed:
+                                raise
+                            self.refused += 1
+                            time.sleep(0.001)
+                    now = time.time()
+                    self.done.append((now, (now - due) * 1000))
+        except BaseException as failure:
+            self.failures.append(failure)
+
+    def end(self):
+        """(second since 1970, milliseconds since it was due) of each transaction."""
+        self.is_ended = True
+        for thread in self.threads:
+            thread.join(60)
+        if self.failures:
+            raise self.failures[0]
+        return self.done
+
+
+def change(arm, server, pgroll, clients, note):
     """Changes the column, and notes what happened when."""
     if arm == "pgroll":
         pgroll.say("start", pgroll.change)
+        clients.schema = "public_02_bigint"
         note("new")
+        # Nobody is left in the old one.
+        time.sleep(1)
         pgroll.say("complete")
         note("ended")
     elif arm == "bullfrog":
@@ -86,25 +138,25 @@ def change(arm, server, pgroll, note):
             note("ended")
 
 
-def run(table, arm, path, rate, options):
+def run(table, arm, path, options):
     """One run on a fresh table."""
     table.start({**EXTENSION_LOADED, "bullfrog.start_delay": "0"} if arm == "bullfrog" else {})
     pgroll = Pgroll(path, table.server) if arm == "pgroll" else None
-    load = Load(table.server, table.rows, options.clients, options.before + options.window + 1, rate)
+    clients = Clients(table.server, table.rows, options.clients, options.rate)
     time.sleep(options.before)
     begun, events, failed = time.time(), [], []
 
     def act():
         try:
-            change(arm, table.server, pgroll, lambda what: events.append((what, round(time.time() - begun, 2))))
+            change(arm, table.server, pgroll, clients, lambda what: events.append((what, round(time.time() - begun, 2))))
         except BaseException as error:
             failed.append(error)
 
     changing = threading.Thread(target=act, daemon=True)
     changing.start()
     time.sleep(max(0, begun + options.window - time.time()))
-    done = load.done()
     changing.join(options.patience)
+    done = clients.end()
     assert not changing.is_alive() and not failed, failed or f"the change had not ended after {options.patience} s"
     with table.server.connect() as connection:
         total, kind = connection.execute("SELECT sum(balance), min(pg_typeof(balance)::text) FROM customer").fetchone()
@@ -118,7 +170,7 @@ def run(table, arm, path, rate, options):
     seconds = [by_second.get(second, []) for second in range(options.window)]
     return {
         "before": len([at for at, _ in done if begun - options.before + 2 <= at < begun]) / (options.before - 2), "done": len(within),
-        "p50": percentile(within, 50), "p99": percentile(within, 99), "longest": max(within, default=0),
+        "p50": percentile(within, 50), "p99": percentile(within, 99), "longest": round(max(within, default=0), 2), "refused": clients.refused,
         "p99_by_second": [percentile(second, 99) for second in seconds], "done_by_second": [len(second) for second in seconds], "events": events,
     }  # fmt: skip
 
@@ -126,7 +178,7 @@ def run(table, arm, path, rate, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=8)
-    parser.add_argument("--share", type=float, default=0.5)
+    parser.add_argument("--rate", type=float, default=1000, help="transactions per second, of all clients")
     parser.add_argument("--arms", nargs="+", default=ARMS, choices=ARMS)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--before", type=int, default=10)
@@ -139,24 +191,21 @@ def main():
     if not options.no_build:
         build()
     path = program() if "pgroll" in options.arms else None
+    os.sched_setaffinity(0, {1})
     table = Table(options.rows)
     where = record.circumstances(record.head(), "release")
-    heads = ["way", "rate", "before, per s", "in the window", "p50 ms", "p99 ms", "worst second's p99", "median second's", "longest ms", "events"]
+    heads = ["way", "rate", "before, per s", "in the window", "p50 ms", "p99 ms", "worst second's p99", "median second's", "longest ms", "refused", "events"]
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|", flush=True)
     try:
-        peak = statistics.median(
-            table.run("none", options.clients, None, options.before, 5, argparse.Namespace(options="", patience=60))["before"] for _ in range(3)
-        )
-        rate = round(peak * options.share)
         for number in range(options.pairs):
             for arm in options.arms if number % 2 == 0 else options.arms[::-1]:
-                figures = run(table, arm, path, rate, options)
+                figures = run(table, arm, path, options)
                 seconds = [second for second in figures["p99_by_second"] if second is not None]
-                cells = [arm, rate, round(figures["before"]), figures["done"], figures["p50"], figures["p99"], max(seconds), statistics.median(seconds),
-                         figures["longest"], ", ".join(f"{name} {at}" for name, at in figures["events"])]  # fmt: skip
+                cells = [arm, round(options.rate), round(figures["before"]), figures["done"], figures["p50"], figures["p99"], max(seconds), statistics.median(seconds),
+                         figures["longest"], figures["refused"], ", ".join(f"{name} {at}" for name, at in figures["events"])]  # fmt: skip
                 print(f"| {' | '.join(map(str, cells))} |", flush=True)
                 if not options.dry:
-                    what = {"clients": options.clients, "arm": arm, "rate": rate, "rows": options.rows, "number": number, "peak": peak, "pgroll": PGROLL}
+                    what = {"clients": options.clients, "arm": arm, "rate": options.rate, "rows": options.rows, "number": number, "pgroll": PGROLL}
                     record.keep("bullfrog_pgroll", where, [{**what, **figures}])
     finally:
         table.server.remove()
