@@ -166,5 +166,5 @@ unsafe fn is_gone(row: &pg_sys::HeapTupleHeaderData, first: pg_sys::TransactionI
     let is_there = mask & (pg_sys::HEAP_XMAX_INVALID | pg_sys::HEAP_XMAX_LOCK_ONLY) != 0;
     let by_one = mask & pg_sys::HEAP_XMAX_IS_MULTI == 0;
     // SAFETY: a row of a heap has such a header.
-    !is_there && !(by_one && unsafe { pg_sys::TransactionIdPrecedes(row.t_choice.t_heap.t_xmax, first) })
+    !(is_there || by_one && unsafe { pg_sys::TransactionIdPrecedes(row.t_choice.t_heap.t_xmax, first) })
 }
