@@ -51,6 +51,9 @@ CREATE FUNCTION bullfrog.holders(closed oid[], live oid[], mode text) RETURNS TA
                 WHERE a.attrelid = ANY (closed || live) AND holders.mode = 'ACCESS EXCLUSIVE'
             UNION ALL SELECT NULL, p.xmax, format('function %s', p.oid::regprocedure) FROM pg_proc p JOIN code c ON c.class = 'pg_proc'::regclass AND c.object = p.oid) r
             JOIN lock l ON l.locktype = 'transactionid' AND l.transactionid = r.xmax
+        -- Another switch shares the function.
+        WHERE r.relation IS NOT NULL OR NOT EXISTS (SELECT FROM lock s WHERE s.virtualtransaction = l.virtualtransaction AND s.locktype = 'relation'
+            AND s.relation = 'pg_proc'::regclass AND s.mode = 'RowShareLock')
         UNION ALL SELECT l.pid, l.virtualtransaction, NULL, format('%s on domain %s', l.mode, l.objid::regtype) FROM lock l
             JOIN code c ON c.class = l.classid AND c.object = l.objid WHERE l.locktype = 'object' AND l.mode IN ('ExclusiveLock', 'AccessExclusiveLock')),
     held AS (
@@ -100,19 +103,31 @@ COMMENT ON FUNCTION bullfrog.tell_holders(oid[], oid[], text, text, boolean, boo
 CREATE FUNCTION bullfrog.lock_rights(tables oid[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM FROM pg_class c WHERE c.oid = ANY (tables) ORDER BY c.oid FOR NO KEY UPDATE;
-    PERFORM FROM pg_attribute a WHERE a.attrelid = ANY (tables) AND a.attnum > 0 ORDER BY a.attrelid, a.attnum FOR NO KEY UPDATE;
+    PERFORM FROM pg_class c WHERE c.oid = ANY (tables) ORDER BY c.oid FOR NO KEY UPDATE NOWAIT;
+    PERFORM FROM pg_attribute a WHERE a.attrelid = ANY (tables) AND a.attnum > 0 ORDER BY a.attrelid, a.attnum FOR NO KEY UPDATE NOWAIT;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.lock_rights(oid[]) IS 'Keeps rights on tables as they are until the transaction ends: whoever is about to change them, without a lock on the table, is '
-    'waited for.';
+COMMENT ON FUNCTION bullfrog.lock_rights(oid[]) IS 'Keeps rights on tables as they are until the transaction ends. An error if somebody is about to change them, which needs no lock on the table.';
+
+CREATE FUNCTION bullfrog.look_at_rights(tables oid[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM bullfrog.lock_rights(tables);
+    -- They are given back: who has a table locked may need its row (GRANT, the ends of VACUUM and CREATE INDEX), and would be in a circle with who waits for the table.
+    RAISE SQLSTATE 'BFROG';
+EXCEPTION WHEN SQLSTATE 'BFROG' THEN
+    NULL;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.look_at_rights(oid[]) IS 'An error if somebody is about to change rights on tables. Keeps nothing locked.';
 
 CREATE FUNCTION bullfrog.lock_code() RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     code CONSTANT jsonb := (SELECT jsonb_agg(jsonb_build_array(c.class, c.object)) FROM bullfrog.code_of_new_tables() c);
 BEGIN
-    PERFORM FROM pg_proc p WHERE p.oid IN (SELECT (c ->> 1)::oid FROM jsonb_array_elements(code) c WHERE (c ->> 0)::oid = 'pg_proc'::regclass) ORDER BY p.oid FOR NO KEY UPDATE;
+    -- Other switches may evaluate the same.
+    PERFORM FROM pg_proc p WHERE p.oid IN (SELECT (c ->> 1)::oid FROM jsonb_array_elements(code) c WHERE (c ->> 0)::oid = 'pg_proc'::regclass) ORDER BY p.oid FOR SHARE;
     -- A change of a domain writes no row of the catalog that others could lock: who has the library locks the domain.
     PERFORM bullfrog.lock_domain(d.oid) FROM (SELECT t.oid FROM pg_type t WHERE t.typtype = 'd' AND t.oid IN (
         SELECT (c ->> 1)::oid FROM jsonb_array_elements(code) c WHERE (c ->> 0)::oid = 'pg_type'::regclass) ORDER BY t.oid) d;
@@ -120,6 +135,28 @@ END
 $$;
 COMMENT ON FUNCTION bullfrog.lock_code() IS 'Keeps functions and domains that a new table has evaluated as they are until the transaction ends, in which it is made: whoever is about to change '
     'them is waited for.';
+
+CREATE FUNCTION bullfrog.lock_code_at_once() RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    given CONSTANT text := pg_catalog.current_setting('lock_timeout');
+    in_the_way record;
+BEGIN
+    BEGIN
+        PERFORM pg_catalog.set_config('lock_timeout', '10ms', true);
+        PERFORM bullfrog.lock_code();
+    EXCEPTION WHEN lock_not_available THEN
+        PERFORM pg_catalog.pg_stat_clear_snapshot();
+        SELECT pg_catalog.string_agg(h.who, E'\n') AS names, pg_catalog.string_agg(h.ending, '; ') AS ending INTO in_the_way
+            FROM bullfrog.holders('{}', '{}', 'SHARE') h;
+        RAISE EXCEPTION 'functions or domains that new tables evaluate are about to be changed'
+            USING ERRCODE = 'lock_not_available', DETAIL = COALESCE(in_the_way.names, 'Nobody has them any more.'),
+                HINT = 'Nothing was changed. Migrate again when transactions that change them have ended' || COALESCE(', or end them: ' || in_the_way.ending, '') || '.';
+    END;
+    PERFORM pg_catalog.set_config('lock_timeout', given, true);
+END
+$$;
+COMMENT ON FUNCTION bullfrog.lock_code_at_once() IS 'The same while everybody waits for the switch: nobody is waited for, and an error tells who is in the way.';
 
 CREATE FUNCTION bullfrog.lock_tables(closed oid[], live oid[] DEFAULT '{}', mode text DEFAULT 'ACCESS EXCLUSIVE', own oid[] DEFAULT NULL) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -152,12 +189,15 @@ BEGIN
             END IF;
             -- First what nobody else waits for.
             IF mode = 'ACCESS EXCLUSIVE' THEN
-                PERFORM bullfrog.lock_rights(tables);
+                PERFORM bullfrog.look_at_rights(tables);
             END IF;
             PERFORM bullfrog.lock_code();
             FOREACH relation IN ARRAY tables LOOP
                 PERFORM bullfrog.lock(relation, CASE WHEN relation = ANY (live) THEN 'SHARE ROW EXCLUSIVE' ELSE mode END);
             END LOOP;
+            IF mode = 'ACCESS EXCLUSIVE' THEN
+                PERFORM bullfrog.lock_rights(tables);
+            END IF;
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
             PERFORM bullfrog.tell_holders(closed, live, mode, given, pg_catalog.clock_timestamp() - began > given::interval,

@@ -581,7 +581,7 @@ BEGIN
         UPDATE bullfrog.source s SET pages = pg_catalog.pg_relation_size(s.old_table) / pg_catalog.current_setting('block_size')::int
             WHERE s.migration = migration_id;
     ELSE
-        PERFORM bullfrog.lock_code();
+        PERFORM bullfrog.lock_code_at_once();
     END IF;
     PERFORM bullfrog.reach('switch: tables closed');
     IF since IS NOT NULL THEN

@@ -314,6 +314,45 @@ def test_a_switch_waits_for_who_is_about_to_change_what_it_evaluates(database, c
         assert customers.execute("SELECT count(n) FROM t").fetchone() == (CUSTOMERS,)
 
 
+@pytest.mark.parametrize("what", [what for what in CHANGES if CHANGES[what][2] is not None])
+def test_a_switch_beside_a_live_table_says_at_once_who_is_about_to_change_what_it_evaluates(database, customers, what):
+    """Everybody waits for it by then."""
+    value, change, told = CHANGES[what]
+    customers.execute(SMALL + "; CREATE FUNCTION judged(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN 1; END'")
+    definition = f"CREATE TABLE t AS SELECT id, {value} AS n FROM customer; ALTER TABLE t ADD PRIMARY KEY (id)"
+    changing = database.connect()
+    changing.execute(f"BEGIN; {change}")
+    customers.execute("SET lock_timeout = '1min'")
+    began = time.monotonic()
+    with pytest.raises(psycopg.errors.LockNotAvailable, match="are about to be changed") as refused:
+        migrate(customers, definition, options=", live => '{customer}'")
+    assert time.monotonic() - began < 10
+    assert f"Process {changing.info.backend_pid} " in refused.value.diag.message_detail
+    assert (told or "a change of function judged(integer)") in refused.value.diag.message_detail
+    changing.execute("ROLLBACK")
+    migrate(customers, definition, options=", live => '{customer}'")
+
+
+JUDGED = "CREATE FUNCTION judged(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN 1; END'"
+STOPPED = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'stopped at switch: rows seen ahead' AND datname = current_database()"
+
+
+def test_two_switches_evaluate_one_function_at_a_time(database, towns):
+    towns.execute(JUDGED)
+    looking, using = database.connect(), database.connect()
+    looking.execute("SET bullfrog.stop_at = 'switch: rows seen ahead'")
+    looking.pgconn.send_query(b"SELECT bullfrog.migrate('first', 'CREATE TABLE u AS SELECT id, judged(id) AS n FROM customer')")
+    wait_until(lambda: towns.execute(STOPPED).fetchone() == (1,), "rows were looked at")
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        towns.execute("SET lock_timeout = '10ms'; " + JUDGED.replace("CREATE", "CREATE OR REPLACE").replace("1", "2"))
+    using.execute("BEGIN; SELECT FROM town")
+    switching, said = begin_to_switch(database, "CREATE TABLE t AS SELECT id, judged(id::int) AS n FROM town")
+    assert f"Process {using.info.backend_pid} " in said[0][1] and "function" not in said[0][1]
+    using.execute("COMMIT")
+    answered(switching)
+    towns.execute("SELECT pg_terminate_backend(%s, 60000)", (looking.info.backend_pid,))
+
+
 def begin_to_switch(database, definition, options=""):
     """A switch that is in somebody's way, or has somebody in its own, and has said who."""
     switching, watcher, said, began = database.connect(), database.connect(), [], time.monotonic()
@@ -386,15 +425,48 @@ def test_a_switch_waits_for_who_is_about_to_change_rights(database, clerk, what,
     assert clerk.execute(may, ("t", "t")).fetchone() == (after if end == "COMMIT" else was)
 
 
+def test_who_has_an_old_table_and_changes_rights_on_it_is_not_ended_by_a_switch_that_tries(database, clerk):
+    """A try that had the row of the catalog would be in a circle with that one."""
+    switching = Switching(database, "CREATE TABLE t AS SELECT id FROM customer", settings="SET deadlock_timeout = '5s'")
+    # By now tries are long.
+    time.sleep(2)
+    switching.reader.execute("SET deadlock_timeout = '10ms'; GRANT SELECT ON customer TO clerk; GRANT UPDATE (nick) ON customer TO clerk")
+    assert switching.answer() == ""
+    assert clerk.execute("SELECT has_table_privilege('clerk', 'customer', 'SELECT')").fetchone() == (True,)
+
+
+SLOW = "CREATE FUNCTION slow(bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS 'BEGIN PERFORM pg_sleep(0.5); RETURN $1; END'"
+
+
+def test_nor_is_who_creates_an_index(database, towns):
+    """At its end it writes into the row of the table, to which a foreign key will refer."""
+    towns.execute(SLOW)
+    creating = database.connect()
+    creating.execute("SET deadlock_timeout = '10ms'")
+    creating.pgconn.send_query(b"CREATE INDEX by_slow ON town (slow(id))")
+    wait_until(lambda: towns.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE pid = %s AND relation = 'town'::regclass AND mode = 'ShareLock')",
+        (creating.info.backend_pid,)).fetchone()[0], "it reads rows")
+    towns.execute("SET lock_timeout = '1min'; SET deadlock_timeout = '5s'")
+    migrate(towns, REFERRING, options=", checks => 'quarantine'")
+    answered(creating)
+    assert towns.execute("SELECT indisvalid FROM pg_index WHERE indexrelid = 'by_slow'::regclass").fetchone() == (True,)
+
+
 @pytest.mark.parametrize("way", ["finish", "abort"])
 def test_an_end_waits_for_who_is_about_to_change_rights_on_a_new_table(database, clerk, way):
     migrate(clerk, SPLIT)
-    changing, ending = database.connect(), database.connect()
+    changing, ending, said = database.connect(), database.connect(), []
+    ending.add_notice_handler(lambda notice: said.append(notice.message_detail))
     changing.execute("BEGIN; GRANT SELECT ON customer_public TO clerk")
     ending.execute("SET lock_timeout = '1min'")
     ending.pgconn.send_query(f"SELECT bullfrog.{way}('m')".encode())
-    waits = "SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted AND locktype = 'transactionid'"
-    wait_until(lambda: clerk.execute(waits, (ending.info.backend_pid,)).fetchone() == (1,), "the end waits for the right")
+
+    def is_told():
+        ending.pgconn.consume_input()
+        assert ending.pgconn.is_busy(), ending.pgconn.get_result().error_message.decode()
+        return any("a change of rights on public.customer_public" in (detail or "") for detail in said)
+
+    wait_until(is_told, "the end waits for the right")
     changing.execute("COMMIT")
     answered(ending)
     if way == "finish":
