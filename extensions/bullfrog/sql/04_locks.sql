@@ -26,19 +26,20 @@ CREATE FUNCTION bullfrog.conflicting(mode text) RETURNS text[]
 $$;
 COMMENT ON FUNCTION bullfrog.conflicting(text) IS 'The locks that keep others from taking one of these modes.';
 
-CREATE FUNCTION bullfrog.code_of_new_tables() RETURNS TABLE (class oid, object oid)
+CREATE FUNCTION bullfrog.evaluated_code() RETURNS jsonb
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN QUERY SELECT DISTINCT c.class, c.object FROM bullfrog.target t CROSS JOIN LATERAL bullfrog.code_of(t.new_table) c WHERE t.fingerprint IS NULL;
+    RETURN (SELECT jsonb_agg(DISTINCT jsonb_build_array(c.class, c.object)) FROM bullfrog.target t CROSS JOIN LATERAL bullfrog.code_of(t.new_table) c
+        WHERE t.fingerprint IS NULL);
 END
 $$;
-COMMENT ON FUNCTION bullfrog.code_of_new_tables() IS 'What a migration whose switch is under way has evaluated: functions, domains ..';
+COMMENT ON FUNCTION bullfrog.evaluated_code() IS 'What a migration whose switch is under way has evaluated: functions, domains .., each by its catalog and number.';
 
-CREATE FUNCTION bullfrog.holders(closed oid[], live oid[], mode text) RETURNS TABLE (pid int, who text, ending text)
+CREATE FUNCTION bullfrog.holders(closed oid[], live oid[], mode text, evaluated jsonb DEFAULT bullfrog.evaluated_code()) RETURNS TABLE (pid int, who text, ending text)
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH lock AS MATERIALIZED (SELECT l.* FROM pg_locks l WHERE l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
             AND (l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()) OR l.locktype = 'transactionid')),
-    code AS MATERIALIZED (SELECT c.class, c.object FROM bullfrog.code_of_new_tables() c),
+    code AS MATERIALIZED (SELECT (c ->> 0)::oid AS class, (c ->> 1)::oid AS object FROM jsonb_array_elements(evaluated) c),
     one AS (
         SELECT l.pid, l.virtualtransaction, l.relation, format('%s on %s', l.mode, l.relation::regclass) AS what
         FROM lock l WHERE l.locktype = 'relation' AND (l.relation = ANY (closed) AND l.mode = ANY (bullfrog.conflicting(holders.mode))
@@ -75,7 +76,7 @@ CREATE FUNCTION bullfrog.holders(closed oid[], live oid[], mode text) RETURNS TA
     WHERE h.pid IS NULL
     ORDER BY 1, 2 LIMIT 10
 $$;
-COMMENT ON FUNCTION bullfrog.holders(oid[], oid[], text) IS 'Who keeps these tables from being locked in a mode, and live ones against writes, or is about to change rights on them or '
+COMMENT ON FUNCTION bullfrog.holders(oid[], oid[], text, jsonb) IS 'Who keeps these tables from being locked in a mode, and live ones against writes, or is about to change rights on them or '
     'what a new table has evaluated, and how to end it: the first few.';
 
 CREATE FUNCTION bullfrog.tell_holders(closed oid[], live oid[], mode text, given text, is_over boolean, is_first boolean) RETURNS void
@@ -121,10 +122,8 @@ END
 $$;
 COMMENT ON FUNCTION bullfrog.look_at_rights(oid[]) IS 'An error if somebody is about to change rights on tables. Keeps nothing locked.';
 
-CREATE FUNCTION bullfrog.lock_code() RETURNS void
+CREATE FUNCTION bullfrog.lock_code(code jsonb DEFAULT bullfrog.evaluated_code()) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    code CONSTANT jsonb := (SELECT jsonb_agg(jsonb_build_array(c.class, c.object)) FROM bullfrog.code_of_new_tables() c);
 BEGIN
     -- Other switches may evaluate the same.
     PERFORM FROM pg_proc p WHERE p.oid IN (SELECT (c ->> 1)::oid FROM jsonb_array_elements(code) c WHERE (c ->> 0)::oid = 'pg_proc'::regclass) ORDER BY p.oid FOR SHARE;
@@ -133,30 +132,76 @@ BEGIN
         SELECT (c ->> 1)::oid FROM jsonb_array_elements(code) c WHERE (c ->> 0)::oid = 'pg_type'::regclass) ORDER BY t.oid) d;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.lock_code() IS 'Keeps functions and domains that a new table has evaluated as they are until the transaction ends, in which it is made: whoever is about to change '
+COMMENT ON FUNCTION bullfrog.lock_code(jsonb) IS 'Keeps functions and domains that a new table has evaluated as they are until the transaction ends, in which it is made: whoever is about to change '
     'them is waited for.';
 
-CREATE FUNCTION bullfrog.lock_code_at_once() RETURNS void
+CREATE FUNCTION bullfrog.tell_changers(code jsonb, given text, is_over boolean, is_first boolean) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    in_the_way record;
+BEGIN
+    PERFORM pg_catalog.pg_stat_clear_snapshot();
+    SELECT pg_catalog.string_agg(h.who, E'\n') AS names, pg_catalog.string_agg(h.ending, '; ') AS ending INTO in_the_way
+        FROM bullfrog.holders('{}', '{}', 'SHARE', code) h;
+    IF is_over THEN
+        RAISE EXCEPTION 'functions or domains that new tables evaluate are about to be changed' USING ERRCODE = 'lock_not_available', DETAIL = in_the_way.names,
+            HINT = 'Nothing was changed. Migrate again when transactions that change them have ended' || COALESCE(', or end them: ' || in_the_way.ending, '') || '.';
+    ELSIF is_first THEN
+        RAISE NOTICE 'functions or domains that new tables evaluate are about to be changed, trying again for %', given USING DETAIL = COALESCE(in_the_way.names, '');
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.tell_changers(jsonb, text, boolean, boolean) IS 'Tells who is about to change what new tables evaluate: after the first try a notice, when the time that was '
+    'given is over an error.';
+
+CREATE FUNCTION bullfrog.lock_code_ahead(definition text, driving oid[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     given CONSTANT text := pg_catalog.current_setting('lock_timeout');
-    in_the_way record;
+    began CONSTANT timestamptz := pg_catalog.clock_timestamp();
+    is_first boolean := true;
+    code jsonb;
+    item record;
+    view text;
+    views text[];
 BEGIN
-    BEGIN
-        PERFORM pg_catalog.set_config('lock_timeout', '10ms', true);
-        PERFORM bullfrog.lock_code();
-    EXCEPTION WHEN lock_not_available THEN
-        PERFORM pg_catalog.pg_stat_clear_snapshot();
-        SELECT pg_catalog.string_agg(h.who, E'\n') AS names, pg_catalog.string_agg(h.ending, '; ') AS ending INTO in_the_way
-            FROM bullfrog.holders('{}', '{}', 'SHARE') h;
-        RAISE EXCEPTION 'functions or domains that new tables evaluate are about to be changed'
-            USING ERRCODE = 'lock_not_available', DETAIL = COALESCE(in_the_way.names, 'Nobody has them any more.'),
-                HINT = 'Nothing was changed. Migrate again when transactions that change them have ended' || COALESCE(', or end them: ' || in_the_way.ending, '') || '.';
-    END;
+    LOOP
+        BEGIN
+            PERFORM pg_catalog.set_config('lock_timeout', '100ms', true);
+            views := '{}';
+            -- Some servers lock what a view is made of, and keep that.
+            FOR item IN SELECT p.columns, p.keys, p.query FROM bullfrog.parse(definition, driving => lock_code_ahead.driving) p WHERE p.action = 'create' LOOP
+                view := pg_catalog.format('bullfrog.rehearsed_%s', pg_catalog.cardinality(views));
+                EXECUTE pg_catalog.format('CREATE VIEW %s (%s) AS %s', view, (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(n), ', ')
+                    FROM pg_catalog.unnest(item.columns::text[] || 'bullfrog_tid'::text || ARRAY(SELECT 'bullfrog_key_' || k::text
+                        FROM pg_catalog.generate_series(1, pg_catalog.cardinality(item.keys)) k)) n), item.query);
+                views := pg_catalog.array_append(views, view);
+            END LOOP;
+            code := (SELECT pg_catalog.jsonb_agg(DISTINCT pg_catalog.jsonb_build_array(c.class, c.object)) FROM pg_catalog.unnest(views) v
+                CROSS JOIN LATERAL bullfrog.code_of(v::regclass) c);
+            EXECUTE 'DROP VIEW ' || pg_catalog.array_to_string(views, ', ');
+            PERFORM bullfrog.lock_code(code);
+            EXIT;
+        EXCEPTION WHEN lock_not_available THEN
+            PERFORM bullfrog.tell_changers(code, given, pg_catalog.clock_timestamp() - began > given::interval, is_first);
+        END;
+        is_first := false;
+        PERFORM pg_catalog.pg_sleep(0.05 + 0.1 * pg_catalog.random());
+    END LOOP;
     PERFORM pg_catalog.set_config('lock_timeout', given, true);
 END
 $$;
-COMMENT ON FUNCTION bullfrog.lock_code_at_once() IS 'The same while everybody waits for the switch: nobody is waited for, and an error tells who is in the way.';
+COMMENT ON FUNCTION bullfrog.lock_code_ahead(text, oid[]) IS 'The same before there are new tables, for what their queries evaluate: tries for at most lock_timeout, while nobody waits for it.';
+
+CREATE FUNCTION bullfrog.lock_code_at_once() RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM bullfrog.lock_code();
+EXCEPTION WHEN lock_not_available THEN
+    PERFORM bullfrog.tell_changers(bullfrog.evaluated_code(), NULL, true, false);
+END
+$$;
+COMMENT ON FUNCTION bullfrog.lock_code_at_once() IS 'The same when everybody waits for the switch, which waits for nobody: an error tells who is in the way.';
 
 CREATE FUNCTION bullfrog.lock_tables(closed oid[], live oid[] DEFAULT '{}', mode text DEFAULT 'ACCESS EXCLUSIVE', own oid[] DEFAULT NULL) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

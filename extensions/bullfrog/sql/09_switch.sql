@@ -488,8 +488,10 @@ DECLARE
     refs jsonb[] := '{}';
     since jsonb;
     changes jsonb;
+    given text;
 BEGIN
     PERFORM bullfrog.require_quiet_session();
+    given := pg_catalog.current_setting('lock_timeout');
     IF EXISTS (SELECT FROM bullfrog.migration m WHERE m.name = perform_migrate.name AND m.phase IN ('moving', 'paused')) THEN
         RAISE EXCEPTION 'a migration named % is under way', pg_catalog.quote_ident(perform_migrate.name) USING ERRCODE = 'duplicate_object';
     END IF;
@@ -526,7 +528,10 @@ BEGIN
         PERFORM bullfrog.lock_tables(olds, mode => 'SHARE UPDATE EXCLUSIVE');
         PERFORM bullfrog.claim(migration_id, olds, lives);
     ELSE
+        PERFORM bullfrog.lock_code_ahead(perform_migrate.definition, drivers);
         PERFORM bullfrog.close(migration_id, perform_migrate.definition, olds, lives);
+        -- Everybody waits: it has what it needs, or ends.
+        PERFORM pg_catalog.set_config('lock_timeout', '100ms', true);
         PERFORM bullfrog.release(olds, ARRAY(SELECT p.statement FROM bullfrog.parse(perform_migrate.definition) p WHERE p.action = 'release'));
     END IF;
     alone := bullfrog.moving_alone(perform_migrate.definition, drivers);
@@ -582,6 +587,7 @@ BEGIN
             WHERE s.migration = migration_id;
     ELSE
         PERFORM bullfrog.lock_code_at_once();
+        PERFORM pg_catalog.set_config('lock_timeout', given, true);
     END IF;
     PERFORM bullfrog.reach('switch: tables closed');
     IF since IS NOT NULL THEN
