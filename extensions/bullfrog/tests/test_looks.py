@@ -447,6 +447,20 @@ def test_who_has_an_old_table_and_changes_rights_on_it_is_not_ended_by_a_switch_
     assert clerk.execute("SELECT has_table_privilege('clerk', 'customer', 'SELECT')").fetchone() == (True,)
 
 
+def test_a_right_that_changes_while_a_switch_waits_for_tables_is_waited_for(database, clerk):
+    clerk.execute("GRANT SELECT ON customer TO clerk")
+    changing = database.connect()
+    switching = Switching(database, "CREATE TABLE t AS SELECT id FROM customer", options=", like => true", settings="SET deadlock_timeout = '5s'")
+    # By now tries are long.
+    time.sleep(2)
+    changing.execute("BEGIN; REVOKE SELECT ON customer FROM clerk")
+    switching.reader.execute("COMMIT")
+    time.sleep(1)
+    changing.execute("COMMIT")
+    assert switching.answer() == ""
+    assert clerk.execute("SELECT has_table_privilege('clerk', 't', 'SELECT')").fetchone() == (False,)
+
+
 SLOW = "CREATE FUNCTION slow(bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS 'BEGIN PERFORM pg_sleep(0.5); RETURN $1; END'"
 
 
