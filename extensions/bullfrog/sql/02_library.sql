@@ -53,6 +53,11 @@ CREATE FUNCTION bullfrog.obey(statement text) RETURNS void
 COMMENT ON FUNCTION bullfrog.obey(text) IS 'Runs a statement of a definition with the rights of who gave it, for whom names mean what they mean to that '
     'session.';
 
+CREATE FUNCTION bullfrog.obey_part(statement text, of_keys boolean) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'obey_part_wrapper';
+COMMENT ON FUNCTION bullfrog.obey_part(text, boolean) IS 'The same of the foreign keys that a statement adds to a table, or of all else that it adds, if there is any; other statements are '
+    'run as they are.';
+
 CREATE FUNCTION bullfrog.table_named(name text) RETURNS regclass
     LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'table_named_wrapper';
 COMMENT ON FUNCTION bullfrog.table_named(text) IS 'The table that a name means to who gave it.';
@@ -198,14 +203,33 @@ CREATE FUNCTION bullfrog.lock(relation oid, mode text) RETURNS void
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'lock_wrapper';
 COMMENT ON FUNCTION bullfrog.lock(oid, text) IS 'Locks a table until the transaction ends, whatever it is called.';
 
+CREATE FUNCTION bullfrog.lock_domain(domain oid) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'lock_domain_wrapper';
+COMMENT ON FUNCTION bullfrog.lock_domain(oid) IS 'Keeps others from changing a domain until the transaction ends.';
+
 CREATE FUNCTION bullfrog.await_writers(relation oid) RETURNS void
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'await_writers_wrapper';
 COMMENT ON FUNCTION bullfrog.await_writers(oid) IS 'Waits until transactions have ended that have written a table, or have a lock to do so.';
 
-CREATE FUNCTION bullfrog.written_since(relation oid, "position" bigint, horizon bigint) RETURNS text
-    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'written_since_wrapper';
-COMMENT ON FUNCTION bullfrog.written_since(oid, bigint, bigint) IS 'The places of rows that were written since a moment, an array of tid: '
-    'a place in the log, and the number of the first transaction that had not ended. NULL: there are too many. The caller has kept the table from vacuum since then.';
+CREATE FUNCTION bullfrog.changes_since(relation oid, "position" bigint, horizon bigint, of_written boolean, of_gone boolean) RETURNS TABLE (written text, gone text)
+    LANGUAGE c STRICT ROWS 1 AS 'MODULE_PATHNAME', 'changes_since_wrapper';
+COMMENT ON FUNCTION bullfrog.changes_since(oid, bigint, bigint, boolean, boolean) IS 'The places of rows that were written since a moment, an array of tid, and of rows that were deleted since, or that others '
+    'have taken the place of; some of these may only have been locked. The moment: a place in the log, and the number of the first transaction that had not ended. NULL: there are too many, or nobody asks. '
+    'The caller has kept the table from vacuum since then.';
+
+CREATE FUNCTION bullfrog.begin_look(is_first boolean) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'begin_look_wrapper';
+COMMENT ON FUNCTION bullfrog.begin_look(boolean) IS 'Begins a look at rows before the switch, the first one or another. What the one before has seen can be read until '
+    'the next.';
+
+CREATE FUNCTION bullfrog.looked_up(relation oid, query text, before boolean) RETURNS SETOF text
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'looked_up_wrapper';
+COMMENT ON FUNCTION bullfrog.looked_up(oid, text, boolean) IS 'The texts that a query gives, with the rights of a table''s owner in a security-restricted operation, as this '
+    'look sees rows, or the one before.';
+
+CREATE FUNCTION bullfrog.end_looks() RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'end_looks_wrapper';
+COMMENT ON FUNCTION bullfrog.end_looks() IS 'Ends what bullfrog.begin_look began.';
 
 CREATE FUNCTION bullfrog.is_mutable(expression text) RETURNS boolean
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'is_mutable_wrapper';

@@ -298,7 +298,9 @@ BEGIN
                 d.kind, ' (' || NULLIF(pg_catalog.array_to_string(d.columns, ', '), '') || ')',
                 CASE WHEN c.new_table IS NULL THEN ' of ' || d.new_table END,
                 CASE WHEN d.kind IN ('PRIMARY KEY', 'UNIQUE') THEN ' by sorting' WHEN d.kind = 'FOREIGN KEY'
-                    THEN ' by looking into ' || d.refers_to END) AS what, d.proof, d.number, d.kind
+                    THEN ' by looking into ' || d.refers_to END) AS what, d.proof, d.number, d.kind,
+            pg_catalog.cardinality(lives) = 0 AND NOT COALESCE(c.grouped OR pg_catalog.cardinality(c.old_tables) > 1, false)
+                AND NOT COALESCE(p.grouped OR pg_catalog.cardinality(p.old_tables) > 1, false) AS ahead
         FROM (SELECT * FROM demanded d WHERE d.kind NOT IN ('DEFAULT', 'PLAIN INDEX', 'VALUE') AND NOT d.proven) d
         LEFT JOIN parsed c ON c.action = 'create' AND c.new_table = d.new_table
         LEFT JOIN parsed p ON p.action = 'create' AND p.new_table = d.refers_to
@@ -347,7 +349,8 @@ BEGIN
                 WHERE s IS NOT NULL),
             bullfrog.reading_time(seen.ahead) || ' all rows are read once, to evaluate ' || NULLIF(pg_catalog.array_to_string(i.evaluated, ', '), ''),
             bullfrog.reads_of(ARRAY(SELECT d.what FROM demand d WHERE d.new_table = i.new_table AND d.kind <> 'FOREIGN KEY'), i.old_tables, seen.ahead),
-            bullfrog.reads_of(ARRAY(SELECT d.what FROM demand d WHERE d.new_table = i.new_table AND d.kind = 'FOREIGN KEY'), i.old_tables, false),
+            bullfrog.reads_of(ARRAY(SELECT d.what FROM demand d WHERE d.new_table = i.new_table AND d.kind = 'FOREIGN KEY' AND d.ahead), i.old_tables, true),
+            bullfrog.reads_of(ARRAY(SELECT d.what FROM demand d WHERE d.new_table = i.new_table AND d.kind = 'FOREIGN KEY' AND NOT d.ahead), i.old_tables, false),
             (SELECT 'run before the switch, while clients go on, this spares reading: ' || pg_catalog.string_agg(s.statement, '; ' ORDER BY s.number)
                 FROM (SELECT u.statement, pg_catalog.min(ARRAY[d.number, u.n]) AS number
                     FROM (SELECT v.new_table, v.proof, v.number FROM demanded v WHERE v.kind = 'VALUE' AND NOT v.proven
@@ -376,9 +379,9 @@ BEGIN
             (SELECT pg_catalog.string_agg(m, '; ') FROM bullfrog.mentions(ARRAY(SELECT o FROM pg_catalog.unnest(i.old_tables) o
                 WHERE o = ANY (closed))) m))
     FROM parsed i
-    -- What nothing proves is of a domain, which may come to refuse what it took before.
-    CROSS JOIN LATERAL (SELECT NOT i.grouped AND pg_catalog.cardinality(i.old_tables) = 1 AND pg_catalog.cardinality(lives) = 0 AND NOT EXISTS (
-        SELECT FROM demanded d WHERE d.new_table = i.new_table AND d.kind = 'VALUE' AND NOT d.proven AND d.proof = '{}') AS ahead) AS seen
+    -- Keys of groups and joins are compared at the switch, and with them all that is asked of these; so it is where it is not known which rows come when others go.
+    CROSS JOIN LATERAL (SELECT pg_catalog.cardinality(lives) = 0 AND (NOT i.grouped AND pg_catalog.cardinality(i.old_tables) = 1 OR i.members LIKE '%bullfrog\_place\_%'
+        AND NOT EXISTS (SELECT FROM demand d WHERE d.new_table = i.new_table AND d.kind IN ('PRIMARY KEY', 'UNIQUE'))) AS ahead) AS seen
     WHERE i.action = 'create';
 END
 $$;

@@ -26,19 +26,46 @@ CREATE FUNCTION bullfrog.conflicting(mode text) RETURNS text[]
 $$;
 COMMENT ON FUNCTION bullfrog.conflicting(text) IS 'The locks that keep others from taking one of these modes.';
 
-CREATE FUNCTION bullfrog.holders(closed oid[], live oid[], mode text) RETURNS TABLE (pid int, who text, ending text)
+CREATE FUNCTION bullfrog.evaluated_code() RETURNS jsonb
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT jsonb_agg(DISTINCT jsonb_build_array(c.class, c.object)) FROM bullfrog.target t CROSS JOIN LATERAL bullfrog.code_of(t.new_table) c
+        WHERE t.fingerprint IS NULL);
+END
+$$;
+COMMENT ON FUNCTION bullfrog.evaluated_code() IS 'What a migration whose switch is under way has evaluated: functions, domains .., each by its catalog and number.';
+
+CREATE FUNCTION bullfrog.holders(closed oid[], live oid[], mode text, evaluated jsonb DEFAULT bullfrog.evaluated_code()) RETURNS TABLE (pid int, who text, ending text)
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    WITH held AS (
-        SELECT l.pid, l.virtualtransaction, string_agg(DISTINCT format('%s on %s', l.mode, l.relation::regclass), ', ') AS locks
-        FROM pg_locks l
-        WHERE l.locktype = 'relation' AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()) AND l.granted
-            AND l.pid IS DISTINCT FROM pg_backend_pid()
-            AND (l.relation = ANY (closed) AND l.mode = ANY (bullfrog.conflicting(holders.mode))
-                OR l.relation = ANY (live) AND l.mode = ANY (bullfrog.conflicting('SHARE ROW EXCLUSIVE')))
-        GROUP BY l.pid, l.virtualtransaction)
-    SELECT a.pid, format('Process %s (%s) has %s; its transaction began at %s, its last statement at %s.', a.pid,
-            concat_ws(', ', COALESCE(quote_ident(a.usename), a.backend_type), NULLIF(a.application_name, ''), a.state), h.locks, a.xact_start,
-            a.query_start),
+    WITH lock AS MATERIALIZED (SELECT l.* FROM pg_locks l WHERE l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
+            AND (l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()) OR l.locktype = 'transactionid')),
+    code AS MATERIALIZED (SELECT (c ->> 0)::oid AS class, (c ->> 1)::oid AS object FROM jsonb_array_elements(evaluated) c),
+    one AS (
+        SELECT l.pid, l.virtualtransaction, l.relation, format('%s on %s', l.mode, l.relation::regclass) AS what
+        FROM lock l WHERE l.locktype = 'relation' AND (l.relation = ANY (closed) AND l.mode = ANY (bullfrog.conflicting(holders.mode))
+            OR l.relation = ANY (live) AND l.mode = ANY (bullfrog.conflicting('SHARE ROW EXCLUSIVE')))
+        -- Who changes rights on a table, or a function, has locked nothing of it but its row in the catalog.
+        UNION ALL SELECT l.pid, l.virtualtransaction, r.relation, format('a change of %s', r.what) FROM (
+            SELECT c.oid AS relation, c.xmax, format('rights on %s', c.oid::regclass) AS what FROM pg_class c
+                WHERE c.oid = ANY (closed || live) AND holders.mode = 'ACCESS EXCLUSIVE'
+            UNION ALL SELECT a.attrelid, a.xmax, format('rights on %s', a.attrelid::regclass) FROM pg_attribute a
+                WHERE a.attrelid = ANY (closed || live) AND holders.mode = 'ACCESS EXCLUSIVE'
+            UNION ALL SELECT NULL, p.xmax, format('function %s', p.oid::regprocedure) FROM pg_proc p JOIN code c ON c.class = 'pg_proc'::regclass AND c.object = p.oid) r
+            JOIN lock l ON l.locktype = 'transactionid' AND l.transactionid = r.xmax
+        -- Another switch shares the function.
+        WHERE r.relation IS NOT NULL OR NOT EXISTS (SELECT FROM lock s WHERE s.virtualtransaction = l.virtualtransaction AND s.locktype = 'relation'
+            AND s.relation = 'pg_proc'::regclass AND s.mode = 'RowShareLock')
+        UNION ALL SELECT l.pid, l.virtualtransaction, NULL, format('%s on domain %s', l.mode, l.objid::regtype) FROM lock l
+            JOIN code c ON c.class = l.classid AND c.object = l.objid WHERE l.locktype = 'object' AND l.mode IN ('ExclusiveLock', 'AccessExclusiveLock')),
+    held AS (
+        SELECT o.pid, o.virtualtransaction, string_agg(DISTINCT o.what, ', ') AS locks,
+            bool_and(pg_has_role(bullfrog.asker(), COALESCE(c.relowner, bullfrog.asker()), 'USAGE')) AS is_own
+        FROM one o LEFT JOIN pg_class c ON c.oid = o.relation GROUP BY o.pid, o.virtualtransaction)
+    -- Who uses others' tables is for others to know.
+    SELECT a.pid, CASE WHEN h.is_own THEN format('Process %s (%s) has %s; its transaction began at %s, its last statement at %s.', a.pid,
+                concat_ws(', ', COALESCE(quote_ident(a.usename), a.backend_type), NULLIF(a.application_name, ''), a.state), h.locks, a.xact_start,
+                a.query_start)
+            ELSE format('Process %s has %s.', a.pid, h.locks) END,
         CASE WHEN a.backend_type = 'client backend' THEN format('SELECT pg_terminate_backend(%s)', a.pid) END
     FROM held h JOIN pg_stat_activity a ON a.pid = h.pid
     UNION ALL
@@ -49,8 +76,8 @@ CREATE FUNCTION bullfrog.holders(closed oid[], live oid[], mode text) RETURNS TA
     WHERE h.pid IS NULL
     ORDER BY 1, 2 LIMIT 10
 $$;
-COMMENT ON FUNCTION bullfrog.holders(oid[], oid[], text) IS 'Who keeps these tables from being locked in a mode, and live ones against writes, and how '
-    'to end it: the first few.';
+COMMENT ON FUNCTION bullfrog.holders(oid[], oid[], text, jsonb) IS 'Who keeps these tables from being locked in a mode, and live ones against writes, or is about to change rights on them or '
+    'what a new table has evaluated, and how to end it: the first few.';
 
 CREATE FUNCTION bullfrog.tell_holders(closed oid[], live oid[], mode text, given text, is_over boolean, is_first boolean) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -74,7 +101,109 @@ $$;
 COMMENT ON FUNCTION bullfrog.tell_holders(oid[], oid[], text, text, boolean, boolean) IS 'Tells who keeps tables from being locked: after the first try '
     'a notice, when the time that was given is over an error.';
 
-CREATE FUNCTION bullfrog.lock_tables(closed oid[], live oid[] DEFAULT '{}', mode text DEFAULT 'ACCESS EXCLUSIVE') RETURNS void
+CREATE FUNCTION bullfrog.lock_rights(tables oid[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM pg_class c WHERE c.oid = ANY (tables) ORDER BY c.oid FOR NO KEY UPDATE NOWAIT;
+    PERFORM FROM pg_attribute a WHERE a.attrelid = ANY (tables) AND a.attnum > 0 ORDER BY a.attrelid, a.attnum FOR NO KEY UPDATE NOWAIT;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.lock_rights(oid[]) IS 'Keeps rights on tables as they are until the transaction ends. An error if somebody is about to change them, which needs no lock on the table.';
+
+CREATE FUNCTION bullfrog.look_at_rights(tables oid[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM bullfrog.lock_rights(tables);
+    -- They are given back: who has a table locked may need its row (GRANT, the ends of VACUUM and CREATE INDEX), and would be in a circle with who waits for the table.
+    RAISE SQLSTATE 'BFROG';
+EXCEPTION WHEN SQLSTATE 'BFROG' THEN
+    NULL;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.look_at_rights(oid[]) IS 'An error if somebody is about to change rights on tables. Keeps nothing locked.';
+
+CREATE FUNCTION bullfrog.lock_code(code jsonb DEFAULT bullfrog.evaluated_code()) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- Other switches may evaluate the same.
+    PERFORM FROM pg_proc p WHERE p.oid IN (SELECT (c ->> 1)::oid FROM jsonb_array_elements(code) c WHERE (c ->> 0)::oid = 'pg_proc'::regclass) ORDER BY p.oid FOR SHARE;
+    -- A change of a domain writes no row of the catalog that others could lock: who has the library locks the domain.
+    PERFORM bullfrog.lock_domain(d.oid) FROM (SELECT t.oid FROM pg_type t WHERE t.typtype = 'd' AND t.oid IN (
+        SELECT (c ->> 1)::oid FROM jsonb_array_elements(code) c WHERE (c ->> 0)::oid = 'pg_type'::regclass) ORDER BY t.oid) d;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.lock_code(jsonb) IS 'Keeps functions and domains that a new table has evaluated as they are until the transaction ends, in which it is made: whoever is about to change '
+    'them is waited for.';
+
+CREATE FUNCTION bullfrog.tell_changers(code jsonb, given text, is_over boolean, is_first boolean) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    in_the_way record;
+BEGIN
+    PERFORM pg_catalog.pg_stat_clear_snapshot();
+    SELECT pg_catalog.string_agg(h.who, E'\n') AS names, pg_catalog.string_agg(h.ending, '; ') AS ending INTO in_the_way
+        FROM bullfrog.holders('{}', '{}', 'SHARE', code) h;
+    IF is_over THEN
+        RAISE EXCEPTION 'functions or domains that new tables evaluate are about to be changed' USING ERRCODE = 'lock_not_available', DETAIL = in_the_way.names,
+            HINT = 'Nothing was changed. Migrate again when transactions that change them have ended' || COALESCE(', or end them: ' || in_the_way.ending, '') || '.';
+    ELSIF is_first THEN
+        RAISE NOTICE 'functions or domains that new tables evaluate are about to be changed, trying again for %', given USING DETAIL = COALESCE(in_the_way.names, '');
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.tell_changers(jsonb, text, boolean, boolean) IS 'Tells who is about to change what new tables evaluate: after the first try a notice, when the time that was '
+    'given is over an error.';
+
+CREATE FUNCTION bullfrog.lock_code_ahead(definition text, driving oid[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    given CONSTANT text := pg_catalog.current_setting('lock_timeout');
+    began CONSTANT timestamptz := pg_catalog.clock_timestamp();
+    is_first boolean := true;
+    code jsonb;
+    item record;
+    view text;
+    views text[];
+BEGIN
+    LOOP
+        BEGIN
+            PERFORM pg_catalog.set_config('lock_timeout', '100ms', true);
+            views := '{}';
+            -- Some servers lock what a view is made of, and keep that.
+            FOR item IN SELECT p.columns, p.keys, p.query FROM bullfrog.parse(definition, driving => lock_code_ahead.driving) p WHERE p.action = 'create' LOOP
+                view := pg_catalog.format('bullfrog.rehearsed_%s', pg_catalog.cardinality(views));
+                EXECUTE pg_catalog.format('CREATE VIEW %s (%s) AS %s', view, (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(n), ', ')
+                    FROM pg_catalog.unnest(item.columns::text[] || 'bullfrog_tid'::text || ARRAY(SELECT 'bullfrog_key_' || k::text
+                        FROM pg_catalog.generate_series(1, pg_catalog.cardinality(item.keys)) k)) n), item.query);
+                views := pg_catalog.array_append(views, view);
+            END LOOP;
+            code := (SELECT pg_catalog.jsonb_agg(DISTINCT pg_catalog.jsonb_build_array(c.class, c.object)) FROM pg_catalog.unnest(views) v
+                CROSS JOIN LATERAL bullfrog.code_of(v::regclass) c);
+            EXECUTE 'DROP VIEW ' || pg_catalog.array_to_string(views, ', ');
+            PERFORM bullfrog.lock_code(code);
+            EXIT;
+        EXCEPTION WHEN lock_not_available THEN
+            PERFORM bullfrog.tell_changers(code, given, pg_catalog.clock_timestamp() - began > given::interval, is_first);
+        END;
+        is_first := false;
+        PERFORM pg_catalog.pg_sleep(0.05 + 0.1 * pg_catalog.random());
+    END LOOP;
+    PERFORM pg_catalog.set_config('lock_timeout', given, true);
+END
+$$;
+COMMENT ON FUNCTION bullfrog.lock_code_ahead(text, oid[]) IS 'The same before there are new tables, for what their queries evaluate: tries for at most lock_timeout, while nobody waits for it.';
+
+CREATE FUNCTION bullfrog.lock_code_at_once() RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM bullfrog.lock_code();
+EXCEPTION WHEN lock_not_available THEN
+    PERFORM bullfrog.tell_changers(bullfrog.evaluated_code(), NULL, true, false);
+END
+$$;
+COMMENT ON FUNCTION bullfrog.lock_code_at_once() IS 'The same when everybody waits for the switch, which waits for nobody: an error tells who is in the way.';
+
+CREATE FUNCTION bullfrog.lock_tables(closed oid[], live oid[] DEFAULT '{}', mode text DEFAULT 'ACCESS EXCLUSIVE', own oid[] DEFAULT NULL) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     tables oid[] := closed || live;
@@ -93,7 +222,7 @@ BEGIN
             -- A move takes a moment; one that does not end is of an expression that does not.
             IF mode IN ('EXCLUSIVE', 'ACCESS EXCLUSIVE') AND pg_catalog.clock_timestamp() - began > given::interval / 2 THEN
                 PERFORM pg_catalog.pg_cancel_backend(l.pid) FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
-                    WHERE a.backend_type = 'bullfrog mover' AND l.locktype = 'relation' AND l.relation = ANY (tables) AND l.granted
+                    WHERE a.backend_type = 'bullfrog mover' AND l.locktype = 'relation' AND l.relation = ANY (COALESCE(own, tables)) AND l.granted
                     AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database());
             END IF;
             -- The server does so for who waits longer than it takes to look for circles.
@@ -103,9 +232,17 @@ BEGIN
                     AND l.relation = ANY (tables) AND l.granted
                     AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database());
             END IF;
+            -- First what nobody else waits for.
+            IF mode = 'ACCESS EXCLUSIVE' THEN
+                PERFORM bullfrog.look_at_rights(tables);
+            END IF;
+            PERFORM bullfrog.lock_code();
             FOREACH relation IN ARRAY tables LOOP
                 PERFORM bullfrog.lock(relation, CASE WHEN relation = ANY (live) THEN 'SHARE ROW EXCLUSIVE' ELSE mode END);
             END LOOP;
+            IF mode = 'ACCESS EXCLUSIVE' THEN
+                PERFORM bullfrog.lock_rights(tables);
+            END IF;
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
             PERFORM bullfrog.tell_holders(closed, live, mode, given, pg_catalog.clock_timestamp() - began > given::interval,
@@ -118,12 +255,13 @@ BEGIN
     PERFORM pg_catalog.set_config('lock_timeout', given, true);
     PERFORM pg_catalog.set_config('deadlock_timeout', (1000 * EXTRACT(epoch FROM detection))::int::text, true);
     -- They may have been given away before they were locked.
-    PERFORM bullfrog.require_ownership(tables);
+    PERFORM bullfrog.require_ownership(COALESCE(own, tables));
 END
 $$;
-COMMENT ON FUNCTION bullfrog.lock_tables(oid[], oid[], text)
+COMMENT ON FUNCTION bullfrog.lock_tables(oid[], oid[], text, oid[])
     IS 'Locks tables in a mode, and live ones against writes, all or none: tries for at most lock_timeout, at first for a tenth of a '
-        'second, then longer, in the end long enough for others to find that they wait in a circle; between tries everybody has time.';
+        'second, then longer, in the end long enough for others to find that they wait in a circle; between tries everybody has time. Who asks must own all of them, or '
+        'those that are told.';
 
 CREATE FUNCTION bullfrog.wait_for_writers(tables oid[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

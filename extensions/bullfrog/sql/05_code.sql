@@ -20,6 +20,8 @@ BEGIN
         UNION SELECT n.class, n.object FROM used u CROSS JOIN LATERAL (
             SELECT d.refclassid, d.refobjid FROM pg_depend d WHERE d.classid = u.of AND d.objid = u.number
             UNION ALL SELECT 'pg_rewrite'::regclass, r.oid FROM pg_rewrite r WHERE u.of = 'pg_class'::regclass AND r.ev_class = u.number
+            -- A row's type does not depend on what is in it.
+            UNION ALL SELECT 'pg_class'::regclass, y.typrelid FROM pg_type y WHERE u.of = 'pg_type'::regclass AND y.oid = u.number AND y.typrelid <> 0
             UNION ALL SELECT 'pg_class'::regclass, x.indexrelid FROM pg_index x WHERE u.of = 'pg_class'::regclass AND x.indrelid = u.number
             UNION ALL SELECT 'pg_constraint'::regclass, k.oid FROM pg_constraint k WHERE k.contype = 'c'
                 AND u.number = CASE u.of WHEN 'pg_class'::regclass THEN k.conrelid WHEN 'pg_type'::regclass THEN k.contypid END

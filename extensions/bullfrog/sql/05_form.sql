@@ -56,6 +56,11 @@ BEGIN
                         WHERE d.classid = 'pg_catalog.pg_rewrite'::regclass AND r.oid = d.objid
                             AND v.relnamespace = 'bullfrog'::regnamespace))) AS f (form)),
         (SELECT pg_catalog.string_agg(s, ';' ORDER BY s) FROM bullfrog.suspects(relation) s),
+        -- Domains of its values, and those that values are cast to.
+        (SELECT pg_catalog.string_agg(f.form, ';' ORDER BY f.form) FROM bullfrog.code_of(relation) c
+            JOIN pg_catalog.pg_type d ON c.class = 'pg_catalog.pg_type'::regclass AND d.oid = c.object AND d.typtype = 'd'
+            CROSS JOIN LATERAL pg_catalog.concat_ws(',', d.oid, d.typnotnull, (SELECT pg_catalog.string_agg(pg_catalog.pg_get_constraintdef(k.oid), ' '
+                ORDER BY k.conname) FROM pg_catalog.pg_constraint k WHERE k.contypid = d.oid AND k.contype = 'c')) AS f (form)),
         -- What its rows are made by.
         -- The server's own are as the server is.
         (SELECT pg_catalog.string_agg(f.form, ';' ORDER BY f.form)

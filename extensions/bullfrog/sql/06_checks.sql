@@ -23,6 +23,20 @@ CREATE FUNCTION bullfrog.put_aside(target int, place tid, violates text) RETURNS
 $$;
 COMMENT ON FUNCTION bullfrog.put_aside(int, tid, text) IS 'Puts the row of a place into quarantine.';
 
+CREATE FUNCTION bullfrog.refuse_rows(target bullfrog.target, what text, found_rows bigint) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF found_rows > 0 THEN
+        RAISE EXCEPTION 'rows would violate %', what
+            USING ERRCODE = 'integrity_constraint_violation', DETAIL = format('%s rows do not satisfy it.', found_rows),
+                TABLE = target.new_table::text,
+                HINT = 'Nothing was changed. Correct the rows or the definition, then migrate again; or leave them out with checks => '
+                    '''quarantine''.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.refuse_rows(bullfrog.target, text, bigint) IS 'An error if so many rows that violate a constraint are more than none.';
+
 CREATE FUNCTION bullfrog.judge(target bullfrog.target, checks text, what text, violating text) RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -41,13 +55,7 @@ BEGIN
     END IF;
     SELECT e::bigint INTO found_rows FROM bullfrog.evaluate(target.new_table, format('SELECT to_jsonb(count(*)) FROM (%s) AS violating',
         violating)) e;
-    IF found_rows > 0 THEN
-        RAISE EXCEPTION 'rows would violate %', what
-            USING ERRCODE = 'integrity_constraint_violation', DETAIL = format('%s rows do not satisfy it.', found_rows),
-                TABLE = target.new_table::text,
-                HINT = 'Nothing was changed. Correct the rows or the definition, then migrate again; or leave them out with checks => '
-                    '''quarantine''.';
-    END IF;
+    PERFORM bullfrog.refuse_rows(target, what, found_rows);
     RETURN 0;
 END
 $$;
@@ -114,15 +122,20 @@ COMMENT ON FUNCTION bullfrog.burden(bullfrog.target, text, record) IS 'What is t
 
 CREATE FUNCTION bullfrog.form_of_checks(target bullfrog.target) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH code AS MATERIALIZED (SELECT c.class, c.object FROM bullfrog.code_of(target.new_table) c)
     SELECT md5(concat_ws(';',
-        (SELECT string_agg(concat_ws(' ', p.oid, p.xmin, p.ctid), ',' ORDER BY p.oid) FROM bullfrog.code_of(target.new_table) c
+        (SELECT string_agg(concat_ws(' ', p.oid, p.xmin, p.ctid), ',' ORDER BY p.oid) FROM code c
             JOIN pg_proc p ON c.class = 'pg_proc'::regclass AND p.oid = c.object),
+        (SELECT string_agg(concat_ws(' ', d.oid, d.typnotnull), ',' ORDER BY d.oid) FROM code c
+            JOIN pg_type d ON c.class = 'pg_type'::regclass AND d.oid = c.object AND d.typtype = 'd'),
+        (SELECT string_agg(concat_ws(' ', k.oid, k.xmin, k.ctid), ',' ORDER BY k.oid) FROM code c
+            JOIN pg_constraint k ON c.class = 'pg_constraint'::regclass AND k.oid = c.object AND k.contypid <> 0),
         (SELECT string_agg(a.attnum::text, ',' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = target.new_table::oid AND a.attnotnull),
         (SELECT string_agg(x.indexrelid::text, ',' ORDER BY x.indexrelid) FROM pg_index x WHERE x.indrelid = target.new_table::oid),
         (SELECT string_agg(k.oid::text, ',' ORDER BY k.oid) FROM pg_constraint k WHERE k.conrelid = target.new_table::oid AND k.contype = 'c'),
         (SELECT string_agg(c.relfilenode::text, ',' ORDER BY c.oid) FROM pg_class c WHERE c.oid = ANY (target.old_tables))))
 $$;
-COMMENT ON FUNCTION bullfrog.form_of_checks(bullfrog.target) IS 'What a look at rows relies on: functions that are called for them, what the new table asks for, the '
+COMMENT ON FUNCTION bullfrog.form_of_checks(bullfrog.target) IS 'What a look at rows relies on: functions that are called for them, domains, what the new table asks for, the '
     'files of the old ones.';
 
 CREATE FUNCTION bullfrog.oids_of(burden jsonb, what text) RETURNS oid[]
@@ -152,11 +165,16 @@ END
 $$;
 COMMENT ON FUNCTION bullfrog.require_checkable(regclass) IS 'Refuses new tables whose rows could be others for others, or at another time.';
 
-CREATE FUNCTION bullfrog.questions(target bullfrog.target, burden jsonb, chosen text) RETURNS TABLE (what text, query text)
+CREATE FUNCTION bullfrog.rows_where(target bullfrog.target, chosen text) RETURNS text
+    LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pg_catalog.format('(SELECT * FROM bullfrog.transformed_%s WHERE %s) t', target.id, chosen)
+$$;
+COMMENT ON FUNCTION bullfrog.rows_where(bullfrog.target, text) IS 'Rows of the old tables that meet a condition, in the form of the new one, for FROM.';
+
+CREATE FUNCTION bullfrog.questions(target bullfrog.target, burden jsonb, transformed text) RETURNS TABLE (what text, query text)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     relation CONSTANT regclass := target.new_table;
-    transformed CONSTANT text := format('(SELECT * FROM bullfrog.transformed_%s WHERE %s) t', target.id, chosen);
 BEGIN
     -- Expressions are immutable and the old tables no longer change: what can be evaluated now can be evaluated always.
     IF (burden ->> 'evaluated')::boolean THEN
@@ -176,15 +194,15 @@ BEGIN
         FROM pg_constraint k WHERE k.conrelid = relation AND k.contype = 'c' AND k.oid <> ALL (bullfrog.oids_of(burden, 'checks')) ORDER BY k.conname;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.questions(bullfrog.target, jsonb, text) IS 'What rows of the old tables that meet a condition are asked, one by one: the rows '
+COMMENT ON FUNCTION bullfrog.questions(bullfrog.target, jsonb, text) IS 'What rows of the old tables, as bullfrog.rows_where names them, are asked, one by one: the rows '
     'that a query gives violate something. Of nothing: they are evaluated only.';
 
-CREATE FUNCTION bullfrog.check_rows(target bullfrog.target, checks text, burden jsonb, chosen text) RETURNS void
+CREATE FUNCTION bullfrog.check_rows(target bullfrog.target, checks text, burden jsonb, transformed text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     question record;
 BEGIN
-    FOR question IN SELECT * FROM bullfrog.questions(target, burden, chosen) LOOP
+    FOR question IN SELECT * FROM bullfrog.questions(target, burden, transformed) LOOP
         IF question.what IS NULL THEN
             PERFORM bullfrog.evaluate(target.new_table, question.query);
         ELSE
@@ -193,7 +211,7 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.check_rows(bullfrog.target, text, jsonb, text) IS 'Checks that rows of the old tables that meet a condition can be rows of the '
+COMMENT ON FUNCTION bullfrog.check_rows(bullfrog.target, text, jsonb, text) IS 'Checks that rows of the old tables, as bullfrog.rows_where names them, can be rows of the '
     'new one, but for what they have in common.';
 
 CREATE FUNCTION bullfrog.key_terms(index oid) RETURNS TABLE (n int, term text, equal text)
@@ -247,54 +265,3 @@ CREATE FUNCTION bullfrog.is_proven(migration_id int, key pg_catalog.pg_constrain
 $$;
 COMMENT ON FUNCTION bullfrog.is_proven(int, pg_catalog.pg_constraint, bullfrog.target, bullfrog.target) IS
     'Whether a foreign key holds because the old tables had it. No child or parent: that table is not one of the migration.';
-
-CREATE FUNCTION bullfrog.check_foreign_keys(migration_id int, checks text) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    news oid[] := ARRAY(SELECT t.new_table::oid FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source
-        WHERE s.migration = migration_id);
-    key pg_constraint;
-    child bullfrog.target;
-    parent bullfrog.target;
-    columns record;
-    violating text;
-    found_rows bigint;
-    -- The server does not check foreign keys of rows that move.
-    key_checks text := CASE checks WHEN 'warn' THEN 'before' ELSE checks END;
-BEGIN
-    -- What is left out for one key may be referred to by another: until nothing is left out any more.
-    LOOP
-        found_rows := 0;
-        FOR key IN SELECT * FROM pg_constraint k WHERE k.contype = 'f'
-            AND (k.conrelid = ANY (news) OR k.confrelid = ANY (news)) ORDER BY k.oid LOOP
-            IF EXISTS (SELECT FROM bullfrog.old o WHERE o.old_table = key.confrelid AND NOT o.live) THEN
-                RAISE EXCEPTION 'foreign key % of % refers to %, an old table', quote_ident(key.conname), key.conrelid::regclass,
-                    key.confrelid::regclass
-                    USING ERRCODE = 'feature_not_supported', HINT = 'Let it refer to a new table.';
-            END IF;
-            SELECT * INTO child FROM bullfrog.target t WHERE t.new_table = key.conrelid AND t.fingerprint IS NULL;
-            SELECT * INTO parent FROM bullfrog.target t WHERE t.new_table = key.confrelid AND t.fingerprint IS NULL;
-            CONTINUE WHEN bullfrog.is_proven(migration_id, key, child, parent);
-            SELECT string_agg(format('c.%I IS NOT NULL', f.attname), ' AND ') AS present,
-                string_agg(format('p.%I OPERATOR(%I.%s) c.%I', p.attname, n.nspname, o.oprname, f.attname), ' AND ') AS equal
-            INTO columns
-            FROM unnest(key.conkey, key.confkey, key.conpfeqop) AS part (child, parent, operator)
-            JOIN pg_attribute f ON f.attrelid = key.conrelid AND f.attnum = part.child
-            JOIN pg_attribute p ON p.attrelid = key.confrelid AND p.attnum = part.parent
-            JOIN pg_operator o ON o.oid = part.operator
-            JOIN pg_namespace n ON n.oid = o.oprnamespace;
-            violating := format('SELECT to_jsonb(c) FROM %s c WHERE %s AND NOT EXISTS (SELECT FROM %s p WHERE %s)',
-                COALESCE('bullfrog.transformed_' || child.id, format('ONLY %s', key.conrelid::regclass)), columns.present,
-                COALESCE('bullfrog.transformed_' || parent.id, format('ONLY %s', key.confrelid::regclass)), columns.equal);
-            -- A row of a table that is not on the move cannot be left out.
-            found_rows := found_rows + CASE WHEN child.id IS NULL
-                THEN bullfrog.judge(parent, 'before', format('the foreign key %I', key.conname), violating)
-                ELSE bullfrog.judge(child, key_checks, format('the foreign key %I', key.conname), violating) END;
-        END LOOP;
-        EXIT WHEN found_rows = 0;
-    END LOOP;
-END
-$$;
-COMMENT ON FUNCTION bullfrog.check_foreign_keys(int, text) IS
-    'Checks that foreign keys from and to new tables hold for all rows of the old tables. Reads only for what the foreign keys of these '
-        'do not prove.';

@@ -128,7 +128,7 @@ $$;
 COMMENT ON FUNCTION bullfrog.require_secrecy(bullfrog.target) IS 'Refuses that others than its owner may use a new table whose old one shows them some of '
     'its rows only.';
 
-CREATE FUNCTION bullfrog.advance_identities(target bullfrog.target, names name[], chosen text) RETURNS void
+CREATE FUNCTION bullfrog.advance_identities(target bullfrog.target, names name[], transformed text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     item record;
@@ -142,15 +142,15 @@ BEGIN
     LOOP
         EXECUTE format('SELECT last_value, is_called FROM %s', item.seqrelid::regclass) INTO reached;
         PERFORM setval(item.seqrelid::regclass, e::bigint)
-            FROM bullfrog.evaluate(target.new_table, format('SELECT to_jsonb(%s(%I)) FROM bullfrog.transformed_%s WHERE %s',
-                CASE WHEN item.ascends THEN 'max' ELSE 'min' END, item.attname, target.id, chosen)) e
+            FROM bullfrog.evaluate(target.new_table, format('SELECT to_jsonb(%s(%I)) FROM %s',
+                CASE WHEN item.ascends THEN 'max' ELSE 'min' END, item.attname, transformed)) e
             WHERE e <> 'null'
                 AND (NOT reached.is_called OR CASE WHEN item.ascends THEN e::bigint > reached.last_value ELSE e::bigint < reached.last_value END);
     END LOOP;
 END
 $$;
 COMMENT ON FUNCTION bullfrog.advance_identities(bullfrog.target, name[], text)
-    IS 'Lets identity columns of a new table go on behind the values that its rows have, of those that meet a condition.';
+    IS 'Lets identity columns of a new table go on behind the values that its rows have, those that bullfrog.rows_where names.';
 
 CREATE FUNCTION bullfrog.keep_sequences(olds oid[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -206,10 +206,23 @@ END
 $$;
 COMMENT ON FUNCTION bullfrog.claim(int, oid[], oid[]) IS 'Refuses old tables that cannot be migrated, and makes them part of a migration.';
 
-CREATE FUNCTION bullfrog.close(migration_id int, olds oid[], lives oid[]) RETURNS void
+CREATE FUNCTION bullfrog.releasing(olds oid[], lives oid[]) RETURNS oid[]
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT ARRAY(SELECT k.conrelid FROM bullfrog.referring(olds) k JOIN pg_class c ON c.oid = k.conrelid WHERE c.relkind = 'r'
+            AND pg_has_role(bullfrog.asker(), c.relowner, 'USAGE')
+        UNION SELECT k.confrelid FROM pg_constraint k JOIN pg_class c ON c.oid = k.confrelid WHERE k.contype = 'f' AND k.conrelid = ANY (olds) AND c.relkind = 'r'
+            AND k.confrelid <> ALL (olds || lives) ORDER BY 1)
+$$;
+COMMENT ON FUNCTION bullfrog.releasing(oid[], oid[]) IS 'Other tables whose foreign keys from and to old tables end at the switch.';
+
+CREATE FUNCTION bullfrog.close(migration_id int, definition text, olds oid[], lives oid[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    releasing CONSTANT oid[] := bullfrog.releasing(olds, lives);
 BEGIN
-    PERFORM bullfrog.lock_tables(olds, lives);
+    -- All that the rest of the switch locks: nobody waits for the old ones while it waits for others.
+    PERFORM bullfrog.lock_tables(olds || releasing, ARRAY(SELECT l FROM unnest(lives) l WHERE l <> ALL (releasing))
+        || bullfrog.linking(migration_id, definition, olds || lives || releasing), own => olds || lives);
     PERFORM bullfrog.claim(migration_id, olds, lives);
     INSERT INTO bullfrog.released (migration, relation, name, refers_to, columns, referred, valid, options)
         SELECT migration_id, k.conrelid, k.conname, k.confrelid, k.conkey, k.confkey, k.convalidated,
@@ -217,8 +230,8 @@ BEGIN
         FROM pg_constraint k WHERE k.contype = 'f' AND (k.conrelid = ANY (olds) OR k.confrelid = ANY (olds)) ORDER BY k.oid;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.close(int, oid[], oid[]) IS
-    'Locks old tables, refuses what cannot be migrated, makes them part of a migration, and remembers foreign keys of those that end.';
+COMMENT ON FUNCTION bullfrog.close(int, text, oid[], oid[]) IS
+    'Locks old tables, and those that have foreign keys from and to them or to new ones, refuses what cannot be migrated, makes them part of a migration, and remembers foreign keys of those that end.';
 
 CREATE FUNCTION bullfrog.release(olds oid[], statements text[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -339,11 +352,13 @@ BEGIN
         pg_catalog.format('All rows of the old tables in the form of %s.', item.new_table));
     EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.unmoved_%s IS %L', target_id,
         pg_catalog.format('Rows of the old tables that %s does not have yet.', item.new_table));
-    IF item.grouped THEN
+    IF item.members IS NOT NULL THEN
         views := pg_catalog.array_append(views, 'members');
         EXECUTE pg_catalog.format('CREATE VIEW bullfrog.members_%s AS %s', target_id, item.members);
         EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.members_%s IS %L', target_id,
-            pg_catalog.format('The rows of which the groups of %s are made, with their keys.', item.new_table));
+            pg_catalog.format('The old rows of which rows of %s are made: where they lie, and the keys of groups.', item.new_table));
+    END IF;
+    IF item.grouped THEN
         -- The whole of a group, whatever made it move: its rows are found by its key. OFFSET keeps the key's lookup below the aggregate.
         granules := pg_catalog.format('(SELECT DISTINCT %1$s FROM bullfrog.members_%2$s WHERE {place}) AS k '
             'CROSS JOIN LATERAL (SELECT * FROM bullfrog.transformed_%2$s t WHERE %3$s OFFSET 0) AS t',
@@ -410,26 +425,41 @@ END
 $$;
 COMMENT ON FUNCTION bullfrog.target_named(record) IS 'The new table of a definition, as it was made. An error if names have come to mean other tables since.';
 
-CREATE FUNCTION bullfrog.settle_rows(target bullfrog.target, checks text, burden jsonb, written jsonb) RETURNS void
+CREATE FUNCTION bullfrog.settle_rows(target bullfrog.target, checks text, burden jsonb, changes jsonb) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     is_seen CONSTANT boolean := COALESCE((burden ->> 'ahead')::boolean, false);
 BEGIN
-    IF is_seen THEN
-        PERFORM bullfrog.check_written(target, checks, burden, written ->> target.old_tables[1]::text);
+    IF is_seen AND bullfrog.is_image(target) THEN
+        PERFORM bullfrog.check_written(target, checks, burden, changes -> 'written' ->> target.old_tables[1]::text);
         PERFORM bullfrog.forget_keys(burden);
+    ELSIF is_seen THEN
+        PERFORM bullfrog.check_looked_at(target, burden, changes);
     ELSE
-        PERFORM bullfrog.check_rows(target, checks, burden, 'true');
+        PERFORM bullfrog.check_rows(target, checks, burden, bullfrog.rows_where(target, 'true'));
     END IF;
     IF checks <> 'before' OR NOT is_seen THEN
         PERFORM bullfrog.check_keys(target, checks, burden);
     END IF;
     PERFORM bullfrog.advance_identities(target, ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = target.new_table AND a.attidentity <> ''
-        AND NOT (is_seen AND burden -> 'identities' ? a.attname::text)), 'true');
+        AND NOT (is_seen AND burden -> 'identities' ? a.attname::text)), bullfrog.rows_where(target, 'true'));
 END
 $$;
 COMMENT ON FUNCTION bullfrog.settle_rows(bullfrog.target, text, jsonb, jsonb) IS 'Checks that every row of the old tables, which are locked, can be a row of the new one: those '
     'that were not seen ahead.';
+
+CREATE FUNCTION bullfrog.forget_members(target bullfrog.target) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    view CONSTANT oid := to_regclass(format('bullfrog.members_%s', target.id));
+BEGIN
+    IF view IS NOT NULL THEN
+        UPDATE bullfrog.target t SET views = array_remove(t.views, view) WHERE t.id = target.id;
+        EXECUTE format('DROP VIEW bullfrog.members_%s', target.id);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.forget_members(bullfrog.target) IS 'Ends a view of the old rows of joined ones, which only the switch asks.';
 
 CREATE FUNCTION bullfrog.perform_migrate(name text, definition text, checks text, compatible boolean, granularity text, moves text, live text[],
     driving text[], like boolean)
@@ -455,10 +485,13 @@ DECLARE
     statement text;
     burdens jsonb := '{}';
     burden jsonb;
+    refs jsonb[] := '{}';
     since jsonb;
-    written jsonb;
+    changes jsonb;
+    given text;
 BEGIN
     PERFORM bullfrog.require_quiet_session();
+    given := pg_catalog.current_setting('lock_timeout');
     IF EXISTS (SELECT FROM bullfrog.migration m WHERE m.name = perform_migrate.name AND m.phase IN ('moving', 'paused')) THEN
         RAISE EXCEPTION 'a migration named % is under way', pg_catalog.quote_ident(perform_migrate.name) USING ERRCODE = 'duplicate_object';
     END IF;
@@ -495,7 +528,10 @@ BEGIN
         PERFORM bullfrog.lock_tables(olds, mode => 'SHARE UPDATE EXCLUSIVE');
         PERFORM bullfrog.claim(migration_id, olds, lives);
     ELSE
-        PERFORM bullfrog.close(migration_id, olds, lives);
+        PERFORM bullfrog.lock_code_ahead(perform_migrate.definition, drivers);
+        PERFORM bullfrog.close(migration_id, perform_migrate.definition, olds, lives);
+        -- Everybody waits: it has what it needs, or ends.
+        PERFORM pg_catalog.set_config('lock_timeout', '100ms', true);
         PERFORM bullfrog.release(olds, ARRAY(SELECT p.statement FROM bullfrog.parse(perform_migrate.definition) p WHERE p.action = 'release'));
     END IF;
     alone := bullfrog.moving_alone(perform_migrate.definition, drivers);
@@ -513,6 +549,9 @@ BEGIN
         ELSIF ahead AND (item.action IN ('refer', 'attach') OR item.action = 'comment' AND late <> '{}') THEN
             -- A foreign key locks the other table, too. A comment may be about it.
             late := pg_catalog.array_append(late, item.statement);
+            IF item.action = 'refer' THEN
+                PERFORM bullfrog.obey_part(item.statement, false);
+            END IF;
         ELSE
             PERFORM bullfrog.obey(item.statement);
         END IF;
@@ -529,22 +568,32 @@ BEGIN
         PERFORM bullfrog.require_secrecy(target);
         PERFORM bullfrog.refuse_suspects(target.new_table);
         PERFORM bullfrog.require_checkable(target.new_table);
-        burden := bullfrog.burden(target, perform_migrate.definition, item);
+        burden := bullfrog.burden(target, perform_migrate.definition, item) || pg_catalog.jsonb_build_object('same_group', item.same_group);
         burdens := burdens || pg_catalog.jsonb_build_object(target.id::text, burden || pg_catalog.jsonb_build_object('ahead',
             ahead AND bullfrog.is_seen_ahead(target, checks, burden)));
     END LOOP;
     IF ahead THEN
-        since := bullfrog.look_ahead(burdens, checks);
-        PERFORM bullfrog.close(migration_id, olds, lives);
+        refs := ARRAY(SELECT r FROM bullfrog.references_ahead(migration_id, perform_migrate.definition, checks) r);
+        -- Those tables as the old ones; and what is evaluated stays as it is.
+        PERFORM bullfrog.lock_tables(olds || ARRAY(SELECT b.relation FROM bullfrog.bases('{}', refs) b WHERE b.relation <> ALL (olds)),
+            mode => 'SHARE UPDATE EXCLUSIVE', own => olds);
+        since := bullfrog.look_ahead(burdens, refs, checks);
+        PERFORM bullfrog.close(migration_id, perform_migrate.definition, olds, lives);
         PERFORM bullfrog.release(olds, ARRAY(SELECT p.statement FROM bullfrog.parse(perform_migrate.definition) p WHERE p.action = 'release'));
         FOREACH statement IN ARRAY late LOOP
-            PERFORM bullfrog.obey(statement);
+            PERFORM bullfrog.obey_part(statement, true);
         END LOOP;
         UPDATE bullfrog.source s SET pages = pg_catalog.pg_relation_size(s.old_table) / pg_catalog.current_setting('block_size')::int
             WHERE s.migration = migration_id;
+    ELSE
+        PERFORM bullfrog.lock_code_at_once();
+        PERFORM pg_catalog.set_config('lock_timeout', given, true);
     END IF;
     PERFORM bullfrog.reach('switch: tables closed');
-    written := bullfrog.written(ARRAY(SELECT DISTINCT t.old_tables[1] FROM bullfrog.target t WHERE (burdens -> t.id::text ->> 'ahead')::boolean), since);
+    IF since IS NOT NULL THEN
+        PERFORM bullfrog.begin_look(false);
+        changes := bullfrog.changes(burdens, refs, since);
+    END IF;
 
     FOR item IN SELECT * FROM bullfrog.parse(perform_migrate.definition, lives, frozen, drivers) p WHERE p.action = 'create' LOOP
         target := bullfrog.target_named(item);
@@ -554,6 +603,7 @@ BEGIN
             PERFORM bullfrog.forget_keys(burden);
             DELETE FROM bullfrog.quarantined q WHERE q.target = target.id;
             burden := bullfrog.burden(target, perform_migrate.definition, item);
+            refs := ARRAY(SELECT r FROM pg_catalog.unnest(refs) r WHERE target.id::text NOT IN (COALESCE(r ->> 'child', ''), COALESCE(r ->> 'parent', '')));
         END IF;
         IF ahead THEN
             PERFORM bullfrog.require_secrecy(target);
@@ -561,10 +611,14 @@ BEGIN
             PERFORM bullfrog.require_checkable(target.new_table);
         END IF;
         PERFORM bullfrog.guard_keys(target);
-        PERFORM bullfrog.settle_rows(target, checks, burden, written);
+        PERFORM bullfrog.settle_rows(target, checks, burden, changes);
         PERFORM bullfrog.seed_estimates(target);
     END LOOP;
-    PERFORM bullfrog.check_foreign_keys(migration_id, checks);
+    PERFORM bullfrog.check_foreign_keys(migration_id, checks, refs, changes);
+    IF since IS NOT NULL THEN
+        PERFORM bullfrog.end_looks();
+    END IF;
+    PERFORM bullfrog.forget_members(t) FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id AND t.granule <> 'group';
     PERFORM bullfrog.reach('switch: rows checked');
 
     PERFORM bullfrog.set_access_method(r, 'bullfrog_heap') FROM pg_catalog.unnest(bullfrog.tables_of(migration_id)) r

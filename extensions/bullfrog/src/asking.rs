@@ -7,12 +7,13 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_int};
 
 use pgrx::pg_sys::submodules::ffi::pg_guard_ffi_boundary;
-use pgrx::pg_sys::{self, Oid};
+use pgrx::pg_sys::{self, NodeTag, Oid};
 use pgrx::prelude::*;
 
+use crate::definition::{Kept, keep_part, parsed_text};
 use crate::errors::raise;
 use crate::nodes;
-use crate::passing::{as_they_are, in_context, remembering, tell_migration};
+use crate::passing::{as_they_are, in_context, remembering, tell_migration, tell_statement};
 use crate::rights::{OWN_NAMES, as_role, set_for_now};
 use crate::statements::run;
 
@@ -163,6 +164,52 @@ pub(crate) fn asker() -> Oid {
 #[pg_extern(sql = false, strict)]
 fn obey(statement: &str) {
     as_asker(|| run(|client| client.update(statement, None, &[]).map(|_| ())));
+}
+
+/// Runs a part of a statement of a definition that adds constraints to a table, if there is any: the foreign keys, or all else. Other statements it
+/// runs as they are.
+#[pg_extern(sql = false, strict)]
+fn obey_part(statement: &str, is_of_keys: bool) {
+    let text = nodes::c_text(statement);
+    // SAFETY: the tree and the text live until the statement was run, as the server runs it.
+    unsafe {
+        let parsed: Vec<*mut pg_sys::RawStmt> = nodes::elements(parsed_text(&text));
+        let (node, kept) = match parsed[..] {
+            [raw] if nodes::tag((*raw).stmt) == NodeTag::T_AlterTableStmt => {
+                ((*raw).stmt, keep_part((*raw).stmt.cast(), is_of_keys))
+            }
+            _ => (std::ptr::null_mut(), Kept::All),
+        };
+        match kept {
+            Kept::Nothing => {}
+            Kept::Part => as_asker(|| remembering(|| in_context(tell_statement, &text, || run_utility(node, &text)))),
+            Kept::All => obey(statement),
+        }
+    }
+}
+
+/// Runs a statement that is not planned.
+unsafe fn run_utility(statement: *mut pg_sys::Node, text: &CStr) {
+    // SAFETY: a statement of the parser, which is ours.
+    unsafe {
+        let plan = pg_sys::palloc0(size_of::<pg_sys::PlannedStmt>()).cast::<pg_sys::PlannedStmt>();
+        (*plan).type_ = NodeTag::T_PlannedStmt;
+        (*plan).commandType = pg_sys::CmdType::CMD_UTILITY;
+        (*plan).canSetTag = true;
+        (*plan).utilityStmt = statement;
+        (*plan).stmt_location = -1;
+        pg_sys::ProcessUtility(
+            plan,
+            text.as_ptr(),
+            false,
+            pg_sys::ProcessUtilityContext::PROCESS_UTILITY_QUERY,
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            pg_sys::None_Receiver,
+            std::ptr::null_mut(),
+        );
+        pg_sys::CommandCounterIncrement();
+    }
 }
 
 /// The table that a name means to who asked.

@@ -293,6 +293,35 @@ unsafe fn alter(alter: *mut pg_sys::AlterTableStmt, new_tables: &HashSet<String>
     }
 }
 
+/// How much of a statement is left.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    Nothing,
+    Part,
+    All,
+}
+
+/// Leaves of a change of a table the foreign keys that it adds, or all else.
+///
+/// # Safety
+/// A node of the parser, which is the caller's to change.
+pub(crate) unsafe fn keep_part(alter: *mut pg_sys::AlterTableStmt, is_of_keys: bool) -> Kept {
+    // SAFETY: as promised.
+    unsafe {
+        let commands: Vec<*mut pg_sys::AlterTableCmd> = nodes::elements((*alter).cmds);
+        let (kept, others): (Vec<_>, Vec<_>) =
+            commands.into_iter().partition(|command| adds_foreign_key(*command) == is_of_keys);
+        let left = match (kept.is_empty(), others.is_empty()) {
+            (true, _) => Kept::Nothing,
+            (false, false) => Kept::Part,
+            (false, true) => Kept::All,
+        };
+        (*alter).cmds =
+            kept.into_iter().fold(std::ptr::null_mut(), |list, command| pg_sys::lappend(list, command.cast()));
+        left
+    }
+}
+
 unsafe fn adds_foreign_key(command: *mut pg_sys::AlterTableCmd) -> bool {
     // SAFETY: a node of the parser.
     unsafe {

@@ -45,6 +45,9 @@ pub(crate) enum Flaw {
     /// Rows that were written while rows were looked at before the switch are not looked at.
     #[name = c"written_forgotten"]
     WrittenForgotten,
+    /// Rows that were deleted meanwhile count as if they were there.
+    #[name = c"gone_forgotten"]
+    GoneForgotten,
     /// Nor are those of transactions that had not ended when it began.
     #[name = c"writers_forgotten"]
     WritersForgotten,

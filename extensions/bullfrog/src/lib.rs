@@ -10,6 +10,7 @@
 //!  live          which rows of an old table that stays in use were there at the switch
 //!  evaluation    which of its expressions may fail for a row
 //!  written       which rows of a table in use were written since they were looked at
+//!  looks         what was there when rows were looked at before the switch
 //!  proofs        what the old table's constraints and indexes prove of all rows, and which would
 //!  registry      which tables are on the move, as this backend knows it
 //!  reading       planner: new table -> new UNION ALL what was not moved; old tables are closed
@@ -68,6 +69,7 @@ mod likeness;
 mod live;
 mod locks;
 mod log;
+mod looks;
 mod metering;
 mod mover;
 mod moving;

@@ -106,6 +106,18 @@ pub(crate) unsafe extern "C-unwind" fn tell_position(definition: *mut c_void) {
     }
 }
 
+/// Tells in an error in which statement of a definition it is, and where, if that is known.
+pub(crate) unsafe extern "C-unwind" fn tell_statement(text: *mut c_void) {
+    // SAFETY: as above.
+    unsafe {
+        if pg_sys::geterrposition() > 0 {
+            tell_position(text);
+        } else {
+            errcontext_msg(c"SQL statement \"%s\"".as_ptr(), text.cast::<c_char>());
+        }
+    }
+}
+
 /// Remembers the error that the server is writing, with what is only known of it from before it passed Rust.
 unsafe extern "C-unwind" fn remember(depth: *mut c_void) {
     // SAFETY: an error is being written; the copies are ours.

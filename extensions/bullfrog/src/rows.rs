@@ -27,7 +27,8 @@ pub(crate) struct Rows {
     pub(crate) is_complete: bool,
     /// The query, with `bullfrog_tid`, and for groups `bullfrog_key_1` ..
     pub(crate) query: String,
-    /// Of groups: the rows that they are made of, each with its place and its keys.
+    /// Of groups and joins: the old rows that they are made of, with the keys of groups, and where all of them lie, if that tells which new rows
+    /// another set of old rows gives anew.
     pub(crate) members: Option<String>,
     /// Of groups: when row `t` of the query and row `k` of the members belong to the same.
     pub(crate) same_group: Option<String>,
@@ -111,10 +112,18 @@ impl Rows {
                 lookups: lookups(&survey, &movement),
             };
             let place = place(driving, frozen);
+            let places = if survey.asks_for_absence((*flat).jointree.cast()) {
+                Vec::new()
+            } else {
+                places(&survey.tables, frozen)
+            };
             freeze(query, frozen);
             if is_grouped {
-                rows.group(query, flat, &survey, place);
+                rows.group(query, flat, &survey, place, &places);
             } else {
+                if survey.tables.len() > 1 && !places.is_empty() {
+                    rows.members = Some(definition_of(members(query, place, &places)));
+                }
                 add_column(query, place.cast(), "bullfrog_tid");
             }
             rows.query = definition_of(query);
@@ -129,15 +138,11 @@ impl Rows {
         flat: *mut pg_sys::Query,
         survey: &Survey,
         place: *mut pg_sys::Var,
+        places: &[(String, *mut pg_sys::Var)],
     ) {
         // SAFETY: as in `of`.
         unsafe {
-            let members = nodes::copy(query);
-            (*members).targetList = std::ptr::null_mut();
-            (*members).groupClause = std::ptr::null_mut();
-            (*members).havingQual = std::ptr::null_mut();
-            (*members).hasAggs = false;
-            add_column(members, nodes::copy(place).cast(), "bullfrog_tid");
+            let members = members(query, place, places);
             let clauses: Vec<*mut pg_sys::SortGroupClause> = nodes::elements((*query).groupClause);
             let keys: Vec<_> = clauses
                 .iter()
@@ -168,6 +173,34 @@ impl Rows {
             self.same_group = Some(same.join(" AND "));
         }
     }
+}
+
+/// The old rows of which those of a query are made: where the driving one lies, and where each one does.
+unsafe fn members(
+    query: *mut pg_sys::Query,
+    place: *mut pg_sys::Var,
+    places: &[(String, *mut pg_sys::Var)],
+) -> *mut pg_sys::Query {
+    // SAFETY: the copy is ours.
+    unsafe {
+        let members = nodes::copy(query);
+        (*members).targetList = std::ptr::null_mut();
+        (*members).groupClause = std::ptr::null_mut();
+        (*members).havingQual = std::ptr::null_mut();
+        (*members).hasAggs = false;
+        add_column(members, nodes::copy(place).cast(), "bullfrog_tid");
+        for (name, place) in places {
+            add_column(members, nodes::copy(*place).cast(), name);
+        }
+        members
+    }
+}
+
+/// Where the rows of all tables of a query lie, with names that tell of which table each is.
+unsafe fn places(tables: &[Table], frozen: &HashMap<Oid, Oid>) -> Vec<(String, *mut pg_sys::Var)> {
+    let name = |number, table: &Table| format!("bullfrog_place_{}_{number}", table.relid.to_u32());
+    // SAFETY: new nodes.
+    (1..).zip(tables).map(|(number, table)| (name(number, table), unsafe { place(table, frozen) })).collect()
 }
 
 /// Whether rows of an analysed query that are equal in some of its columns are one row.

@@ -101,6 +101,35 @@ impl Survey {
         })
     }
 
+    /// Whether joined rows are asked for something of a table whose row an outer join may lack: then a row that was left out may come because another
+    /// is gone.
+    ///
+    /// # Safety
+    /// `node` is a part of the query's `FROM`.
+    pub(crate) unsafe fn asks_for_absence(&self, node: *mut pg_sys::Node) -> bool {
+        // SAFETY: as promised; the tag tells the kind of a node.
+        unsafe {
+            let is_about_nullable = |conditions| {
+                self.relations_of(conditions).into_iter().any(|relation| self.shape.relations[relation].is_nullable)
+            };
+            match nodes::tag(node) {
+                NodeTag::T_FromExpr => {
+                    let from = node.cast::<pg_sys::FromExpr>();
+                    is_about_nullable((*from).quals)
+                        || nodes::elements((*from).fromlist).into_iter().any(|part| self.asks_for_absence(part))
+                }
+                NodeTag::T_JoinExpr => {
+                    let join = node.cast::<pg_sys::JoinExpr>();
+                    // An outer join keeps its rows whatever it asks.
+                    (*join).jointype == JoinType::JOIN_INNER && is_about_nullable((*join).quals)
+                        || self.asks_for_absence((*join).larg)
+                        || self.asks_for_absence((*join).rarg)
+                }
+                _ => false,
+            }
+        }
+    }
+
     fn relation(&self, number: c_int) -> Option<usize> {
         self.tables.iter().position(|table| table.number == number)
     }

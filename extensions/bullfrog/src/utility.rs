@@ -10,6 +10,7 @@ use pgrx::pg_sys::{self, NodeTag, Oid};
 use pgrx::prelude::*;
 
 use crate::errors::raise;
+use crate::locks::announce_change;
 use crate::nodes;
 use crate::passing::{as_they_are, remembering};
 use crate::reading::refuse_old;
@@ -68,6 +69,9 @@ unsafe extern "C-unwind" fn process_utility(
         let kind = Kind::of((*statement).utilityStmt);
         if kind == Kind::DropDatabase {
             refuse_to_drop((*statement).utilityStmt.cast());
+        }
+        if nodes::tag((*statement).utilityStmt) == NodeTag::T_AlterDomainStmt {
+            announce_change((*statement).utilityStmt.cast());
         }
         let table = if kind == Kind::Copy { lock((*statement).utilityStmt.cast()) } else { Oid::INVALID };
         let registry = (kind != Kind::Other).then(registry::current).filter(|registry| !registry.is_empty());

@@ -193,6 +193,18 @@ pub(crate) unsafe fn is_unknown_kind(constraint: *const pg_sys::Constraint) -> b
     }
 }
 
+/// Whether an expression of this kind makes a value out of JSON: from 17 on it may be of any type.
+pub(crate) fn makes_of_json(tag: pg_sys::NodeTag) -> bool {
+    #[cfg(any(feature = "pg15", feature = "pg16"))]
+    let found = {
+        let _ = tag;
+        false
+    };
+    #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+    let found = tag == pg_sys::NodeTag::T_JsonExpr;
+    found
+}
+
 /// Whether an operator is one of an order, or equality.
 pub(crate) fn is_of_order(operator: Oid) -> bool {
     // SAFETY: looks the operator up.

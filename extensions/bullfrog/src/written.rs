@@ -36,14 +36,55 @@ fn await_writers(relation: Oid) {
 }
 
 /// The places of rows of a table that were written since a place in the log, by transactions that had not ended before one with a certain number
-/// began: an array, as text. NULL: there are very many. Since that moment nobody but the caller could vacuum the table or give it another file.
+/// began; and of those that such transactions have deleted, or written others in place of (some may only have been locked). Arrays, as texts; NULL:
+/// there are very many, or nobody asks. Since that moment nobody but the caller could vacuum the table or give it another file.
 #[pg_extern(sql = false, strict)]
-fn written_since(relation: Oid, position: i64, horizon: i64) -> Option<String> {
+fn changes_since(
+    relation: Oid,
+    position: i64,
+    horizon: i64,
+    of_written: bool,
+    of_gone: bool,
+) -> TableIterator<'static, (name!(written, Option<String>), name!(gone, Option<String>))> {
+    let [mut written, mut gone] = [Places::new(of_written), Places::new(of_gone)];
+    look_for_changes(relation, position, horizon, &mut written, &mut gone);
     if flaws::is_set(Flaw::WrittenForgotten) {
-        return Some("{}".to_owned());
+        written.0 = Some(Vec::new());
     }
+    if flaws::is_set(Flaw::GoneForgotten) {
+        gone.0 = Some(Vec::new());
+    }
+    TableIterator::once((written.told(), gone.told()))
+}
+
+/// Places of rows; none if there are too many, or nobody asks for them.
+struct Places(Option<Vec<String>>);
+
+impl Places {
+    fn new(is_asked: bool) -> Self {
+        Self(is_asked.then(Vec::new))
+    }
+
+    fn is_open(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn add(&mut self, page: u32, row: usize) {
+        if let Some(places) = &mut self.0 {
+            places.push(format!("\"({page},{row})\""));
+            if places.len() > MOST_ROWS {
+                self.0 = None;
+            }
+        }
+    }
+
+    fn told(self) -> Option<String> {
+        self.0.map(|places| format!("{{{}}}", places.join(",")))
+    }
+}
+
+fn look_for_changes(relation: Oid, position: i64, horizon: i64, written: &mut Places, gone: &mut Places) {
     let first = pg_sys::TransactionId::from_inner(horizon as u32);
-    let mut places: Vec<String> = Vec::new();
     // SAFETY: a table of the server's heap, which the caller has locked, read page by page as the server does.
     unsafe {
         let table = pg_sys::table_open(relation, pg_sys::AccessShareLock as pg_sys::LOCKMODE);
@@ -60,10 +101,17 @@ fn written_since(relation: Oid, position: i64, horizon: i64) -> Option<String> {
             pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as i32);
             let page = pg_sys::BufferGetPage(buffer);
             if log_position(page) > position as u64 {
-                add_rows(page, number, first, &mut places);
+                for (item, row) in rows_of(page) {
+                    if written.is_open() && is_written(&*row, first) {
+                        written.add(number, item);
+                    }
+                    if gone.is_open() && is_gone(&*row, first) {
+                        gone.add(number, item);
+                    }
+                }
             }
             pg_sys::UnlockReleaseBuffer(buffer);
-            if places.len() > MOST_ROWS {
+            if !written.is_open() && !gone.is_open() {
                 break;
             }
         }
@@ -73,7 +121,6 @@ fn written_since(relation: Oid, position: i64, horizon: i64) -> Option<String> {
         pg_sys::FreeAccessStrategy(strategy);
         pg_sys::table_close(table, pg_sys::NoLock as pg_sys::LOCKMODE);
     }
-    (places.len() <= MOST_ROWS).then(|| format!("{{{}}}", places.join(",")))
 }
 
 /// Where in the log the last change of a page is.
@@ -83,25 +130,41 @@ unsafe fn log_position(page: pg_sys::Page) -> u64 {
     u64::from(position.xlogid) << 32 | u64::from(position.xrecoff)
 }
 
-/// Adds the rows of a page that are of this transaction, or a later one.
-unsafe fn add_rows(page: pg_sys::Page, number: u32, first: pg_sys::TransactionId, places: &mut Vec<String>) {
+/// The rows of a page, with their numbers on it.
+///
+/// # Safety
+/// A page of a heap, which nobody changes while its rows are looked at.
+unsafe fn rows_of(page: pg_sys::Page) -> impl Iterator<Item = (usize, *const pg_sys::HeapTupleHeaderData)> {
     let start = page.cast::<u8>();
     let before = std::mem::offset_of!(pg_sys::PageHeaderData, pd_linp);
-    // SAFETY: a page of a heap, which nobody changes meanwhile. Behind its header are pointers to its rows, up to where it has room.
-    unsafe {
+    // SAFETY: as promised. Behind its header are pointers to its rows, up to where it has room.
+    let (pointers, end) = unsafe {
         let end = usize::from((*page.cast::<pg_sys::PageHeaderData>()).pd_lower);
-        let pointers = start.add(before).cast::<pg_sys::ItemIdData>();
-        for index in 0..end.saturating_sub(before) / size_of::<pg_sys::ItemIdData>() {
+        (start.add(before).cast::<pg_sys::ItemIdData>(), end)
+    };
+    (0..end.saturating_sub(before) / size_of::<pg_sys::ItemIdData>()).filter_map(move |index| {
+        // SAFETY: as above; a pointer that is in use leads to a row.
+        unsafe {
             let pointer = &*pointers.add(index);
-            if pointer.lp_flags() != pg_sys::LP_NORMAL {
-                continue;
-            }
-            let row = &*start.add(pointer.lp_off() as usize).cast::<pg_sys::HeapTupleHeaderData>();
-            // Both at once: it is older than any number that still counts.
-            let is_frozen = u32::from(row.t_infomask) & FROZEN == FROZEN;
-            if !is_frozen && !pg_sys::TransactionIdPrecedes(row.t_choice.t_heap.t_xmin, first) {
-                places.push(format!("\"({number},{})\"", index + 1));
-            }
+            let row = || start.add(pointer.lp_off() as usize).cast::<pg_sys::HeapTupleHeaderData>().cast_const();
+            (pointer.lp_flags() == pg_sys::LP_NORMAL).then(|| (index + 1, row()))
         }
-    }
+    })
+}
+
+/// Whether a row is of this transaction, or a later one.
+unsafe fn is_written(row: &pg_sys::HeapTupleHeaderData, first: pg_sys::TransactionId) -> bool {
+    // Both at once: it is older than any number that still counts.
+    let is_frozen = u32::from(row.t_infomask) & FROZEN == FROZEN;
+    // SAFETY: a row of a heap has such a header.
+    !is_frozen && unsafe { !pg_sys::TransactionIdPrecedes(row.t_choice.t_heap.t_xmin, first) }
+}
+
+/// Whether this transaction, or a later one, has deleted a row or written another one in its place. Of several that had it locked one may have.
+unsafe fn is_gone(row: &pg_sys::HeapTupleHeaderData, first: pg_sys::TransactionId) -> bool {
+    let mask = u32::from(row.t_infomask);
+    let is_there = mask & (pg_sys::HEAP_XMAX_INVALID | pg_sys::HEAP_XMAX_LOCK_ONLY) != 0;
+    let by_one = mask & pg_sys::HEAP_XMAX_IS_MULTI == 0;
+    // SAFETY: a row of a heap has such a header.
+    !(is_there || by_one && unsafe { pg_sys::TransactionIdPrecedes(row.t_choice.t_heap.t_xmax, first) })
 }

@@ -280,6 +280,14 @@ def differing(connection, table, expected):
     ).fetchone()[0]
 
 
+def require_icu(connection):
+    """Leaves a test out where the server has no collations that are not deterministic."""
+    try:
+        connection.execute("CREATE COLLATION of_icu (provider = icu, locale = 'und')")
+    except psycopg.errors.FeatureNotSupported:
+        pytest.skip("the server was built without ICU")
+
+
 ATTACKS = [
     "ALTER ROLE mallory SUPERUSER",
     "SET ROLE postgres",

@@ -10,6 +10,7 @@ as BULLFROG_SEEDS says (`seeds.py`), which go through the modes.
 """
 
 import contextlib
+import dataclasses
 import itertools
 import random
 import threading
@@ -23,10 +24,17 @@ from histories import Difference
 from seeds import in_turn, seeds
 from server import Server
 
-CLIENTS = 6
-# Keys are told apart by their last digit; those of the rest are nobody's.
-OWNERS = 10
-STEPS = 60
+
+
+@dataclasses.dataclass(frozen=True)
+class Crowd:
+    """How many there are, and how much each does. Keys are told apart by their remainders; those that are no client's are nobody's."""
+    clients: int = 6
+    owners: int = 10
+    steps: int = 60
+
+
+SIX = Crowd()
 PAGES, TUPLES = ", granularity => 'page', moves => 'worker'", ", granularity => 'tuple', moves => 'worker'"
 INSIDE = ", granularity => 'tuple', moves => 'transaction'"
 MODES = [(conflicts, options) for options in (PAGES, TUPLES, PAGES.replace("worker", "transaction"), INSIDE, "") for conflicts in ("tracker", "on_conflict")]
@@ -85,15 +93,15 @@ def join(threads):
 class Client:
     """A session with a history of its own."""
 
-    def __init__(self, number, kind, seed, lazy, eager, levels, may_truncate):
-        self.may_truncate, self.steps = may_truncate, 0
-        self.generator = histories.Generator(kind, f"{seed} of {number}", OWNERS)
+    def __init__(self, number, kind, seed, lazy, eager, levels, may_truncate, size):
+        self.may_truncate, self.steps, self.last = may_truncate, 0, size.steps
+        self.generator = histories.Generator(kind, f"{seed} of {number}", size.owners)
         self.random, self.levels = self.generator.random, levels
         self.session = Session(number, lazy, eager, self.random.random() < 0.3, self.random.random() < 0.3)
 
     def run(self):
         with self.session.sides[0].connection, self.session.sides[1].connection:
-            for self.steps in range(STEPS):
+            for self.steps in range(self.last):
                 self.step()
             if self.session.level:
                 self.session.end("COMMIT")
@@ -117,8 +125,8 @@ class Client:
 class Background:
     """Sweeps over pages and reads everything, as long as clients are at work."""
 
-    def __init__(self, kind, seed, lazy, migrated, levels):
-        self.kind, self.random, self.levels = kind, random.Random(seed), levels
+    def __init__(self, kind, seed, lazy, migrated, levels, size):
+        self.kind, self.random, self.levels, self.size = kind, random.Random(seed), levels, size
         self.is_ended = self.is_finishing = False
         self.sweeping, self.reading, self.ending = (lazy.connect(options="-c statement_timeout=60s") for _ in range(3))
         self.of_nobody = {table: self.rows_of_nobody(migrated, table) for table in kind.tables}
@@ -136,7 +144,7 @@ class Background:
 
     def finish(self, clients):
         """Ends the migration when clients have done half of what they do, as often as somebody still needs the old rows."""
-        while not self.is_ended and sum(client.steps for client in clients) < CLIENTS * STEPS / 2:
+        while not self.is_ended and sum(client.steps for client in clients) < self.size.clients * self.size.steps / 2:
             self.ending.execute("SELECT pg_sleep(0.01)")
         self.is_finishing = True
         self.sweeper.join()
@@ -168,11 +176,11 @@ class Background:
 
     def rows_of_nobody(self, connection, table):
         columns = ", ".join(table.columns)
-        query = f"SELECT {columns} FROM {table.name} WHERE mod(k, {OWNERS}) >= {CLIENTS}"
+        query = f"SELECT {columns} FROM {table.name} WHERE mod(k, {self.size.owners}) >= {self.size.clients}"
         return sorted(map(repr, connection.execute(query).fetchall()))
 
 
-def run(server, name, seed, mode, sabotage=None):
+def run(server, name, seed, mode, sabotage=None, size=SIX):
     conflicts, options = mode
     kind = histories.KINDS[name]
     with contextlib.ExitStack() as stack:
@@ -186,9 +194,9 @@ def run(server, name, seed, mode, sabotage=None):
         if sabotage:
             sabotage(admin)
         copy.execute(kind.definition, prepare=False)
-        background = Background(kind, seed, lazy, copy, histories.LEVELS)
+        background = Background(kind, seed, lazy, copy, histories.LEVELS, size)
         ends_midway = (seed + seed // len(MODES)) % 2 == 1
-        clients = [Client(number, kind, seed, lazy, eager, histories.LEVELS, not ends_midway) for number in range(CLIENTS)]
+        clients = [Client(number, kind, seed, lazy, eager, histories.LEVELS, not ends_midway, size) for number in range(size.clients)]
         admin.execute(f"SELECT bullfrog.migrate('m', %s, live => %s{options})", (kind.definition, list(kind.live)), prepare=False)
         background.sweeper = Thread(background.sweep)
         others = [background.sweeper, Thread(background.read)]

@@ -534,10 +534,17 @@ def test_a_name_that_comes_to_mean_another_table_is_not_locked(owner, hostile, d
     # The rows have moved.
     owner.execute("BEGIN; SELECT bullfrog.finish('m'); ROLLBACK")
     other.execute("BEGIN; ALTER TABLE item RENAME TO item_x; CREATE VIEW item WITH (security_invoker) AS SELECT oid FROM pg_authid")
+    said = []
+    owner.add_notice_handler(lambda notice: said.append(notice.message_primary))
     owner.execute("SET lock_timeout = '60s'; BEGIN")
     owner.pgconn.send_query(b"SELECT bullfrog.finish('m')")
-    trying = f"SELECT FROM pg_locks WHERE pid = {owner.info.backend_pid} AND NOT granted AND locktype = 'relation'"
-    wait_until(lambda: hostile.execute(trying).rowcount == 1, "the end waits for the table")
+
+    def is_told():
+        owner.pgconn.consume_input()
+        assert owner.pgconn.is_busy(), owner.pgconn.get_result().error_message.decode()
+        return said
+
+    wait_until(is_told, "the end waits for the table")
     other.execute("COMMIT")
     answered(owner)
     locked = hostile.execute("SELECT relation::regclass::text FROM pg_locks WHERE pid = %s AND mode = 'AccessExclusiveLock' AND relation IS NOT NULL",

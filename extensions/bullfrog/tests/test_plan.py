@@ -61,6 +61,24 @@ def test_references_that_are_looked_up_are_told(shop, demand, what):
     assert (what in told) if what else ("are read to check" not in told), told
 
 
+GROUPS = "CREATE TABLE t AS SELECT region, 1 / count(*) AS n FROM orders GROUP BY region"
+JOIN = "CREATE TABLE t AS SELECT o.number, c.nick FROM orders o JOIN customer c ON c.id = o.customer; "
+TABLES = f"rows of public.orders (about 200), public.customer (about {CUSTOMERS}) are read to check"
+
+
+@pytest.mark.parametrize("definition, told", [
+    (GROUPS, "before the switch, while clients go on, all rows are read once, to evaluate n"),
+    (GROUPS + "; ALTER TABLE t ADD UNIQUE (n)", "at the switch all rows are read once, to evaluate n"),
+    (JOIN + "ALTER TABLE t ALTER nick SET NOT NULL", f"before the switch, while clients go on, {TABLES} NOT NULL (nick)"),
+    (JOIN + "ALTER TABLE t ADD UNIQUE (nick)", f"at the switch {TABLES} UNIQUE (nick)"),
+    (JOIN + "ALTER TABLE t ADD FOREIGN KEY (number) REFERENCES region", f"at the switch {TABLES} FOREIGN KEY (number)"),
+    ("CREATE TABLE t AS SELECT number FROM orders; ALTER TABLE t ADD FOREIGN KEY (number) REFERENCES region",
+        "before the switch, while clients go on, rows of public.orders (about 200) are read to check FOREIGN KEY (number)"),
+])
+def test_it_is_told_when_rows_are_read(shop, definition, told):
+    assert told in note(shop, definition)
+
+
 def test_what_the_plan_calls_proven_the_switch_does_not_read(shop):
     definition = "CREATE TABLE t AS SELECT number, customer, region FROM orders; ALTER TABLE t ADD PRIMARY KEY (number); " \
         "ALTER TABLE t ALTER customer SET NOT NULL; ALTER TABLE t ADD FOREIGN KEY (region) REFERENCES region; " \

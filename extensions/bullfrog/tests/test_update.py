@@ -111,11 +111,15 @@ def test_a_migration_goes_on_after_an_update(empty, way, end):
 def test_functions_of_the_version_before_do_what_they_did_until_they_are_updated(empty):
     admin = empty("before").connect()
     admin.execute(f"CREATE EXTENSION bullfrog VERSION '{BEFORE}'")
-    admin.execute("CREATE TABLE item (id int PRIMARY KEY, label text CHECK (label <> '')); INSERT INTO item SELECT i, 'l' || i FROM generate_series(1, 100) i")
-    definition = "CREATE TABLE named AS SELECT id, label FROM item; ALTER TABLE named ADD PRIMARY KEY (id); ALTER TABLE named ADD CHECK (length(label) > 1)"
+    admin.execute("CREATE TABLE item (id int PRIMARY KEY, label text CHECK (label <> '')); INSERT INTO item SELECT i, 'l' || i FROM generate_series(1, 100) i;"
+        "CREATE TABLE number (id int PRIMARY KEY); INSERT INTO number SELECT generate_series(1, 100)")
+    definition = "CREATE TABLE named AS SELECT id, label FROM item; ALTER TABLE named ADD PRIMARY KEY (id); ALTER TABLE named ADD CHECK (length(label) > 1), " \
+        "ADD UNIQUE (label), ADD FOREIGN KEY (id) REFERENCES number"
     notes = admin.execute("SELECT note FROM bullfrog.plan('m', %s)", (definition,), prepare=False).fetchall()
     assert "CHECK" in str(notes) and "VALUE" not in str(notes)
     migrate(admin, definition)
+    kinds = "SELECT string_agg(contype::text, '' ORDER BY contype) FROM pg_constraint WHERE conrelid = 'named'::regclass AND contype <> 'n'"
+    assert admin.execute(kinds).fetchone() == ("cfpu",)
     admin.execute("UPDATE named SET label = 'other' WHERE id = 1")
     admin.execute("SELECT bullfrog.abort('m')")
     assert admin.execute("SELECT label FROM item WHERE id < 3 ORDER BY id").fetchall() == [("other",), ("l2",)]

@@ -17,3 +17,6 @@ DROP FUNCTION bullfrog.advance_identities(bullfrog.target);
 DROP FUNCTION bullfrog.obstacles(oid, boolean);
 DROP FUNCTION bullfrog.reads_of(text[], oid[]);
 DROP FUNCTION bullfrog.carry_over(record, text[], oid[], text[]);
+DROP FUNCTION bullfrog.lock_tables(oid[], oid[], text);
+DROP FUNCTION bullfrog.close(int, oid[], oid[]);
+DROP FUNCTION bullfrog.check_foreign_keys(int, text);
