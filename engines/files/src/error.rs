@@ -45,6 +45,8 @@ pub enum Class {
     Unsupported,
     /// It may be tried again.
     Retriable,
+    /// Somebody else has it: it may be asked for there.
+    Standby,
     /// Anything else.
     Io,
 }

@@ -148,6 +148,23 @@ impl<P: Copy> Unflushed<P> {
     }
 }
 
+/// Batches that were sent to the database. One without an answer may have been done, and the next may be smaller.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sent(Txid);
+
+impl Sent {
+    /// A batch up to a change is sent.
+    pub fn send(&mut self, batch: Txid) {
+        self.0 = self.0.max(batch);
+    }
+
+    /// Whether a database that is beyond a batch, and refuses it, got there by one that was sent before.
+    #[must_use]
+    pub fn has_reached(&self, batch: Txid, came: Txid) -> bool {
+        (batch..=self.0).contains(&came)
+    }
+}
+
 /// All blocks of a file are written with its row: so many count for one more row.
 const BLOCKS_OF_A_ROW: usize = 16;
 /// And so many bytes of attributes.
@@ -183,6 +200,16 @@ mod tests {
         };
         let (at, counters) = (Millis(0), Counters::default());
         Change { txid: Txid(txid), at, counters, rows: vec![row], gone: Vec::new(), retry: None }
+    }
+
+    #[test]
+    fn a_database_is_beyond_a_batch_if_an_earlier_one_without_an_answer_was_done() {
+        let mut sent = Sent::default();
+        sent.send(Txid(9));
+        sent.send(Txid(5));
+        assert!([5, 7, 9].iter().all(|came| sent.has_reached(Txid(5), Txid(*came))));
+        assert!(!sent.has_reached(Txid(5), Txid(4)), "it went back");
+        assert!(!sent.has_reached(Txid(5), Txid(10)), "that was somebody else");
     }
 
     #[test]

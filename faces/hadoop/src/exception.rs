@@ -32,6 +32,7 @@ pub(crate) const fn class(class: Class) -> &'static str {
         Class::IllegalArgument => "org.apache.hadoop.HadoopIllegalArgumentException",
         Class::Unsupported => UNSUPPORTED,
         Class::Retriable => "org.apache.hadoop.ipc.RetriableException",
+        Class::Standby => "org.apache.hadoop.ipc.StandbyException",
         Class::Io => "java.io.IOException",
     }
 }

@@ -26,6 +26,7 @@ use crate::wire::transfer::{
 use crate::{Server, ServerOptions};
 
 mod admin;
+mod remote;
 mod web;
 
 const CLIENT: &str = "org.apache.hadoop.hdfs.protocol.ClientProtocol";
@@ -46,8 +47,12 @@ pub(crate) fn lease() -> LeaseGuard {
 }
 
 pub(crate) fn leased(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64, lease: Option<LeaseGuard>) -> Server {
+    Server::start(options(disk, folder, epoch, lease)).unwrap()
+}
+
+fn options(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64, lease: Option<LeaseGuard>) -> ServerOptions {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    Server::start(ServerOptions {
+    ServerOptions {
         address: any,
         transfer_address: any,
         http_address: any,
@@ -65,8 +70,7 @@ pub(crate) fn leased(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64, 
             trash: 60,
             database: None,
         },
-    })
-    .unwrap()
+    }
 }
 
 /// A connection of calls.

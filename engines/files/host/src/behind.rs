@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use savanna_epoch::NodeEpoch;
-use savanna_files::flush::Batch;
+use savanna_files::flush::{Batch, Sent};
 use savanna_files::ids::{BlockId, InodeId, Millis, Txid};
 use savanna_files::operation::{Rights, Summary};
 use savanna_files::{Fetched, Key, Namespace};
@@ -68,6 +68,7 @@ struct Counts {
 #[derive(Debug)]
 struct Progress {
     flushed: Txid,
+    sent: Sent,
     /// The thread that brings changes is to look at once.
     is_wanted: bool,
     has_ended: bool,
@@ -142,7 +143,12 @@ impl Behind {
             batch_size: BatchSize(AtomicUsize::new(BATCH)),
             inodes_max,
             waiting: AtomicUsize::new(0),
-            progress: Mutex::new(Progress { flushed: Txid(0), is_wanted: false, has_ended: false }),
+            progress: Mutex::new(Progress {
+                flushed: Txid(0),
+                sent: Sent::default(),
+                is_wanted: false,
+                has_ended: false,
+            }),
             changed: Condvar::new(),
             counts: Counts::default(),
         })
@@ -222,12 +228,21 @@ impl Behind {
         self.batch_size.rows()
     }
 
-    pub(crate) fn write(&self, batch: &Batch) -> Result<(), DatabaseError> {
-        let done = self.handle.block_on(self.database.write(self.flushed_up_to(), batch));
+    /// Brings a batch there. Up to which change the database has all then: beyond the batch, if an earlier one that took too long was done after all.
+    pub(crate) fn write(&self, batch: &Batch) -> Result<Txid, DatabaseError> {
+        let (base, sent) = {
+            let mut progress = self.progress.lock();
+            progress.sent.send(batch.txid);
+            (progress.flushed, progress.sent)
+        };
+        let done = match self.handle.block_on(self.database.write(base, batch)) {
+            Err(DatabaseError::WentBack { came, .. }) if sent.has_reached(batch.txid, came) => Ok(came),
+            done => done.map(|()| batch.txid),
+        };
         self.batch_size.learn(&done);
-        self.counted(done)?;
+        let flushed = self.counted(done)?;
         self.counts.batches.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        Ok(flushed)
     }
 
     fn counted<T>(&self, done: Result<T, DatabaseError>) -> Result<T, DatabaseError> {

@@ -423,7 +423,7 @@ fn tables_of_the_version_before_are_brought_up_unless_they_are_of_another_instal
     let database = place.server.database(1, 1);
     runtime().block_on(until_there(&database, "mine"));
     place.server.query(
-        "ALTER TABLE marker DROP COLUMN owner; ALTER TABLE inode DROP COLUMN more; UPDATE files_version SET version = 1; UPDATE marker SET txid = 7",
+        "ALTER TABLE marker DROP COLUMN owner; ALTER TABLE inode DROP COLUMN more, DROP COLUMN unfinished; UPDATE files_version SET version = 1; UPDATE marker SET txid = 7",
     );
     runtime().block_on(async {
         let refused = database.look("yours").await;
@@ -437,7 +437,7 @@ fn tables_of_the_version_before_are_brought_up_unless_they_are_of_another_instal
         );
         let found = database.look("mine").await.unwrap();
         assert_eq!(found.txid, Txid(7));
-        assert_eq!(place.server.query("SELECT version FROM files_version"), "4");
+        assert_eq!(place.server.query("SELECT version FROM files_version"), "5");
         assert_eq!(database.claim(found, Txid(7)).await.unwrap().txid, Txid(7));
     });
 }
@@ -544,6 +544,7 @@ fn no_name_of_a_client_makes_the_database_refuse() {
             with_parents: true,
             replication: 1,
             block_size: 1 << 20,
+            is_all_or_nothing: false,
         })
     };
     let Err(Unanswered::Refused(error)) = running.call(&created("a\0b".into())) else { panic!("it is done") };
