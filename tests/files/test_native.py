@@ -2,6 +2,7 @@
 
 import getpass
 import random
+import time
 
 import fsspec
 import hdfs_native

@@ -32,7 +32,9 @@ impl World {
             removed.retain(|id| !rows.iter().any(|stored| stored.row.id == *id));
         }
         process.writing = Some(number);
-        process.sent.send(batch.txid);
+        if variant != Variant::SentForgotten {
+            process.sent.send(batch.txid);
+        }
         let (owner, base) = (process.owner, process.flushed);
         self.asked.push((at, owner, Asking::Write { number, base, batch: Arc::new(batch) }));
     }

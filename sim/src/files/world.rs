@@ -62,6 +62,8 @@ pub enum Variant {
     FlushedBeforeLog,
     /// The lease is not asked before an answer leaves.
     LeaseIgnored,
+    /// A batch without an answer is not remembered when a smaller one follows.
+    SentForgotten,
 }
 
 /// What a run has seen.

@@ -30,8 +30,8 @@ fn one_seed_of_files_is_one_run() {
 #[test]
 fn name_nodes_that_do_it_wrong_are_noticed() {
     use Variant::{
-        CompleteSurvives, FlushedBeforeLog, LeaseIgnored, MarkerApart, ReadsAtOnce, RenamedNotDeleted, TellsAtOnce,
-        TombstonesDropped,
+        CompleteSurvives, FlushedBeforeLog, LeaseIgnored, MarkerApart, ReadsAtOnce, RenamedNotDeleted, SentForgotten,
+        TellsAtOnce, TombstonesDropped,
     };
     let wrong = [
         (CompleteSurvives, "expected"),
@@ -40,6 +40,7 @@ fn name_nodes_that_do_it_wrong_are_noticed() {
         (MarkerApart, "expected"),
         (ReadsAtOnce, "somebody was told of"),
         (RenamedNotDeleted, "the database refuses a batch"),
+        (SentForgotten, "the newest owner has lost the database"),
         (TellsAtOnce, "somebody was told of"),
         (TombstonesDropped, "expected"),
     ];
