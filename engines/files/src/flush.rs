@@ -154,14 +154,31 @@ pub struct Sent(Txid);
 
 impl Sent {
     /// A batch up to a change is sent.
-    pub fn send(&mut self, batch: Txid) {
+    #[must_use]
+    pub fn begin(&mut self, batch: Txid) -> Sending {
         self.0 = self.0.max(batch);
+        Sending { batch, newest: self.0 }
+    }
+}
+
+/// A batch that is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sending {
+    batch: Txid,
+    newest: Txid,
+}
+
+impl Sending {
+    /// Up to which change a database has all now that took the batch.
+    #[must_use]
+    pub const fn taken(self) -> Txid {
+        self.batch
     }
 
-    /// Whether a database that is beyond a batch, and refuses it, got there by one that was sent before.
+    /// Whether one that refuses the batch, because it is at another change, is beyond it by a batch that was sent before, and was done after all.
     #[must_use]
-    pub fn has_reached(&self, batch: Txid, came: Txid) -> bool {
-        (batch..=self.0).contains(&came)
+    pub fn was_overtaken(self, came: Txid) -> bool {
+        (self.batch..=self.newest).contains(&came)
     }
 }
 
@@ -205,11 +222,11 @@ mod tests {
     #[test]
     fn a_database_is_beyond_a_batch_if_an_earlier_one_without_an_answer_was_done() {
         let mut sent = Sent::default();
-        sent.send(Txid(9));
-        sent.send(Txid(5));
-        assert!([5, 7, 9].iter().all(|came| sent.has_reached(Txid(5), Txid(*came))));
-        assert!(!sent.has_reached(Txid(5), Txid(4)), "it went back");
-        assert!(!sent.has_reached(Txid(5), Txid(10)), "that was somebody else");
+        assert_eq!(sent.begin(Txid(9)).taken(), Txid(9));
+        let sending = sent.begin(Txid(5));
+        assert!([5, 7, 9].iter().all(|came| sending.was_overtaken(Txid(*came))));
+        assert!(!sending.was_overtaken(Txid(4)), "it went back");
+        assert!(!sending.was_overtaken(Txid(10)), "that was somebody else");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rand::Rng as _;
-use savanna_files::flush::Batch;
+use savanna_files::flush::{Batch, Sent};
 use savanna_files::ids::{InodeId, Txid};
 use savanna_files::{Class, Fetched, Key, Namespace};
 use savanna_journal::Lsn;
@@ -31,10 +31,10 @@ impl World {
             let Batch { removed, rows, .. } = &mut batch;
             removed.retain(|id| !rows.iter().any(|stored| stored.row.id == *id));
         }
-        process.writing = Some(number);
-        if variant != Variant::SentForgotten {
-            process.sent.send(batch.txid);
+        if variant == Variant::SentForgotten {
+            process.sent = Sent::default();
         }
+        process.writing = Some((number, process.sent.begin(batch.txid)));
         let (owner, base) = (process.owner, process.flushed);
         self.asked.push((at, owner, Asking::Write { number, base, batch: Arc::new(batch) }));
     }
@@ -101,10 +101,10 @@ impl World {
                     Err(refusal) => {
                         self.happened.refused += 1;
                         // Nobody listens to what became of a batch that was given up.
-                        let process = self.process(at).filter(|process| process.writing == Some(number));
-                        let Some(process) = process else { return Ok(()) };
+                        let sent = self.process(at).and_then(|process| process.writing);
+                        let Some((_, sending)) = sent.filter(|(sent, _)| *sent == number) else { return Ok(()) };
                         match refusal {
-                            Refusal::WentBack(came) if process.sent.has_reached(batch.txid, came) => {
+                            Refusal::WentBack(came) if sending.was_overtaken(came) => {
                                 Answered::Written(number, Some(came))
                             }
                             _ => lost(&refusal),
@@ -142,7 +142,7 @@ impl World {
                 Ok(())
             }
             Answered::Written(number, txid) => {
-                if process.writing != Some(number) {
+                if process.writing.is_none_or(|(sent, _)| sent != number) {
                     return Ok(());
                 }
                 process.writing = None;
@@ -184,7 +184,7 @@ impl World {
 
     /// What is not used is given up, but for very little.
     pub(super) fn give_up(&mut self, at: u64) {
-        let here = self.dice.random_range(1..5);
+        let here = self.cache;
         let variant = self.variant;
         let Some(process) = self.process_mut(at) else { return };
         let namespace = &mut process.state.namespace;

@@ -22,8 +22,20 @@ struct Open {
     file: Written,
     /// Its last block, as far as it is written.
     last: Option<BlockName>,
-    /// Whether nothing was written of the last block.
-    is_begun: bool,
+    stage: Stage,
+}
+
+/// How it is with the last block of a file that is written.
+#[derive(Clone, Copy)]
+enum Stage {
+    /// It is written, or there is none.
+    Written,
+    /// It was written before, and is to be written on.
+    Reopened,
+    /// The same under this new generation.
+    Stamped(BlockName),
+    /// It has room, and nothing of it was written yet.
+    Begun,
 }
 
 pub(super) struct Client {
@@ -70,17 +82,27 @@ impl Client {
         Call { client: self.number, number: self.calls, request, id, floor }
     }
 
-    pub(super) fn next(&mut self, dice: &mut ChaCha8Rng) -> Next {
-        let Some(open) = &mut self.open else { return Next::Ask(operation(&self.name(), dice)) };
+    /// What it does next, where there are these files that nobody writes.
+    pub(super) fn next(&mut self, files: &[String], dice: &mut ChaCha8Rng) -> Next {
+        let Some(open) = &mut self.open else { return Next::Ask(operation(&self.name(), files, dice)) };
         if dice.random_ratio(1, 10) {
             return Next::Renew;
         }
-        if open.is_begun {
-            let block = open.last.as_mut().expect("it is begun");
-            block.length = if dice.random() { BLOCK_SIZE } else { dice.random_range(1..BLOCK_SIZE) };
-            return Next::Write(*block);
-        }
         let file = open.file.clone();
+        match (open.stage, &mut open.last) {
+            (Stage::Begun, Some(block)) => {
+                block.length =
+                    if dice.random() { BLOCK_SIZE } else { dice.random_range(block.length + 1..=BLOCK_SIZE) };
+                return Next::Write(*block);
+            }
+            (Stage::Reopened, Some(block)) => {
+                return Next::Ask(Request::NewStamp { block: *block, client: file.client });
+            }
+            (Stage::Stamped(new), Some(old)) => {
+                return Next::Ask(Request::UpdatePipeline { client: file.client, old: *old, new });
+            }
+            _ => {}
+        }
         Next::Ask(match dice.random_range(0..10) {
             0..4 => Request::AddBlock { file, previous: open.last, is_node_excluded: false },
             4..9 => Request::Complete { file, last: open.last },
@@ -91,7 +113,7 @@ impl Client {
     /// What it wrote is on the data node; or that has a newer generation of it.
     pub(super) fn wrote(&mut self, is_taken: bool) {
         match &mut self.open {
-            Some(open) if is_taken => open.is_begun = false,
+            Some(open) if is_taken => open.stage = Stage::Written,
             _ => self.open = None,
         }
     }
@@ -101,23 +123,42 @@ impl Client {
         self.pending = None;
         match (request, answer) {
             (Request::Create(Create { path, .. }) | Request::Append { path, .. }, _) => {
-                let (id, last) = match answer {
-                    Answer::Status(seen) => (seen.id(), None),
-                    Answer::Opened(seen, last) => (seen.id(), *last),
+                let (id, last, stage) = match answer {
+                    Answer::Status(seen) => (seen.id(), None, Stage::Written),
+                    Answer::Opened(seen, None) => (seen.id(), None, Stage::Written),
+                    Answer::Opened(seen, Some((last, has_room))) => {
+                        (seen.id(), Some(*last), if *has_room { Stage::Reopened } else { Stage::Written })
+                    }
                     _ => return,
                 };
                 let file = Written { path: path.clone(), id: Some(id), client: self.name() };
-                let last = last.map(|(id, stamp, length)| BlockName { id, stamp, length });
-                self.open = Some(Open { file, last, is_begun: false });
+                self.open = Some(Open { file, last, stage });
             }
             (Request::AddBlock { .. }, Answer::Block(id, stamp)) => {
                 if let Some(open) = &mut self.open {
                     open.last = Some(BlockName { id: *id, stamp: *stamp, length: 0 });
-                    open.is_begun = true;
+                    open.stage = Stage::Begun;
+                }
+            }
+            (Request::NewStamp { block, .. }, Answer::Block(id, stamp)) => {
+                if let Some(open) = &mut self.open {
+                    open.stage = Stage::Stamped(BlockName { id: *id, stamp: *stamp, length: block.length });
+                }
+            }
+            (Request::UpdatePipeline { new, .. }, Answer::Done) => {
+                if let Some(open) = &mut self.open {
+                    (open.last, open.stage) = (Some(*new), Stage::Begun);
                 }
             }
             (Request::Complete { .. }, Answer::Bool(false)) => {}
-            (Request::AddBlock { .. } | Request::Complete { .. } | Request::GiveUp { .. }, _) => self.open = None,
+            (
+                Request::AddBlock { .. }
+                | Request::Complete { .. }
+                | Request::GiveUp { .. }
+                | Request::NewStamp { .. }
+                | Request::UpdatePipeline { .. },
+                _,
+            ) => self.open = None,
             _ => {}
         }
     }
@@ -133,7 +174,12 @@ fn path(dice: &mut ChaCha8Rng) -> String {
     (0..depth).map(|_| format!("/{}", name(dice))).collect()
 }
 
-fn operation(client: &str, dice: &mut ChaCha8Rng) -> Request {
+/// One of these paths; any one, if there is none.
+pub(super) fn one_of(paths: &[String], dice: &mut ChaCha8Rng) -> String {
+    if paths.is_empty() { path(dice) } else { paths[dice.random_range(0..paths.len())].clone() }
+}
+
+fn operation(client: &str, files: &[String], dice: &mut ChaCha8Rng) -> Request {
     let (one, other) = (path(dice), path(dice));
     match dice.random_range(0..100) {
         0..14 => Request::Mkdirs { path: one, mode: 0o755.into(), with_parents: true },
@@ -151,13 +197,13 @@ fn operation(client: &str, dice: &mut ChaCha8Rng) -> Request {
         30..42 => Request::Delete { path: one, is_recursive: dice.random_ratio(2, 3) },
         42..54 => Request::Rename { from: one, to: other },
         54..66 => Request::Rename2 { from: one, to: other, overwrites: dice.random() },
-        66..74 => Request::Append {
-            path: one,
+        66..76 => Request::Append {
+            path: if dice.random_ratio(3, 4) { one_of(files, dice) } else { one },
             client: client.to_owned(),
-            is_in_new_block: true,
+            is_in_new_block: dice.random(),
             is_all_or_nothing: dice.random(),
         },
-        74..88 => Request::FileInfo { path: one },
+        76..88 => Request::FileInfo { path: one },
         _ => {
             let path = if dice.random_ratio(1, 4) { "/".to_owned() } else { one };
             let after = if dice.random() { name(dice).as_bytes().to_vec() } else { Vec::new() };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use savanna_files::cache::Beginning;
 use savanna_files::change::{Counters, Retry};
 use savanna_files::flush::Batch;
-use savanna_files::ids::{InodeId, Millis, Txid};
+use savanna_files::ids::{BlockId, InodeId, Millis, Txid};
 use savanna_files::retry::KEPT;
 use savanna_files::{Fetched, Key, Stored};
 
@@ -120,6 +120,12 @@ impl Database {
         let kept = |(at, ..): &&(Millis, Txid, Retry)| at.0 >= now.0.saturating_sub(KEPT);
         let retries = tables.retries.iter().filter(kept).copied().collect();
         Beginning { txid: tables.txid, counters: tables.counters, rows, retries }
+    }
+
+    /// All blocks that files have.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = BlockId> {
+        let files = self.rows().filter_map(|stored| stored.row.file());
+        files.flat_map(|file| file.blocks.iter().map(|block| block.id))
     }
 
     /// All rows, with the numbers of their directories and their names.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use savanna_epoch::NodeEpoch;
 use savanna_files::change::CallId;
-use savanna_files::flush::{Batch, Sent};
+use savanna_files::flush::{Batch, Sending, Sent};
 use savanna_files::ids::{BlockId, InodeId, Millis, Txid};
 use savanna_files::operation::Recovery;
 use savanna_files::recovery::{CHANGE, Replay, Replayed};
@@ -40,6 +40,8 @@ pub(super) struct Call {
 #[derive(Clone, Debug)]
 pub(super) enum Work {
     Ask(Call),
+    /// Somebody wants the file at a path closed.
+    Recover(String),
     Dismantle,
 }
 
@@ -69,7 +71,7 @@ pub(super) enum Point {
     Again(Txid),
     /// It changed nothing: it is right as long as this says so.
     Timeless,
-    /// It changed nothing, and depends on what no tree has: it was right here.
+    /// It changed nothing, and depends on what the data node has, too: it was right here.
     At(Txid),
     /// It was not done.
     Refused,
@@ -107,13 +109,14 @@ pub(super) struct Process {
     /// What there was after each change that it knows of.
     pub(super) line: Vec<Arc<Tree>>,
     pub(super) waiting: Vec<Waiting>,
-    /// Files that are to be closed.
+    /// Files that are to be closed, and those whose last blocks the data node has ended for that.
     pub(super) closing: Vec<Recovery>,
+    pub(super) closed: Vec<(Recovery, Option<u64>)>,
     /// What it knows the database to have.
     pub(super) flushed: Txid,
     pub(super) sent: Sent,
     /// The batch that is on its way.
-    pub(super) writing: Option<u64>,
+    pub(super) writing: Option<(u64, Sending)>,
     /// Where the log is needed from.
     pub(super) needed: Option<Lsn>,
 }

@@ -1,8 +1,8 @@
 //! How a run ends: nothing fails any more.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
+use savanna_files::Stored;
 use savanna_files::ids::InodeId;
 
 use super::world::World;
@@ -17,10 +17,21 @@ impl World {
                 self.open()?;
             }
         }
-        let at = self.newest().ok_or("no process begins")?;
         for client in &mut self.clients {
             client.leave();
         }
+        let at = self.newest().ok_or("no process begins")?;
+        self.bring_all(at)?;
+        // Whoever begins now removes what is left, and has the same.
+        self.end(at);
+        self.open()?;
+        let at = self.newest().ok_or("no process begins")?;
+        self.bring_all(at)?;
+        self.compare(at)
+    }
+
+    /// Until nothing waits for anything.
+    fn bring_all(&mut self, at: u64) -> Result<(), String> {
         for _ in 0..4_000 {
             self.clock.advance(Duration::from_millis(1));
             self.renew();
@@ -31,41 +42,43 @@ impl World {
             self.database_works()?;
             self.hear_database()?;
             let Some(process) = self.process(at) else { return Err("the newest owner has ended".to_owned()) };
-            let is_idle = process.waiting.is_empty() && process.closing.is_empty() && process.writing.is_none();
+            let is_closed = process.closing.is_empty() && process.closed.is_empty();
+            let is_idle = process.waiting.is_empty() && is_closed && process.writing.is_none();
             if is_idle && process.state.unflushed.rows() == 0 {
                 let before = process.state.namespace.txid();
                 self.dismantle(at)?;
                 let process = self.process(at).ok_or("the newest owner has ended")?;
                 if process.waiting.is_empty() && process.state.namespace.txid() == before {
-                    return self.compare(at);
+                    return Ok(());
                 }
             }
         }
         Err("it does not come to an end".to_owned())
     }
 
+    /// The database has what the tree has, and nothing else; so has the data node.
     fn compare(&self, at: u64) -> Result<(), String> {
         let process = self.process(at).ok_or("the newest owner has ended")?;
         let tree = process.newest();
         self.check_replicas(tree)?;
-        let rows: BTreeMap<InodeId, (InodeId, String)> = self
-            .database
-            .rows()
-            .map(|stored| (stored.row.id, (stored.row.parent, String::from_utf8_lossy(&stored.row.name).into_owned())))
-            .collect();
-        let mut found: Vec<(String, InodeId)> = rows
-            .keys()
-            .filter(|id| **id != InodeId::ROOT)
-            .map(|id| {
-                let way = std::iter::successors(rows.get(id), |(parent, _)| rows.get(parent));
-                let names: Vec<&str> = way.map(|(_, name)| name.as_str()).filter(|name| !name.is_empty()).collect();
-                (names.iter().rev().flat_map(|name| ["/", name]).collect(), *id)
-            })
-            .collect();
-        let mut expected = tree.paths();
-        expected.retain(|(_, id)| *id != InodeId::ROOT);
-        found.sort();
-        expected.sort();
-        if found == expected { Ok(()) } else { Err(format!("the database has {found:?}, expected {expected:?}")) }
+        let (mut count, mut has_root) = (0, false);
+        for Stored { row, children, .. } in self.database.rows() {
+            count += 1;
+            has_root |= row.id == InodeId::ROOT;
+            let differs = tree.differs(row).filter(|_| row.id != InodeId::ROOT);
+            let expected = tree.counts(row.id).1;
+            if differs.is_some() || *children != expected {
+                return Err(format!("the database has {row:?}, and {children} in it: {differs:?}, {expected}"));
+            }
+        }
+        let expected = tree.counts(InodeId::ROOT).0 - usize::from(!has_root);
+        if count != expected {
+            return Err(format!("the database has {count} rows, expected {expected}"));
+        }
+        let blocks = tree.blocks();
+        match self.replicas.keys().find(|block| !blocks.contains(block)) {
+            Some(block) => Err(format!("the data node has block {block}, which no file has")),
+            None => Ok(()),
+        }
     }
 }

@@ -17,7 +17,10 @@ impl World {
         match held {
             Held::Told(told) if serves || self.variant == Variant::LeaseIgnored => self.tell(at, told)?,
             Held::Told(told) => self.lose(&told.call),
-            Held::Remove(blocks) if serves => self.replicas.retain(|block, _| !blocks.contains(block)),
+            Held::Remove(blocks) if serves => {
+                self.happened.removed += 1;
+                self.replicas.retain(|block, _| !blocks.contains(block));
+            }
             // Who begins finds them.
             Held::Remove(_) => {}
             Held::Close(recovery) => {
@@ -48,7 +51,16 @@ impl World {
             Point::At(txid) if !is_on(txid) => {
                 return Err(format!("{call:?} is told of what was at {txid}, which another owner does not know"));
             }
-            Point::At(_) => None,
+            Point::At(txid) => {
+                let index = usize::try_from(txid.0).expect("a few changes");
+                let is_same = |tree: &Arc<Tree>| tree.is_same_for(&line[index], &call.request);
+                let first = index.max(floor);
+                let place = line.iter().skip(first).position(is_same).map(|behind| first + behind);
+                if place.is_none() {
+                    return Err(format!("{call:?} is told of {index}, and what it is about is not so since {floor}"));
+                }
+                place
+            }
             Point::Timeless => {
                 let is_right = |tree: &Arc<Tree>| answer.is(&would_answer(tree, &call.request));
                 let place = line.iter().skip(floor).position(is_right).map(|behind| floor + behind);
@@ -97,6 +109,11 @@ fn would_answer(tree: &Tree, request: &Request) -> Answer {
 pub(super) const fn is_timeless(request: &Request) -> bool {
     !matches!(
         request,
-        Request::AddBlock { .. } | Request::Complete { .. } | Request::GiveUp { .. } | Request::Append { .. }
+        Request::AddBlock { .. }
+            | Request::Complete { .. }
+            | Request::GiveUp { .. }
+            | Request::Append { .. }
+            | Request::NewStamp { .. }
+            | Request::UpdatePipeline { .. }
     )
 }

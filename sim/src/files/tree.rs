@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use savanna_files::change::{CallId, Counters, RECOVERY, RetryAnswer, TRUNCATION, Unfinished};
+use savanna_files::change::{self, CallId, Counters, RECOVERY, RetryAnswer, Row, TRUNCATION, Unfinished};
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp};
 use savanna_files::operation::Recovery;
 use savanna_files::request::{self, BlockName, Status, Written};
@@ -27,8 +27,8 @@ pub(super) enum Answer {
     /// A page of a directory, and whether there is more.
     Page(Vec<Seen>, bool),
     Block(BlockId, Stamp),
-    /// A file that was opened to be written on, and its last block.
-    Opened(Seen, Option<(BlockId, Stamp, u64)>),
+    /// A file that was opened to be written on, and its last block if that is not full, and whether it is to be written on.
+    Opened(Seen, Option<(BlockName, bool)>),
     Refused(Class),
 }
 
@@ -79,8 +79,7 @@ impl Answer {
             }
             Ok(Reply::Block(located)) => Self::Block(located.block.id, located.block.stamp),
             Ok(Reply::Appended(last, status)) => {
-                let last = last.map(|last| (last.block.id, last.block.stamp, last.block.length));
-                Self::Opened(Seen::of(status), last)
+                Self::Opened(Seen::of(status), last.map(|last| (last.block, last.is_there)))
             }
             Ok(_) => Self::Done,
         }
@@ -163,9 +162,10 @@ impl Tree {
         whole.flat_map(|file| file.blocks.iter().map(|block| (block.id, block.stamp, block.length)))
     }
 
-    /// All paths with their numbers.
-    pub(super) fn paths(&self) -> Vec<(String, InodeId)> {
-        self.nodes.keys().map(|id| (self.path(*id), *id)).collect()
+    /// The paths of files: of those that are written, or of the others.
+    pub(super) fn files(&self, are_written: bool) -> Vec<String> {
+        let is_it = |node: &Node| node.file.as_ref().is_some_and(|file| file.writer.is_some() == are_written);
+        self.nodes.iter().filter(|(_, node)| is_it(node)).map(|(id, _)| self.path(*id)).collect()
     }
 
     fn path(&self, id: InodeId) -> String {
@@ -297,7 +297,8 @@ impl Tree {
     fn opened(&self, id: InodeId) -> Answer {
         let file = self.nodes[&id].file.as_ref();
         let last = file.and_then(|file| file.blocks.last()).filter(|last| last.length < BLOCK_SIZE);
-        Answer::Opened(self.seen(id, ""), last.map(|last| (last.id, last.stamp, last.length)))
+        let named = |block: &Block| BlockName { id: block.id, stamp: block.stamp, length: block.length };
+        Answer::Opened(self.seen(id, ""), last.map(|last| (named(last), !last.is_ended)))
     }
 
     fn keep(&mut self, asked: &Asked<'_>, answer: RetryAnswer) {
@@ -316,8 +317,24 @@ impl Tree {
             Request::Rename2 { from, to, overwrites } => self.rename2(from, to, *overwrites, asked),
             Request::AddBlock { file, previous, .. } => self.add_block(file, *previous, asked),
             Request::Complete { file, last } => self.complete(file, *last, asked),
-            Request::Append { path, client, is_all_or_nothing, .. } => {
-                self.append(path, client, *is_all_or_nothing, asked)
+            Request::Append { path, client, is_in_new_block, is_all_or_nothing } => {
+                self.append((path, client), (*is_in_new_block, *is_all_or_nothing), asked)
+            }
+            Request::NewStamp { block, client } => {
+                self.begun(block.id, client)?;
+                self.counters.stamp = self.counters.stamp.next();
+                Ok(Answer::Block(block.id, self.counters.stamp))
+            }
+            Request::UpdatePipeline { client, old, new } => {
+                let (newest, id) = (self.counters.stamp, self.begun(old.id, client)?);
+                let block = self.file(id)?.blocks.last_mut().ok_or(Class::Io)?;
+                let is_newer = block.stamp < new.stamp && new.stamp <= newest;
+                if block.id != new.id || !is_newer || !(block.length..=BLOCK_SIZE).contains(&new.length) {
+                    return Err(Class::Io);
+                }
+                (block.stamp, block.length) = (new.stamp, new.length);
+                self.keep(asked, RetryAnswer::Done);
+                Ok(Answer::Done)
             }
             Request::GiveUp { file } => {
                 let id = self.written(file)?;
@@ -523,7 +540,19 @@ impl Tree {
         Ok(Answer::Bool(true))
     }
 
-    fn append(&mut self, path: &str, client: &str, is_all_or_nothing: bool, asked: &Asked<'_>) -> Outcome {
+    /// The file whose last block a client is writing.
+    fn begun(&self, block: BlockId, client: &str) -> Result<InodeId, Class> {
+        let last = |node: &Node| node.file.as_ref()?.blocks.last().filter(|last| !last.is_ended).map(|last| last.id);
+        let (id, _) = self.nodes.iter().find(|(_, node)| last(node) == Some(block)).ok_or(Class::Io)?;
+        if self.writer_of(*id) == Some(client) { Ok(*id) } else { Err(Class::LeaseExpired) }
+    }
+
+    fn append(
+        &mut self,
+        (path, client): (&str, &str),
+        (is_in_new_block, is_all_or_nothing): (bool, bool),
+        asked: &Asked<'_>,
+    ) -> Outcome {
         let id = self.find(path).node().ok_or(Class::FileNotFound)?;
         let Some(file) = &self.nodes[&id].file else { return Err(Class::FileAlreadyExists) };
         match file.writer.as_deref() {
@@ -543,6 +572,9 @@ impl Tree {
         let file = self.file(id)?;
         file.writer = Some(client.to_owned());
         file.unfinished = if is_all_or_nothing { Unfinished::CutTo(length) } else { Unfinished::Stays };
+        if let Some(last) = file.blocks.last_mut().filter(|last| !is_in_new_block && last.length < BLOCK_SIZE) {
+            last.is_ended = false;
+        }
         self.keep(asked, RetryAnswer::Appended(id));
         Ok(self.opened(id))
     }
@@ -553,13 +585,14 @@ impl Tree {
         let Ok(file) = self.file(id) else { return };
         let is_cut = file.writer.as_deref() == Some(TRUNCATION);
         if let Unfinished::CutTo(length) = file.unfinished {
-            // Who wrote it wrote in new blocks only.
             let mut left = length;
-            file.blocks.retain(|block| {
-                let is_old = left > 0;
-                left = left.saturating_sub(block.length);
-                is_old
-            });
+            for block in &mut file.blocks {
+                block.length = block.length.min(left);
+                left -= block.length;
+            }
+            // What was full before has something left; of no file a block is empty.
+            let has_any = file.blocks.iter().take_while(|block| block.length > 0).count();
+            file.blocks.truncate(has_any);
             (file.writer, file.unfinished) = (Some(TRUNCATION.to_owned()), Unfinished::Stays);
         } else if !is_cut {
             file.writer = Some(RECOVERY.to_owned());
@@ -585,6 +618,78 @@ impl Tree {
             (Some(_), None) => drop(file.blocks.pop()),
             (None, _) => {}
         }
+    }
+
+    /// What becomes of a wish to close the file at a path.
+    pub(super) fn may_recover(&self, path: &str) -> Result<Option<InodeId>, Class> {
+        let id = self.find(path).node().ok_or(Class::FileNotFound)?;
+        let file = self.nodes[&id].file.as_ref().ok_or(Class::FileNotFound)?;
+        Ok(file.writer.is_some().then_some(id))
+    }
+
+    /// What is to become of a file that is written, if that is not to be closed as it is.
+    pub(super) fn unfinished(&self, id: InodeId) -> Option<Unfinished> {
+        let file = self.nodes.get(&id)?.file.as_ref()?;
+        file.writer.is_some().then_some(file.unfinished)
+    }
+
+    /// Whether what a request of a writer is about is the same as in another tree.
+    pub(super) fn is_same_for(&self, other: &Self, request: &Request) -> bool {
+        let about = |tree: &Self| -> Option<(InodeId, File)> {
+            let of = |id: InodeId| Some((id, tree.nodes.get(&id)?.file.clone()?));
+            match request {
+                Request::AddBlock { file, .. } | Request::Complete { file, .. } | Request::GiveUp { file } => {
+                    of(file.id?)
+                }
+                Request::NewStamp { block, .. } | Request::UpdatePipeline { old: block, .. } => {
+                    let has = |node: &Node| {
+                        node.file.as_ref().is_some_and(|file| file.blocks.iter().any(|other| other.id == block.id))
+                    };
+                    tree.nodes.iter().find(|(_, node)| has(node)).and_then(|(id, _)| of(*id))
+                }
+                Request::Append { path, .. } => of(tree.find(path).node()?),
+                _ => None,
+            }
+        };
+        about(self) == about(other)
+    }
+
+    /// What of a row of the product is not as here: whatever is not in the tree has to be nowhere.
+    pub(super) fn differs(&self, row: &Row) -> Option<String> {
+        let Some(node) = self.nodes.get(&row.id) else { return Some("it is not there".to_owned()) };
+        let here = (node.parent, node.name.as_bytes(), node.file.is_none());
+        if here != (row.parent, &*row.name, row.file().is_none()) {
+            return Some(format!("expected {here:?}"));
+        }
+        let (Some(file), Some(came)) = (&node.file, row.file()) else { return None };
+        let block = |block: &change::Block| Block {
+            id: block.id,
+            stamp: block.stamp,
+            length: block.length,
+            is_ended: block.is_committed,
+        };
+        let blocks: Vec<Block> = came.blocks.iter().map(block).collect();
+        let writer = came.writer.as_ref().map(|writer| (writer.client.to_string(), writer.unfinished));
+        let here = file.writer.clone().map(|writer| (writer, file.unfinished));
+        (blocks != file.blocks || writer != here).then(|| format!("expected {file:?}"))
+    }
+
+    /// How many there are, and how many are in a directory.
+    pub(super) fn counts(&self, directory: InodeId) -> (usize, usize) {
+        (self.nodes.len(), self.children(directory).count())
+    }
+
+    /// Whether something has gone.
+    pub(super) fn lacks(&self, id: InodeId) -> bool {
+        !self.nodes.contains_key(&id)
+    }
+
+    /// All blocks of files.
+    pub(super) fn blocks(&self) -> Vec<BlockId> {
+        let files = self.nodes.values().filter_map(|node| node.file.as_ref());
+        let mut blocks: Vec<BlockId> = files.flat_map(|file| &file.blocks).map(|block| block.id).collect();
+        blocks.sort_unstable();
+        blocks
     }
 
     /// The numbers that were given last are these: what is being taken apart takes some, too.

@@ -1,25 +1,25 @@
 //! What happens, step by step.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use savanna_files::blocks::Replica;
-use savanna_files::change::CLOSERS;
+use savanna_files::change::{CLOSERS, CallId, Row, Unfinished};
 use savanna_files::flush::Sent;
-use savanna_files::ids::{InodeId, Millis, Txid};
+use savanna_files::ids::{BlockId, InodeId, Millis, Txid};
 use savanna_files::lease::{HARD_LIMIT, SOFT_LIMIT};
-use savanna_files::operation::{Decision, Recovery};
+use savanna_files::operation::{Begun, Decision, Recovery};
 use savanna_files::recovery::{Logged, Replayed};
 use savanna_files::request::BlockName;
-use savanna_files::{Change, Context, Key, Known, Missing, Request, State};
+use savanna_files::{Change, Context, FilesError, Key, Known, Missing, Request, State};
 use savanna_journal::Lsn;
 use savanna_journal::sim::{SimDisk, Step};
 use savanna_ownership::{Clock as _, LeaseGuard, LeaseHolder, LeaseTerms, MonoTime};
 
-use super::client::{Client, Next, Pending, file_of};
+use super::client::{Client, Next, Pending, file_of, one_of};
 use super::database::{Database, Owner};
 use super::process::{
     Answered, Asking, Call, Held, LIMITS, Point, Process, SUPERUSER, Told, Waiting, Work, open as open_log,
@@ -64,6 +64,8 @@ pub enum Variant {
     LeaseIgnored,
     /// A batch without an answer is not remembered when a smaller one follows.
     SentForgotten,
+    /// Answers to writers of files that change nothing do not wait for the log.
+    WritersAtOnce,
 }
 
 /// What a run has seen.
@@ -101,6 +103,14 @@ pub struct Happened {
     pub rewritten: u32,
     /// Files that were taken from their writers, and closed.
     pub closed: (u32, u32),
+    /// Those that went then, and those that were cut to what they were.
+    pub gone: (u32, u32),
+    /// Files that somebody had closed.
+    pub recovered: u32,
+    /// Files that a process was closing when it ended.
+    pub redone: u32,
+    /// Times that replicas were removed which no file has any more.
+    pub removed: u32,
     /// Subtrees that were taken apart later.
     pub dismantled: u32,
     /// Cuts of the log.
@@ -132,6 +142,8 @@ pub(super) struct World {
     /// When clients said last that they are there.
     alive: BTreeMap<String, Millis>,
     number: u64,
+    /// Inodes that may be in memory.
+    pub(super) cache: usize,
     pub(super) variant: Variant,
     pub(super) happened: Happened,
 }
@@ -140,8 +152,11 @@ impl World {
     fn new(seed: u64, variant: Variant, happened: Happened) -> Self {
         let clock = Arc::<SimClock>::default();
         clock.advance(Duration::from_secs(1_000));
+        let mut dice = ChaCha8Rng::seed_from_u64(seed);
+        // Most often nearly none.
+        let cache = if dice.random_ratio(1, 4) { 40 } else { dice.random_range(1..5) };
         Self {
-            dice: ChaCha8Rng::seed_from_u64(seed),
+            dice,
             clock,
             disk: SimDisk::new(seed),
             database: Database::default(),
@@ -157,6 +172,7 @@ impl World {
             answered: Vec::new(),
             alive: BTreeMap::new(),
             number: 0,
+            cache,
             variant,
             happened,
         }
@@ -184,6 +200,11 @@ impl World {
         self.process(self.epoch).map_or(&self.lasting, |process| &process.line)
     }
 
+    fn newest_tree(&self) -> &Tree {
+        let line = self.line();
+        &line[line.len() - 1]
+    }
+
     pub(super) fn next_number(&mut self) -> u64 {
         self.number += 1;
         self.number
@@ -191,7 +212,7 @@ impl World {
 
     /// One of the processes, most often the newest.
     fn some_process(&mut self) -> Option<u64> {
-        let is_old = self.dice.random_ratio(1, 5);
+        let is_old = self.dice.random_ratio(1, 3);
         let process = if is_old { self.processes.first() } else { self.processes.last() };
         process.map(|process| process.owner.process)
     }
@@ -205,6 +226,9 @@ impl World {
         self.database.is_away &= !self.dice.random_ratio(1, 40);
         self.is_cut_off &= !self.dice.random_ratio(1, 150);
         let Some(at) = self.some_process() else { return self.open() };
+        if self.processes.len() > 1 && self.dice.random_ratio(1, 10) {
+            return self.ask_replaced();
+        }
         match self.dice.random_range(0..1_000) {
             0..330 => return self.client_acts(),
             330..490 => {
@@ -217,14 +241,15 @@ impl World {
             850..930 => self.ask_for_keys(at),
             930..945 => self.give_up(at),
             945..955 => return self.dismantle(at),
-            955..968 => return self.close_files(at),
-            968..972 => {
+            955..966 => return self.close_files(at),
+            966..969 => return self.recover(at),
+            969..972 => {
                 self.happened.outages += u32::from(!self.database.is_away);
                 self.database.is_away = true;
             }
             972..977 => self.cut(at),
-            977..982 => self.is_cut_off = true,
-            982..985 => return self.let_writers_go(),
+            977..983 => self.is_cut_off = true,
+            983..985 => return self.let_writers_go(),
             985..988 => self.end(at),
             988..990 => self.cut_power(),
             990..993 => self.flush_again(at),
@@ -290,6 +315,7 @@ impl World {
             line,
             waiting: Vec::new(),
             closing: Vec::new(),
+            closed: Vec::new(),
             flushed,
             sent: Sent::default(),
             writing: None,
@@ -312,12 +338,19 @@ impl World {
         self.happened.forgotten += u32::try_from(process.line.len() - 1 - txid).expect("a few changes");
         process.line.truncate(txid + 1);
         self.check_replicas(process.newest())?;
+        // Neither the log nor the database has a file of them.
+        let named: BTreeSet<BlockId> = self.database.blocks().collect();
+        let blocks = &process.state.namespace.blocks;
+        self.replicas.retain(|block, _| blocks.inode(*block).is_some() || named.contains(block));
         self.processes.push(process);
         self.is_cut_off = false;
         self.renew();
+        let before = self.happened.closed.0;
         self.close_left(epoch, |process, _| {
             CLOSERS.into_iter().flat_map(|client| process.state.namespace.leases.files(client)).collect()
-        })
+        })?;
+        self.happened.redone += self.happened.closed.0 - before;
+        Ok(())
     }
 
     /// What the database and the log have. Nothing if the process ends meanwhile.
@@ -420,6 +453,7 @@ impl World {
     fn client_acts(&mut self) -> Result<(), String> {
         let number = self.dice.random_range(0..CLIENTS);
         let Some(at) = self.some_process() else { return Ok(()) };
+        let files = self.newest_tree().files(false);
         let client = &mut self.clients[number];
         if let Some(pending) = &mut client.pending {
             // It waits; or it asks again, also if the answer may come yet.
@@ -438,7 +472,7 @@ impl World {
             client.leave();
             return Ok(());
         }
-        match client.next(&mut self.dice) {
+        match client.next(&files, &mut self.dice) {
             Next::Ask(request) => {
                 let call = client.call(request, self.told);
                 client.pending = Some(Pending { call: call.clone(), at: Some(at) });
@@ -457,6 +491,18 @@ impl World {
                 Ok(())
             }
         }
+    }
+
+    /// A client asks a process that was replaced for something that it has in memory.
+    fn ask_replaced(&mut self) -> Result<(), String> {
+        let Some(process) = self.processes.first() else { return Ok(()) };
+        let (at, namespace) = (process.owner.process, &process.state.namespace);
+        let paths: Vec<String> = namespace.tree().rows().filter_map(|row| namespace.path(row.id)).collect();
+        let path = one_of(&paths, &mut self.dice);
+        let Some(client) = self.clients.iter_mut().find(|client| client.pending.is_none()) else { return Ok(()) };
+        let call = client.call(Request::FileInfo { path }, self.told);
+        client.pending = Some(Pending { call: call.clone(), at: Some(at) });
+        self.ask(at, call)
     }
 
     /// A client writes a block: the data node has all of it, and says so to the newest process.
@@ -486,6 +532,34 @@ impl World {
         self.attempt(at, waiting, None)
     }
 
+    /// What closes the file at a path, which is decided as a tree does.
+    fn recovered(
+        &self,
+        at: u64,
+        path: &str,
+        decided: Result<Begun, FilesError>,
+    ) -> Result<Option<(Change, Recovery)>, String> {
+        let Some(process) = self.process(at) else { return Ok(None) };
+        let came = format!("{decided:?}");
+        match (process.newest().may_recover(path), decided) {
+            (Err(class), Err(error)) if error.class == class => Ok(None),
+            (Ok(None), Ok(Begun::Closed)) => Ok(None),
+            (Ok(Some(id)), Ok(Begun::Recovery(change, recovery))) if recovery.inode == id => {
+                Ok(Some((change, recovery)))
+            }
+            (expected, _) => Err(format!("who wants {path} closed is answered {came}, expected {expected:?}")),
+        }
+    }
+
+    /// Somebody wants a file closed.
+    fn recover(&mut self, at: u64) -> Result<(), String> {
+        let deadline = Millis(self.now().0 + PATIENCE);
+        let written = self.newest_tree().files(true);
+        let (number, path) = (self.next_number(), one_of(&written, &mut self.dice));
+        let waiting = Waiting { number, work: Work::Recover(path), keys: Vec::new(), is_asked: false, deadline };
+        self.attempt(at, waiting, None)
+    }
+
     pub(super) fn dismantle(&mut self, at: u64) -> Result<(), String> {
         let deadline = Millis(self.now().0 + PATIENCE);
         let number = self.next_number();
@@ -499,16 +573,20 @@ impl World {
         let Some(process) = self.process(at) else { return Ok(()) };
         let missing = match &waiting.work {
             Work::Ask(call) => {
-                let context = Context {
-                    now,
-                    user: SUPERUSER,
-                    groups: &[],
-                    is_superuser: true,
-                    call: call.id,
-                    machine: "127.0.0.1",
-                };
+                let context = context(now, call.id);
                 match process.state.decide(&call.request, &context, known, UNFLUSHED_MAX) {
                     Ok(decision) => return self.decided(at, call.clone(), decision),
+                    Err(missing) => missing,
+                }
+            }
+            Work::Recover(path) => {
+                let context = context(now, None);
+                match process.state.namespace.recover_lease(&context, path, "somebody else", known) {
+                    Ok(decided) => {
+                        let Some((change, recovery)) = self.recovered(at, path, decided)? else { return Ok(()) };
+                        self.happened.recovered += 1;
+                        return self.begin_to_close(at, change, recovery);
+                    }
                     Err(missing) => missing,
                 }
             }
@@ -549,7 +627,7 @@ impl World {
         let mut tree = (*before).clone();
         let asked = Asked { now, call: call.id, replicas: &self.replicas, has_gone: recovery.is_some() };
         let expected = tree.ask(&call.request, &asked);
-        let is_same = answer.is(&expected) && (change.is_some() || tree.is_like(&before));
+        let is_same = answer.is(&expected) && change.is_none() == tree.is_like(&before);
         if !is_same && !before.has_opened_what_went(call.id) {
             // One that was replaced does not hear of what is written.
             if at != self.epoch {
@@ -573,7 +651,8 @@ impl World {
                 Point::At(depends)
             };
             self.happened.repeated += u32::from(matches!(point, Point::Again(_)));
-            let is_told = matches!(self.variant, Variant::TellsAtOnce | Variant::ReadsAtOnce);
+            let is_told = matches!(self.variant, Variant::TellsAtOnce | Variant::ReadsAtOnce)
+                || self.variant == Variant::WritersAtOnce && matches!(point, Point::At(_));
             return self.hold(at, position.filter(|_| !is_told), Told { call, answer, point });
         };
         let point = Point::Change(change.txid);
@@ -622,7 +701,17 @@ impl World {
             return Ok(None);
         };
         process.line.push(Arc::new(tree));
+        let mut differences: Vec<(Row, String)> = Vec::new();
+        for row in change.rows.iter().filter(|row| row.parent != InodeId::NOWHERE) {
+            differences.extend(process.newest().differs(row).map(|why| (row.clone(), why)));
+        }
+        let has_gone = change.gone.iter().all(|id| process.newest().lacks(*id));
         let unwanted = process.state.commit(change, lsn, process.journal.durable());
+        // What is being taken apart is in no tree.
+        differences.retain(|(row, _)| process.state.namespace.path(row.id).is_some());
+        if !has_gone || !differences.is_empty() {
+            return Err(format!("a change writes {differences:?}, or takes away what is there"));
+        }
         if !unwanted.is_empty() {
             process.journal.hold(lsn, Held::Remove(unwanted));
         }
@@ -667,17 +756,26 @@ impl World {
         for file in files {
             let Some(process) = self.process(at) else { return Ok(()) };
             let Some((change, recovery)) = process.state.namespace.close_left(file, now) else { continue };
-            let mut tree = (**process.newest()).clone();
-            self.check_gone(at, tree.writer_of(file).filter(|writer| !CLOSERS.contains(writer)), HARD_LIMIT)?;
-            tree.begin_recovery(file);
-            // What is being taken apart is closed, too.
-            tree.number(change.counters);
-            if let Some(lsn) = self.commit(at, change, tree)?
-                && let Some(process) = self.process_mut(at)
-            {
-                process.journal.hold(lsn, Held::Close(recovery));
-                self.happened.closed.0 += 1;
-            }
+            let writer = process.newest().writer_of(file).filter(|writer| !CLOSERS.contains(writer));
+            self.check_gone(at, writer, HARD_LIMIT)?;
+            self.begin_to_close(at, change, recovery)?;
+        }
+        Ok(())
+    }
+
+    fn begin_to_close(&mut self, at: u64, change: Change, recovery: Recovery) -> Result<(), String> {
+        let Some(process) = self.process(at) else { return Ok(()) };
+        let mut tree = (**process.newest()).clone();
+        let is_cut = matches!(tree.unfinished(recovery.inode), Some(Unfinished::CutTo(_)));
+        tree.begin_recovery(recovery.inode);
+        // What is being taken apart is closed, too.
+        tree.number(change.counters);
+        self.happened.gone.1 += u32::from(is_cut);
+        if let Some(lsn) = self.commit(at, change, tree)?
+            && let Some(process) = self.process_mut(at)
+        {
+            process.journal.hold(lsn, Held::Close(recovery));
+            self.happened.closed.0 += 1;
         }
         Ok(())
     }
@@ -689,36 +787,48 @@ impl World {
         if !process.guard.serving() {
             return Ok(());
         }
-        for recovery in std::mem::take(&mut process.closing) {
-            self.close(at, recovery)?;
-        }
-        Ok(())
+        // The process may end between the two.
+        let (closing, closed) = (std::mem::take(&mut process.closing), std::mem::take(&mut process.closed));
+        closing.into_iter().for_each(|recovery| self.end_block(at, recovery));
+        closed.into_iter().try_for_each(|(recovery, length)| self.close(at, recovery, length))
     }
 
-    fn close(&mut self, at: u64, recovery: Recovery) -> Result<(), String> {
-        let now = self.now();
+    /// The data node ends the last block of a file that is to be closed.
+    fn end_block(&mut self, at: u64, recovery: Recovery) {
         let mut ended = None;
         if let Some((block, stamp)) = recovery.block
             && let Some((had, length)) = self.replicas.get_mut(&block)
         {
             if *had > stamp {
                 // Another recovery goes on with it.
-                return Ok(());
+                return;
             }
             (*had, *length) = (stamp, recovery.length.unwrap_or(*length));
             ended = Some(Replica { block, stamp, length: *length });
         }
-        let Some(process) = self.process_mut(at) else { return Ok(()) };
+        let Some(process) = self.process_mut(at) else { return };
         if let Some(ended) = ended {
             process.state.namespace.blocks.received(ended);
         }
-        let length = ended.map(|ended| ended.length);
+        process.closed.push((recovery, ended.map(|ended| ended.length)));
+    }
+
+    fn close(&mut self, at: u64, recovery: Recovery, length: Option<u64>) -> Result<(), String> {
+        let now = self.now();
+        let Some(process) = self.process_mut(at) else { return Ok(()) };
         let Some(change) = process.state.namespace.finish_recovery(recovery, length, now) else { return Ok(()) };
         let mut tree = (**process.newest()).clone();
+        let goes = tree.unfinished(recovery.inode) == Some(Unfinished::Goes);
         tree.finish_recovery(&recovery, length);
+        self.happened.gone.0 += u32::from(goes);
         self.happened.closed.1 += 1;
         self.commit(at, change, tree).map(drop)
     }
+}
+
+/// Who asks, and when.
+fn context(now: Millis, call: Option<CallId>) -> Context<'static> {
+    Context { now, user: SUPERUSER, groups: &[], is_superuser: true, call, machine: "127.0.0.1" }
 }
 
 /// A run, and what happened in it beside what had happened before.

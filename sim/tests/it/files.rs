@@ -17,7 +17,8 @@ fn clients_of_files_are_answered_like_by_a_plain_tree_whatever_fails_behind_them
         "{sum:?}"
     );
     assert!(sum.closed.0 > runs && 2 * sum.closed.1 > runs && sum.dismantled > runs && sum.cuts > runs, "{sum:?}");
-    assert!(20 * sum.rewritten > runs, "{sum:?}");
+    assert!(2 * sum.gone.0 > runs && 4 * sum.gone.1 > runs && 4 * sum.recovered > runs, "{sum:?}");
+    assert!(4 * sum.redone > runs && sum.removed > runs && 20 * sum.rewritten > runs, "{sum:?}");
 }
 
 #[test]
@@ -31,18 +32,19 @@ fn one_seed_of_files_is_one_run() {
 fn name_nodes_that_do_it_wrong_are_noticed() {
     use Variant::{
         CompleteSurvives, FlushedBeforeLog, LeaseIgnored, MarkerApart, ReadsAtOnce, RenamedNotDeleted, SentForgotten,
-        TellsAtOnce, TombstonesDropped,
+        TellsAtOnce, TombstonesDropped, WritersAtOnce,
     };
     let wrong = [
-        (CompleteSurvives, "expected"),
+        (CompleteSurvives, "is answered"),
         (FlushedBeforeLog, "the log cannot be gone on with: Behindhand"),
         (LeaseIgnored, "which is not so since change"),
-        (MarkerApart, "expected"),
+        (MarkerApart, "is answered"),
         (ReadsAtOnce, "somebody was told of"),
         (RenamedNotDeleted, "the database refuses a batch"),
         (SentForgotten, "the newest owner has lost the database"),
         (TellsAtOnce, "somebody was told of"),
-        (TombstonesDropped, "expected"),
+        (TombstonesDropped, "is answered"),
+        (WritersAtOnce, "somebody was told of"),
     ];
     for (variant, words) in wrong {
         let noticed = |seed| run(seed, variant, Happened::default()).is_err_and(|error| error.contains(words));

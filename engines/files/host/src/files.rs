@@ -603,7 +603,8 @@ impl Files {
     fn is_closed(&self, file: InodeId) -> Result<bool, Unanswered> {
         let state = self.0.state.read();
         let inode = state.namespace.tree().get(file);
-        let is_closed = inode.and_then(|inode| inode.file()).is_some_and(|file| file.writer.is_none());
+        // Nobody writes one that is not here: those that are written are.
+        let is_closed = inode.and_then(|inode| inode.file()).is_none_or(|file| file.writer.is_none());
         let position = state.pending.position(state.namespace.txid());
         drop(state);
         self.wait(position)?;
