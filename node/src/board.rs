@@ -52,6 +52,8 @@ pub(crate) struct Board {
     /// The cluster, if the node has joined one.
     cluster: Option<ShownCluster>,
     services: Mutex<Vec<ServiceStatus>>,
+    /// Where services that run are reached, too: what that is called, and the address.
+    others: Mutex<BTreeMap<&'static str, (&'static str, SocketAddr)>>,
     tenants: Mutex<Option<SharedTenants>>,
     /// Rung when a client of a face asks for the end of the node.
     ending: Notify,
@@ -79,6 +81,7 @@ impl Board {
             lease,
             cluster,
             services: Mutex::default(),
+            others: Mutex::default(),
             tenants: Mutex::default(),
             ending: Notify::new(),
             gauges: Gauges::default(),
@@ -109,9 +112,31 @@ impl Board {
         self.gauges.0.lock().insert(service, Box::new(gauge));
     }
 
+    /// Shows where a service is reached, too, for as long as it runs.
+    pub(crate) fn shows_other(&self, service: &'static str, name: &'static str, address: SocketAddr) {
+        self.others.lock().insert(service, (name, address));
+    }
+
     /// Shows no more what a service told of itself.
     pub(crate) fn hides(&self, service: &str) {
         self.gauges.0.lock().remove(service);
+        self.others.lock().remove(service);
+    }
+
+    /// Services, each with where it is reached, too.
+    fn shown_services(&self) -> Vec<ServiceStatus> {
+        let others = self.others.lock();
+        let services = self.services.lock();
+        let with_other = services.iter().flat_map(|service| {
+            let other = others.get(&*service.service).map(|(name, address)| ServiceStatus {
+                service: (*name).to_owned(),
+                state: service.state,
+                address: Some(address.to_string()),
+                reason: None,
+            });
+            std::iter::once(service.clone()).chain(other)
+        });
+        with_other.collect()
     }
 
     /// Waits until no service is starting, but not for ever.
@@ -162,7 +187,7 @@ impl NodeView for Board {
             pid: std::process::id(),
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             data_dir: Some(node.data_dir.display().to_string()),
-            services: self.services.lock().clone(),
+            services: self.shown_services(),
             lease: Some(LeaseStatus {
                 name: self.lease.name.clone(),
                 epoch: self.lease.epoch,

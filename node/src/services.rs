@@ -208,6 +208,7 @@ impl Services {
             })?;
             let (shown, audit) = (server.files().clone(), server.audit().cloned());
             board.shows("files", move || figures::of_files(&shown, audit.as_ref()));
+            board.shows_other("files", "webhdfs", server.http_address());
             let (stopper, board) = (server.stopper(), Arc::clone(&board));
             Ok(Started {
                 address: Some(server.address()),

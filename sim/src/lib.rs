@@ -15,7 +15,7 @@
 //! judges the history. One seed and one commit give one run: [`Report::trace_hash`] repeats.
 //!
 //! [`tenants`] are simulated apart from these: their owners, logs and place in the store, on one node and on several. So are [`candidates`] for the
-//! coordinator.
+//! coordinator, and the names of [`files`].
 //!
 //! ```text
 //! cargo run -p savanna-sim -- --scenario pause_past_the_lease --seed 17
@@ -26,7 +26,9 @@
 mod actor;
 pub mod candidates;
 pub mod checker;
+mod clock;
 mod fence_blind;
+pub mod files;
 mod history;
 pub mod protocol;
 mod scenario;

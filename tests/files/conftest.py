@@ -31,6 +31,7 @@ class Server:
         else:
             settings = {"files.port": self.port, "files.data_port": self.data_port, "files.http_port": self.http_port}
             settings |= {"files.cache": self.cache, "files.trash": self.trash, "files.dead_after": f"{self.dead_after}s"}
+            settings["files.datanodes"] = "127.0.0.1"
             if self.database:
                 settings["files.database"] = self.database
             words = command(self.folder / "data", self.services, settings)

@@ -1,15 +1,14 @@
 """Names in a PostgreSQL, more of them than fit into the cache."""
 
-import os
 import random
 import shutil
 import subprocess
-import threading
 import time
 
 import hdfs_native
 import pytest
 from conftest import Server
+from kills import check_what_is_acknowledged
 from postgresql import PROGRAMS, PostgreSQL
 
 PASSWORD = "open-sesame"
@@ -74,57 +73,17 @@ def test_names_beyond_the_cache_are_listed_read_and_asked_for(server, postgresql
 
 
 def test_what_was_acknowledged_is_there_after_kills_of_both(server, postgresql):
-    rounds, seed = int(os.environ.get("FILES_KILLS", 4)), random.randrange(1 << 32)
-    print("seed", seed)
-    chance, there, gone, stop = random.Random(seed), {}, set(), threading.Event()
-
-    def work(number):
-        mine, client, count = random.Random(seed + number), hdfs_native.Client(server.url), 0
-        while not stop.is_set():
-            count += 1
-            path, content = f"/{number}/{count % 7}/{count}", mine.randbytes(mine.randrange(1_000))
-            try:
-                with client.create(path, hdfs_native.WriteOptions()) as file:
-                    file.write(content)
-                there[path] = content
-                if mine.random() < 0.3:
-                    old = mine.choice([path for path in list(there) if path.startswith(f"/{number}/")])
-                    kept = there.pop(old)
-                    # Until it is acknowledged it may be there or not.
-                    if client.delete(old, False):
-                        gone.add(old)
-                    else:
-                        there[old] = kept
-            except Exception:
-                client = hdfs_native.Client(server.url)
-                time.sleep(0.05)
-
-    workers = [threading.Thread(target=work, args=(number,)) for number in range(3)]
-    for worker in workers:
-        worker.start()
-    for _ in range(rounds):
-        time.sleep(chance.uniform(0.3, 1.5))
-        if chance.random() < 0.5:
-            postgresql.kill()
-            time.sleep(chance.uniform(0, 1))
-            if chance.random() < 0.5:
-                server.kill()
-                postgresql.start()
-                server.start()
-            else:
-                postgresql.start()
-        else:
+    def kill(dice):
+        if dice.random() < 0.5:
             server.restart()
-    time.sleep(1)
-    stop.set()
-    for worker in workers:
-        worker.join()
-    server.restart()
-    client = hdfs_native.Client(server.url)
-    assert there, "it did something"
-    for path, content in there.items():
-        with client.read(path) as file:
-            assert file.read() == content, path
-    for path in gone:
-        with pytest.raises(FileNotFoundError):
-            client.get_file_info(path)
+            return
+        postgresql.kill()
+        time.sleep(dice.uniform(0, 1))
+        is_killed = dice.random() < 0.5
+        if is_killed:
+            server.kill()
+        postgresql.start()
+        if is_killed:
+            server.start()
+
+    check_what_is_acknowledged(server, 1_000, kill)

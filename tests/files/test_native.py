@@ -1,14 +1,13 @@
 """hdfs-native, which has no Java in it, by itself and through fsspec."""
 
 import getpass
-import os
 import random
-import threading
 import time
 
 import fsspec
 import hdfs_native
 import pytest
+from kills import check_what_is_acknowledged
 
 # As its own file system: it registers itself for hdfs:// where it is asked for.
 from hdfs_native.fsspec import HdfsFileSystem
@@ -142,52 +141,4 @@ def test_access_control_lists_let_in_whom_they_name(server, monkeypatch):
 
 
 def test_what_was_acknowledged_is_there_after_kills(server):
-    """Clients write and delete while the process is killed again and again."""
-    rounds = int(os.environ.get("FILES_KILLS", 4))
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
-    there, gone, stop = {}, set(), threading.Event()
-
-    def work(number):
-        random_ = random.Random(seed + number)
-        client = hdfs_native.Client(server.url)
-        count = 0
-        while not stop.is_set():
-            count += 1
-            path = f"/{number}/{count}"
-            content = random_.randbytes(random_.randrange(200_000))
-            try:
-                with client.create(path, hdfs_native.WriteOptions(block_size=65_536)) as file:
-                    file.write(content)
-                there[path] = content
-                if random_.random() < 0.3:
-                    old = random_.choice([path for path in list(there) if path.startswith(f"/{number}/")])
-                    kept = there.pop(old)
-                    # Until it is acknowledged it may be there or not.
-                    if client.delete(old, False):
-                        gone.add(old)
-                    else:
-                        there[old] = kept
-            except Exception:
-                client = hdfs_native.Client(server.url)
-                time.sleep(0.05)
-
-    workers = [threading.Thread(target=work, args=(number,)) for number in range(3)]
-    for worker in workers:
-        worker.start()
-    for _ in range(rounds):
-        time.sleep(random.uniform(0.3, 1.5))
-        server.restart()
-    time.sleep(1)
-    stop.set()
-    for worker in workers:
-        worker.join()
-    server.restart()
-    client = hdfs_native.Client(server.url)
-    assert there, "it did something"
-    for path, content in there.items():
-        with client.read(path) as file:
-            assert file.read() == content, path
-    for path in gone:
-        with pytest.raises(FileNotFoundError):
-            client.get_file_info(path)
+    check_what_is_acknowledged(server, 200_000, lambda _: server.restart())

@@ -5,6 +5,8 @@ import http.client
 import json
 import os
 import random
+import socket
+import struct
 import threading
 import time
 
@@ -135,3 +137,94 @@ def test_what_was_acknowledged_over_http_is_there_after_kills(server):
         else:
             # Nobody was told anything: it may be there as far as it came.
             assert answer.status == 404 or content.startswith(body), path
+
+
+def delimited(*fields):
+    """A message of texts, bytes and small numbers by their tags, with its length in front."""
+    parts = b""
+    for tag, value in fields:
+        if isinstance(value, int):
+            parts += bytes([tag << 3, value])
+        else:
+            value = value.encode() if isinstance(value, str) else value
+            parts += bytes([tag << 3 | 2, len(value)]) + value
+    return bytes([len(parts)]) + parts
+
+
+def recover_lease(server, path):
+    """Asks as a client of Hadoop's own for a file to be closed, which WebHDFS has no operation for. Whether it is."""
+    protocol = "org.apache.hadoop.hdfs.protocol.ClientProtocol"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        def send(call, *messages):
+            # Numbers of calls are written so that small negative ones are short.
+            header = delimited((1, 2), (2, 0), (3, call * 2 if call >= 0 else call * -2 - 1), (4, bytes(16)), (5, 0))
+            frame = b"".join((header, *messages))
+            connection.sendall(struct.pack(">I", len(frame)) + frame)
+
+        connection.sendall(b"hrpc\x09\0\0")
+        send(-3, delimited((2, delimited((1, getpass.getuser()))[1:]), (3, protocol)))
+        send(0, delimited((1, "recoverLease"), (2, protocol), (3, 1)), delimited((1, path), (2, "somebody else")))
+        answer = connection.makefile("rb")
+        [length] = struct.unpack(">I", answer.read(4))
+        answer = answer.read(length)
+        status = answer[answer.index(b"\x10") + 1]
+        assert status == 0, answer
+        return answer[-1] == 1
+
+
+def begin(server, method, path, operation, body):
+    """Begins to send what never comes to its end."""
+    query = f"op={operation}&user.name={getpass.getuser()}&blocksize=65536&namenoderpcaddress=here"
+    head = f"{method} /webhdfs/v1{path}?{query} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000000\r\n\r\n"
+    connection = socket.create_connection(("127.0.0.1", server.http_port))
+    connection.sendall(head.encode() + body)
+    return connection
+
+
+def until(what):
+    deadline = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def is_being_written(server, path):
+    answer, body = ask(server, "GET", f"/webhdfs/v1{path}?op=GET_BLOCK_LOCATIONS&user.name={getpass.getuser()}")
+    return answer.status == 200 and json.loads(body)["LocatedBlocks"]["isUnderConstruction"]
+
+
+@pytest.mark.parametrize(("sent", "pause"), [(0, 0), (10_000, 1), (300_000, 0), (300_000, 1)])
+def test_what_a_killed_node_had_of_a_new_file_goes_with_its_lease(server, replicas, sent, pause):
+    with begin(server, "PUT", "/f", "CREATE", random.Random(3).randbytes(sent)):
+        target = f"/webhdfs/v1/f?op=GETFILESTATUS&user.name={getpass.getuser()}"
+        until(lambda: ask(server, "GET", target)[0].status == 200 and len(replicas()) >= sent // 65_536)
+        # After a while the database has it, too.
+        time.sleep(pause)
+        server.restart()
+    assert ask(server, "GET", target)[0].status == 200
+    until(lambda: recover_lease(server, "/f"))
+    assert ask(server, "GET", target)[0].status == 404
+    until(lambda: replicas() == [])
+
+
+@pytest.mark.parametrize("had", [0, 10_000, 65_536, 100_000])
+@pytest.mark.parametrize(("sent", "pause"), [(10_000, 1), (300_000, 0)])
+def test_what_a_killed_node_had_of_an_append_goes_with_its_lease(server, replicas, had, sent, pause):
+    user, content = getpass.getuser(), random.Random(4).randbytes(had)
+    answer, _ = ask(server, "PUT", f"/webhdfs/v1/f?op=CREATE&user.name={user}&blocksize=65536&namenoderpcaddress=here", content)
+    assert answer.status == 201
+    there = replicas()
+    with begin(server, "POST", "/f", "APPEND", random.Random(5).randbytes(sent)):
+        until(lambda: is_being_written(server, "/f") and len(replicas()) >= (had + sent) // 65_536)
+        time.sleep(pause)
+        server.restart()
+    until(lambda: recover_lease(server, "/f"))
+    answer, body = ask(server, "GET", f"/webhdfs/v1/f?op=OPEN&user.name={user}&namenoderpcaddress=here")
+    assert answer.status == 200 and body == content
+    until(lambda: len(replicas()) == len(there))
+    # It may be written on, also after another end.
+    server.restart()
+    answer, _ = ask(server, "POST", f"/webhdfs/v1/f?op=APPEND&user.name={user}&namenoderpcaddress=here", b"more")
+    assert answer.status == 200
+    with hdfs_native.Client(server.url).read("/f") as file:
+        assert file.read() == content + b"more"

@@ -5,7 +5,7 @@
 //! same write section, which so knows what was not found either.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Deref;
 
 use crate::change::{Change, Counters, Kind, Retry, Row};
@@ -103,7 +103,7 @@ impl Namespace {
     pub fn needs(&self, changes: &[Change]) -> Vec<Key> {
         let rows = || changes.iter().flat_map(|change| &change.rows);
         let gone = changes.iter().flat_map(|change| &change.gone).copied();
-        let ids: HashSet<InodeId> = rows().flat_map(|row| [row.id, row.parent]).chain(gone).collect();
+        let ids: BTreeSet<InodeId> = rows().flat_map(|row| [row.id, row.parent]).chain(gone).collect();
         ids.into_iter().filter(|id| self.tree.get(*id).is_none()).map(Key::Id).collect()
     }
 
@@ -190,6 +190,14 @@ impl Namespace {
             count += 1;
         }
         count
+    }
+}
+
+#[cfg(feature = "flaws")]
+impl Namespace {
+    /// Forgets which names changes took away, as if nobody needed that: what the database has of them comes back.
+    pub fn forget_tombstones(&mut self) {
+        self.tree.forget_tombstones();
     }
 }
 

@@ -216,8 +216,8 @@ pub struct File {
     pub block_size: u64,
     /// Its blocks, in their order.
     pub blocks: Vec<Block>,
-    /// Who writes it, if it is being written.
-    pub writer: Option<Writer>,
+    /// Who writes it, if it is being written: few files are.
+    pub writer: Option<Box<Writer>>,
 }
 
 impl File {
@@ -272,6 +272,20 @@ pub struct Writer {
     pub client: Arc<str>,
     /// Where it is.
     pub machine: Arc<str>,
+    /// What becomes of the file if it does not come to its end.
+    pub unfinished: Unfinished,
+}
+
+/// What becomes of a file whose writer does not come to its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unfinished {
+    /// It is closed with what there is: its writer was told how much of it is kept.
+    #[default]
+    Stays,
+    /// It goes, because its writer was told nothing of it, and it was new.
+    Goes,
+    /// It has as many bytes as it had before.
+    CutTo(u64),
 }
 
 /// A call that is done once, however often it is sent.
@@ -306,13 +320,14 @@ pub enum RetryAnswer {
 }
 
 /// The first byte of a change in the log. A change of the form below needs another number.
-const FORMAT: u8 = 4;
+const FORMAT: u8 = 5;
 /// The oldest that is read: [`RetryAnswer::Appended`] came after it.
 const OLDEST: u8 = 1;
 /// The last one whose rows have nothing more.
 const WITHOUT_MORE: u8 = 2;
-/// The last one that is written as that of today: releases that know no later one do not look at access control lists.
-const WITHOUT_LISTS: u8 = 3;
+/// The last one whose writers do not say what becomes of their files. (3 is the same: releases that know no later one do not look at access control
+/// lists.)
+const WITHOUT_UNFINISHED: u8 = 4;
 
 /// Why bytes are no change.
 #[derive(Debug, thiserror::Error)]
@@ -342,27 +357,29 @@ impl Change {
     /// [`FormatError`].
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         match bytes.split_first() {
-            Some((OLDEST..=WITHOUT_MORE, rest)) => Ok(postcard::from_bytes::<OldChange>(rest)?.into()),
-            Some((WITHOUT_LISTS..=FORMAT, rest)) => Ok(postcard::from_bytes(rest)?),
+            Some((format, rest)) if (OLDEST..=FORMAT).contains(format) => Ok(match *format {
+                ..=WITHOUT_MORE => postcard::from_bytes::<OldChange<()>>(rest)?.into(),
+                ..=WITHOUT_UNFINISHED => postcard::from_bytes::<OldChange<Option<Box<More>>>>(rest)?.into(),
+                _ => postcard::from_bytes(rest)?,
+            }),
             other => Err(FormatError::Format { came: other.map(|(format, _)| *format) }),
         }
     }
 }
 
-/// A change whose rows have nothing more.
+/// A change whose writers do not say what becomes of their files. `M` is what its rows have more.
 #[derive(Deserialize)]
-struct OldChange {
+struct OldChange<M> {
     txid: Txid,
     at: Millis,
     counters: Counters,
-    rows: Vec<OldRow>,
+    rows: Vec<OldRow<M>>,
     gone: Vec<InodeId>,
     retry: Option<Retry>,
 }
 
-/// A row that has nothing more.
 #[derive(Deserialize)]
-struct OldRow {
+struct OldRow<M> {
     id: InodeId,
     parent: InodeId,
     name: Box<[u8]>,
@@ -371,20 +388,67 @@ struct OldRow {
     mode: u16,
     mtime: Millis,
     atime: Millis,
-    kind: Kind,
+    kind: OldKind,
+    more: M,
 }
 
-impl From<OldChange> for Change {
-    fn from(old: OldChange) -> Self {
+#[derive(Deserialize)]
+enum OldKind {
+    Directory,
+    File(OldFile),
+}
+
+#[derive(Deserialize)]
+struct OldFile {
+    replication: u16,
+    block_size: u64,
+    blocks: Vec<Block>,
+    writer: Option<OldWriter>,
+}
+
+#[derive(Deserialize)]
+struct OldWriter {
+    client: Arc<str>,
+    machine: Arc<str>,
+}
+
+/// What a row has more.
+trait OldMore {
+    fn more(self) -> Option<Box<More>>;
+}
+
+impl OldMore for () {
+    fn more(self) -> Option<Box<More>> {
+        None
+    }
+}
+
+impl OldMore for Option<Box<More>> {
+    fn more(self) -> Self {
+        self
+    }
+}
+
+impl<M: OldMore> From<OldChange<M>> for Change {
+    fn from(old: OldChange<M>) -> Self {
         let OldChange { txid, at, counters, rows, gone, retry } = old;
         Self { txid, at, counters, rows: rows.into_iter().map(Row::from).collect(), gone, retry }
     }
 }
 
-impl From<OldRow> for Row {
-    fn from(old: OldRow) -> Self {
-        let OldRow { id, parent, name, owner, group, mode, mtime, atime, kind } = old;
-        Self { id, parent, name, owner, group, mode, mtime, atime, kind, more: None }
+impl<M: OldMore> From<OldRow<M>> for Row {
+    fn from(old: OldRow<M>) -> Self {
+        let OldRow { id, parent, name, owner, group, mode, mtime, atime, kind, more } = old;
+        let kind = match kind {
+            OldKind::Directory => Kind::Directory,
+            OldKind::File(OldFile { replication, block_size, blocks, writer }) => {
+                let writer = writer.map(|OldWriter { client, machine }| {
+                    Box::new(Writer { client, machine, unfinished: Unfinished::Stays })
+                });
+                Kind::File(Box::new(File { replication, block_size, blocks, writer }))
+            }
+        };
+        Self { id, parent, name, owner, group, mode, mtime, atime, kind, more: more.more() }
     }
 }
 
@@ -392,17 +456,22 @@ impl From<OldRow> for Row {
 mod tests {
     use super::*;
 
-    /// As the release before this format wrote it.
-    const OF_FORMAT_2: &str = "0203078180018080808004e80702828001818001016403616e6e057374616666a003070800838001818001016603616e6e057374616666a003\
-                               0708010380808040018080808004e90705010106777269746572093132372e302e302e31010501070707070707070707070707070707071202838001";
+    /// As a release wrote it whose rows have nothing more: what is behind the format up to the end of a row, another row, and the rest.
+    const OF_FORMAT_2: [&str; 3] = [
+        "03078180018080808004e80702828001818001016403616e6e057374616666a003070800",
+        "838001818001016603616e6e057374616666a0030708010380808040018080808004e90705010106777269746572093132372e302e302e31",
+        "010501070707070707070707070707070707071202838001",
+    ];
+
+    fn bytes(pairs: &str) -> Vec<u8> {
+        (0..pairs.len()).step_by(2).map(|at| u8::from_str_radix(&pairs[at..at + 2], 16).unwrap()).collect()
+    }
 
     #[test]
     fn a_log_of_an_earlier_release_is_read() {
-        let pairs: String = OF_FORMAT_2.split_whitespace().collect();
-        let bytes: Vec<u8> =
-            (0..pairs.len()).step_by(2).map(|at| u8::from_str_radix(&pairs[at..at + 2], 16).unwrap()).collect();
         let block = Block { id: BlockId(1 << 30), stamp: Stamp(1_001), length: 5, is_committed: true };
-        let writer = Some(Writer { client: "writer".into(), machine: "127.0.0.1".into() });
+        let unfinished = Unfinished::Stays;
+        let writer = Some(Box::new(Writer { client: "writer".into(), machine: "127.0.0.1".into(), unfinished }));
         let file = File { replication: 3, block_size: 128 << 20, blocks: vec![block], writer };
         let row = |id: u64, name: &str, kind| Row {
             id: InodeId(id),
@@ -421,11 +490,42 @@ mod tests {
         let retry = Some(Retry { call, answer: RetryAnswer::Created(InodeId(16_387)) });
         let change =
             Change { txid: Txid(3), at: Millis(7), counters: Counters::default(), rows, gone: vec![InodeId(5)], retry };
-        assert_eq!(Change::decode(&bytes).unwrap(), change);
+        let [row, other, rest] = OF_FORMAT_2;
+        assert_eq!(Change::decode(&bytes(&format!("02{row}{other}{rest}"))).unwrap(), change);
+        // Rows say that they have nothing more.
+        for format in ["03", "04"] {
+            let of_format = bytes(&format!("{format}{row}00{other}00{rest}"));
+            assert_eq!(Change::decode(&of_format).unwrap(), change, "{format}");
+        }
         assert_eq!(Change::decode(&change.encode()).unwrap(), change);
-        let mut of_format_3 = change.encode();
-        assert_eq!(std::mem::replace(&mut of_format_3[0], WITHOUT_LISTS), FORMAT, "it is looked at what a list says");
-        assert_eq!(Change::decode(&of_format_3).unwrap(), change);
+    }
+
+    #[test]
+    fn a_change_says_what_becomes_of_a_file() {
+        for unfinished in [Unfinished::Stays, Unfinished::Goes, Unfinished::CutTo(1 << 40)] {
+            let writer = Some(Box::new(Writer { client: "c".into(), machine: "m".into(), unfinished }));
+            let file = File { replication: 3, block_size: 128 << 20, blocks: Vec::new(), writer };
+            let row = Row {
+                id: InodeId(16_386),
+                parent: InodeId::ROOT,
+                name: Box::default(),
+                owner: "ann".into(),
+                group: "staff".into(),
+                mode: 0o640,
+                mtime: Millis(7),
+                atime: Millis(8),
+                kind: Kind::File(Box::new(file)),
+                more: None,
+            };
+            let (at, counters) = (Millis(7), Counters::default());
+            let change = Change { txid: Txid(3), at, counters, rows: vec![row], gone: Vec::new(), retry: None };
+            assert_eq!(Change::decode(&change.encode()).unwrap(), change);
+            assert_eq!(
+                change.encode()[0],
+                FORMAT,
+                "releases that close such a file as if it were whole do not read it"
+            );
+        }
     }
 
     #[test]

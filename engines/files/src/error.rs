@@ -47,6 +47,8 @@ pub enum Class {
     Retriable,
     /// A data node may not report all that it has now.
     ReportLease,
+    /// Somebody else has it: it may be asked for there.
+    Standby,
     /// Anything else.
     Io,
 }

@@ -148,6 +148,40 @@ impl<P: Copy> Unflushed<P> {
     }
 }
 
+/// Batches that were sent to the database. One without an answer may have been done, and the next may be smaller.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sent(Txid);
+
+impl Sent {
+    /// A batch up to a change is sent.
+    #[must_use]
+    pub fn begin(&mut self, batch: Txid) -> Sending {
+        self.0 = self.0.max(batch);
+        Sending { batch, newest: self.0 }
+    }
+}
+
+/// A batch that is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sending {
+    batch: Txid,
+    newest: Txid,
+}
+
+impl Sending {
+    /// Up to which change a database has all now that took the batch.
+    #[must_use]
+    pub const fn taken(self) -> Txid {
+        self.batch
+    }
+
+    /// Whether one that refuses the batch, because it is at another change, is beyond it by a batch that was sent before, and was done after all.
+    #[must_use]
+    pub fn was_overtaken(self, came: Txid) -> bool {
+        (self.batch..=self.newest).contains(&came)
+    }
+}
+
 /// All blocks of a file are written with its row: so many count for one more row.
 const BLOCKS_OF_A_ROW: usize = 16;
 /// And so many bytes of attributes.
@@ -183,6 +217,16 @@ mod tests {
         };
         let (at, counters) = (Millis(0), Counters::default());
         Change { txid: Txid(txid), at, counters, rows: vec![row], gone: Vec::new(), retry: None }
+    }
+
+    #[test]
+    fn a_database_is_beyond_a_batch_if_an_earlier_one_without_an_answer_was_done() {
+        let mut sent = Sent::default();
+        assert_eq!(sent.begin(Txid(9)).taken(), Txid(9));
+        let sending = sent.begin(Txid(5));
+        assert!([5, 7, 9].iter().all(|came| sending.was_overtaken(Txid(*came))));
+        assert!(!sending.was_overtaken(Txid(4)), "it went back");
+        assert!(!sending.was_overtaken(Txid(10)), "that was somebody else");
     }
 
     #[test]

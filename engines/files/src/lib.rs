@@ -14,7 +14,8 @@
 //!
 //! `ids` and `change` are the words of the log, `request` those of clients, `tree` is the inodes in memory, `blocks`, `lease` and
 //! `retry` follow from rows, `namespace` has all of them and applies changes, `operation` has a file for each operation. With a database behind the log, `cache` says what an operation
-//! lacks and takes it in, and `flush` what goes to the database. `permission` and `acl` say who may do what, `reserved` knows paths that begin with a number.
+//! lacks and takes it in, and `flush` what goes to the database. `recovery` makes all that again out of a log, `pending` knows where the newest changes are in it, and `state` is what a host keeps beside it.
+//! `permission` and `acl` say who may do what, `reserved` knows paths that begin with a number.
 
 mod acl;
 pub mod blocks;
@@ -27,11 +28,14 @@ pub mod lease;
 pub mod namespace;
 pub mod operation;
 pub mod path;
+pub mod pending;
 pub mod permission;
 mod quota;
+pub mod recovery;
 pub mod request;
 mod reserved;
 pub mod retry;
+pub mod state;
 pub mod tree;
 
 pub use crate::{
@@ -41,4 +45,5 @@ pub use crate::{
     namespace::{Limits, Namespace},
     operation::Decision,
     request::{Context, Reply, Request},
+    state::State,
 };

@@ -66,8 +66,8 @@ pub enum Request {
     Mkdirs { path: String, mode: Modes, with_parents: bool },
     /// Makes a file, to be written.
     Create(Create),
-    /// Opens a file to be written on, in its last block if that has room, or in a new one.
-    Append { path: String, client: String, is_in_new_block: bool },
+    /// Opens a file to be written on, in its last block if that has room, or in a new one; perhaps so that all of it counts, or nothing.
+    Append { path: String, client: String, is_in_new_block: bool, is_all_or_nothing: bool },
     /// Cuts a file to a length.
     Truncate { path: String, length: u64, client: String },
     /// Moves the blocks of files behind those of another, and removes the files.
@@ -206,6 +206,8 @@ pub struct Create {
     pub replication: u16,
     /// The most bytes that a block of it holds.
     pub block_size: u64,
+    /// Whether it goes if it is not written to its end.
+    pub is_all_or_nothing: bool,
 }
 
 /// An answer.

@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         clients_max: 1_000,
         hosts: Vec::new(),
         audit,
-        datanodes: Vec::new(),
+        datanodes: vec![std::net::IpAddr::from([127, 0, 0, 1])],
         host,
     })?;
     println!("files: {} {} {}", server.address(), server.transfer_address(), server.http_address());

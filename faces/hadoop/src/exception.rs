@@ -37,6 +37,7 @@ pub(crate) const fn class(class: Class) -> &'static str {
         Class::Unsupported => UNSUPPORTED,
         Class::Retriable => "org.apache.hadoop.ipc.RetriableException",
         Class::ReportLease => "org.apache.hadoop.hdfs.server.protocol.InvalidBlockReportLeaseException",
+        Class::Standby => "org.apache.hadoop.ipc.StandbyException",
         Class::Io => IO,
     }
 }

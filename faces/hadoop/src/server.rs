@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use savanna_files_host::{Files, HostError, HostOptions, Upkeep};
+use savanna_files_host::{Files, HostError, HostOptions, SharedNamesHandle, Upkeep};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
@@ -113,6 +113,14 @@ impl Server {
     /// # Errors
     /// [`ServerError`].
     pub fn start(options: ServerOptions) -> Result<Self, ServerError> {
+        Self::start_with(options, |files| Arc::new(files.clone()))
+    }
+
+    /// The same with names that somebody else may have.
+    pub(crate) fn start_with(
+        options: ServerOptions,
+        names: impl FnOnce(&Files) -> SharedNamesHandle,
+    ) -> Result<Self, ServerError> {
         let ServerOptions {
             address,
             transfer_address,
@@ -143,6 +151,7 @@ impl Server {
         let writes = Arc::new(Writes::default());
         let service = Arc::new(Service {
             files: files.clone(),
+            names: names(&files),
             audit: audit.clone(),
             transfer_port: transfer_address.port(),
             ipc_port: address.port(),
@@ -286,8 +295,20 @@ pub async fn serve_client<S: AsyncRead + AsyncWrite + Unpin>(files: Files, strea
     let (transfer_port, ipc_port, http_port) = (0, 0, 0);
     let checks = Service::checks();
     let (reports, datanodes) = (Service::reports(), Vec::new());
-    let service =
-        Service { files, audit, transfer_port, ipc_port, http_port, writes, checks, reports, datanodes, runtime };
+    let names = Arc::new(files.clone());
+    let service = Service {
+        files,
+        names,
+        audit,
+        transfer_port,
+        ipc_port,
+        http_port,
+        writes,
+        checks,
+        reports,
+        datanodes,
+        runtime,
+    };
     let service = Arc::new(service);
     let (hosts, begun) = ([].into(), SystemTime::now());
     let web = Web { service, address: SocketAddr::new(here, 0), hosts, begun };

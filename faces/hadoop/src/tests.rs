@@ -1,7 +1,7 @@
 //! A server over a simulated disk, and a client of a few lines that says what clients say.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ use crate::{Server, ServerOptions};
 
 mod admin;
 mod nodes;
+mod remote;
 mod web;
 
 const CLIENT: &str = "org.apache.hadoop.hdfs.protocol.ClientProtocol";
@@ -48,8 +49,12 @@ pub(crate) fn lease() -> LeaseGuard {
 }
 
 pub(crate) fn leased(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64, lease: Option<LeaseGuard>) -> Server {
+    Server::start(options(disk, folder, epoch, lease)).unwrap()
+}
+
+fn options(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64, lease: Option<LeaseGuard>) -> ServerOptions {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    Server::start(ServerOptions {
+    ServerOptions {
         address: any,
         transfer_address: any,
         http_address: any,
@@ -57,7 +62,7 @@ pub(crate) fn leased(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64, 
         clients_max: 10,
         hosts: vec!["node.example".to_owned()],
         audit: Some(folder.join("audit.log")),
-        datanodes: Vec::new(),
+        datanodes: vec![IpAddr::from([127, 0, 0, 1])],
         host: HostOptions {
             log: Options::disk(Arc::clone(disk) as _),
             epoch: NodeEpoch(epoch),
@@ -69,8 +74,7 @@ pub(crate) fn leased(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64, 
             silence: Silence::default(),
             database: None,
         },
-    })
-    .unwrap()
+    }
 }
 
 /// A connection of calls.

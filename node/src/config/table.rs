@@ -246,7 +246,7 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting(
         "files.datanodes",
         "none",
-        "addresses of machines whose data nodes of Hadoop may register, with commas between them, beside this machine's own",
+        "addresses of machines whose data nodes of Hadoop may register, with commas between them; 127.0.0.1 is this one",
     ),
     setting(
         "files.dead_after",

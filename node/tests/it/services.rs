@@ -45,6 +45,10 @@ async fn files_are_served_where_somebody_asks_for_them() {
     assert_eq!(service(&status, "files").state, ServiceState::Running);
     let figures: Vec<_> = node.view().figures().into_iter().map(|figure| figure.name).collect();
     assert!(figures.contains(&"savanna_files_inodes"), "{figures:?}");
+    let address = service(&status, "webhdfs").address.clone().unwrap();
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let root = client.get(format!("http://{address}/webhdfs/v1/?op=GETFILESTATUS")).send().await.unwrap();
+    assert_eq!(root.status(), 200);
     node.shutdown().await.unwrap();
     // Who only says who it is does not come in where others have to show it.
     let users = directory.path().join("users");
@@ -56,6 +60,7 @@ async fn files_are_served_where_somebody_asks_for_them() {
     let files = service(&status, "files");
     assert_eq!(files.state, ServiceState::Failed);
     assert!(files.reason.as_deref().unwrap().contains("files.trust_names"), "{files:?}");
+    assert!(status.services.iter().all(|service| service.service != "webhdfs"), "{status:?}");
     node.shutdown().await.unwrap();
 }
 

@@ -13,7 +13,6 @@
 //! A [`Variant`](owner::Variant) of either breaks what drives the cores on purpose, to show that the checkers notice.
 
 mod awake;
-mod clock;
 mod coordinator;
 pub mod flushing;
 mod image;

@@ -33,13 +33,13 @@ use self::{
     running::{Lease, Running},
 };
 use super::{
-    clock::SimClock,
     coordinator::{self, Asked, Fate, Trouble},
     office::{self, Office},
     owner::{self, Told},
     process::{Process, Seat},
     store::FailingStore,
 };
+use crate::clock::SimClock;
 use crate::fence_blind::FenceBlindDisk;
 
 /// Where the records of tenants' names begin.

@@ -16,7 +16,7 @@ use savanna_ownership::{
     embedded::{EmbeddedCoordinator, EmbeddedOptions, OpenError},
 };
 
-use super::clock::SimClock;
+use crate::clock::SimClock;
 use crate::fence_blind::FenceBlindDisk;
 
 /// Of a file of its journal: no batch here is larger, and a file is zeroed ahead.

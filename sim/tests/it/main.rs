@@ -3,6 +3,7 @@
 //! `SAVANNA_SIM_SEEDS` sets the seeds per scenario, and of tenants (100 if not set).
 
 mod candidates;
+mod files;
 mod tenants;
 
 use std::collections::{BTreeMap, BTreeSet};

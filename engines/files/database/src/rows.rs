@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use savanna_files::Stored;
-use savanna_files::change::{Block, CallId, File, Kind, More, Retry, RetryAnswer, Row, Writer};
+use savanna_files::change::{Block, CallId, File, Kind, More, Retry, RetryAnswer, Row, Unfinished, Writer};
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row as SqlRow};
@@ -32,6 +32,7 @@ pub(crate) struct Columns<'a> {
     children: Vec<i64>,
     txid: Vec<i64>,
     more: Vec<Option<Vec<u8>>>,
+    unfinished: Vec<Option<i64>>,
 }
 
 impl<'a> Columns<'a> {
@@ -61,12 +62,13 @@ impl<'a> Columns<'a> {
             columns.children.push(i64::try_from(*children).unwrap_or(i64::MAX));
             columns.txid.push(txid.0.cast_signed());
             columns.more.push(row.more.as_ref().map(|more| more.encode()));
+            columns.unfinished.push(writer.and_then(|writer| unfinished_as_number(writer.unfinished)));
         }
         columns
     }
 
     /// In the order of the statement.
-    pub(crate) fn parameters(&self) -> [&(dyn ToSql + Sync); 18] {
+    pub(crate) fn parameters(&self) -> [&(dyn ToSql + Sync); 19] {
         [
             &self.parent,
             &self.name,
@@ -86,6 +88,7 @@ impl<'a> Columns<'a> {
             &self.children,
             &self.txid,
             &self.more,
+            &self.unfinished,
         ]
     }
 }
@@ -115,6 +118,26 @@ fn blocks(numbers: &[i64]) -> Vec<Block> {
     blocks.iter().map(block).collect()
 }
 
+/// A file that goes if it is not written to its end.
+const GOES: i64 = -1;
+
+/// What becomes of a file that is not written to its end, as a number; nothing if it stays.
+const fn unfinished_as_number(unfinished: Unfinished) -> Option<i64> {
+    match unfinished {
+        Unfinished::Stays => None,
+        Unfinished::Goes => Some(GOES),
+        Unfinished::CutTo(length) => Some(length.cast_signed()),
+    }
+}
+
+fn unfinished_of(number: Option<i64>) -> Result<Unfinished, DatabaseError> {
+    Ok(match number {
+        None => Unfinished::Stays,
+        Some(GOES) => Unfinished::Goes,
+        Some(length) => Unfinished::CutTo(fits(length, "a length of a file, or -1")?),
+    })
+}
+
 /// A number that should fit.
 fn fits<T: TryFrom<i64>>(number: i64, what: &'static str) -> Result<T, DatabaseError> {
     T::try_from(number).map_err(|_| DatabaseError::Damaged { what, came: number })
@@ -130,7 +153,11 @@ pub(crate) fn stored(row: &SqlRow) -> Result<Option<Stored>, DatabaseError> {
     } else {
         let client: Option<&str> = row.try_get(13)?;
         let machine: Option<&str> = row.try_get(14)?;
-        let writer = client.map(|client| Writer { client: client.into(), machine: machine.unwrap_or_default().into() });
+        let unfinished = unfinished_of(row.try_get(18)?)?;
+        let writer = client.map(|client| {
+            let machine = machine.unwrap_or_default().into();
+            Box::new(Writer { client: client.into(), machine, unfinished })
+        });
         Kind::File(Box::new(File {
             replication: fits(row.try_get::<_, i32>(10)?.into(), "a replication from 0 to 65535")?,
             block_size: number(11)?.cast_unsigned(),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use savanna_epoch::NodeEpoch;
-use savanna_files::flush::Batch;
+use savanna_files::flush::{Batch, Sent};
 use savanna_files::ids::{BlockId, InodeId, Millis, Txid};
 use savanna_files::operation::{Rights, Summary};
 use savanna_files::{Fetched, Key, Namespace};
@@ -68,6 +68,7 @@ struct Counts {
 #[derive(Debug)]
 struct Progress {
     flushed: Txid,
+    sent: Sent,
     /// The thread that brings changes is to look at once.
     is_wanted: bool,
     has_ended: bool,
@@ -144,7 +145,12 @@ impl Behind {
             batch_size: BatchSize(AtomicUsize::new(BATCH)),
             inodes_max,
             waiting: AtomicUsize::new(0),
-            progress: Mutex::new(Progress { flushed: Txid(0), is_wanted: false, has_ended: false }),
+            progress: Mutex::new(Progress {
+                flushed: Txid(0),
+                sent: Sent::default(),
+                is_wanted: false,
+                has_ended: false,
+            }),
             changed: Condvar::new(),
             is_away: AtomicBool::new(false),
             counts: Counts::default(),
@@ -225,12 +231,31 @@ impl Behind {
         self.batch_size.rows()
     }
 
-    pub(crate) fn write(&self, batch: &Batch) -> Result<(), DatabaseError> {
-        let done = self.handle.block_on(self.database.write(self.flushed_up_to(), batch));
+    /// Brings a batch there. Up to which change the database has all then: beyond the batch, if an earlier one that took too long was done after all.
+    pub(crate) fn write(&self, batch: &Batch) -> Result<Txid, DatabaseError> {
+        let (base, sending) = {
+            let mut progress = self.progress.lock();
+            (progress.flushed, progress.sent.begin(batch.txid))
+        };
+        let done = self.handle.block_on(self.database.write(base, batch));
+        if let Err(DatabaseError::WentBack { came, .. }) = &done
+            && sending.was_overtaken(*came)
+        {
+            // How long that took says nothing.
+            return Ok(*came);
+        }
         self.batch_size.learn(&done);
         self.counted(done)?;
         self.counts.batches.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        Ok(sending.taken())
+    }
+
+    /// A batch that took too long, and is done all the same.
+    #[cfg(test)]
+    pub(crate) fn write_late(&self, batch: &Batch) {
+        let base = self.flushed_up_to();
+        let _ = self.progress.lock().sent.begin(batch.txid);
+        self.handle.block_on(self.database.write(base, batch)).unwrap();
     }
 
     fn counted<T>(&self, done: Result<T, DatabaseError>) -> Result<T, DatabaseError> {

@@ -16,10 +16,12 @@ use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use savanna_epoch::NodeEpoch;
 use savanna_files::blocks::{Ended, Holder, Replica};
 use savanna_files::change::CallId;
-use savanna_files::flush::{Batch, Unflushed};
+use savanna_files::flush::Batch;
 use savanna_files::ids::{BlockId, InodeId, Millis, Txid};
 use savanna_files::operation::{Begun, Counted, Decision, Recovery, Summary, Walk};
-use savanna_files::{Change, Class, Context, FilesError, Known, Limits, Missing, Namespace, Reply, Request};
+use savanna_files::{
+    Change, Class, Context, Fetched, FilesError, Key, Known, Limits, Missing, Namespace, Reply, Request,
+};
 use savanna_files_database::DatabaseError;
 use savanna_files_datanode::{ReplicaError, Replicas};
 use savanna_journal::{Journal, JournalError, Lsn, Options as LogOptions};
@@ -29,7 +31,6 @@ use crate::behind::{self, Behind, Lane};
 use crate::groups::Groups;
 use crate::identity::Identity;
 use crate::options::{HostError, HostOptions};
-use crate::pending::Pending;
 use crate::recovery::{self, Logged, draft, recover};
 use crate::upkeep::{Task, Upkeep};
 
@@ -68,14 +69,8 @@ impl From<FilesError> for Unanswered {
 /// An answer, or why there is none.
 pub type Answer = Result<Reply, Unanswered>;
 
-/// The namespace, and where its newest changes are in the log.
-#[derive(Debug)]
-struct State {
-    namespace: Namespace,
-    pending: Pending,
-    /// What the database lacks.
-    unflushed: Unflushed<Lsn>,
-}
+/// The namespace, and how it stands with the log and the database.
+type State = savanna_files::State<Lsn>;
 
 /// What a request came to, and what of the log that depends on.
 type Outcome = (Answer, Option<Lsn>);
@@ -143,15 +138,16 @@ impl Files {
         let identity = Identity::of(&directory, now().0)?;
         let behind = database.map(|database| Behind::new(&database.place, epoch, database.inodes_max)).transpose()?;
         // Who opens the log ends whoever had it before; only then the replicas are ours.
-        let (journal, mut namespace, unflushed, needed) = match &behind {
+        let (journal, mut state, needed) = match &behind {
             Some(behind) => begin_with(behind, &identity.pool, log, epoch, &superuser, limits)?,
             None => match recover(log, epoch, &superuser, limits, None)? {
-                (journal, Logged::All(namespace), _) => (journal, namespace, Unflushed::default(), None),
+                (journal, Logged::All(namespace), _) => (journal, State::new(namespace), None),
                 (_, Logged::Behind(_), _) => {
                     return Err(JournalError::Stopped { reason: NO_DATABASE.to_owned() }.into());
                 }
             },
         };
+        let namespace = &mut state.namespace;
         let deleted: HashSet<BlockId> = namespace.blocks.take_unwanted().into_iter().collect();
         let blocks = directory.join("blocks");
         let (replicas, whole) = Replicas::open(&blocks).map_err(failed(&blocks))?;
@@ -181,7 +177,7 @@ impl Files {
         let (tasks, upkeep) = std::sync::mpsc::channel();
         // It is received below.
         let _ = tasks.send(Task::Remove(unwanted));
-        let state = RwLock::new(State { namespace, pending: Pending::default(), unflushed });
+        let state = RwLock::new(state);
         let groups = Groups::default();
         let behind = behind.map(Arc::new);
         let (needed, lost) = (Mutex::new(needed), OnceLock::new());
@@ -309,15 +305,13 @@ impl Files {
         request: &Request,
         known: Option<&Known>,
     ) -> Result<Outcome, Missing> {
-        if request.changes() && state.unflushed.rows() >= behind::UNFLUSHED_MAX {
-            return Err(Missing(Vec::new()));
-        }
-        let Decision { answer, change, depends, recovery } = state.namespace.decide(request, context, known)?;
+        let decision = state.decide(request, context, known, behind::UNFLUSHED_MAX)?;
+        let Decision { answer, change, depends, recovery } = decision;
         Ok(match change.map(|change| self.commit(state, change)) {
             None => (answer.map_err(Unanswered::from), state.pending.position(depends)),
             Some(Ok(lsn)) => {
                 if let Ok(reply) = &answer {
-                    state.follow_pipeline(request, reply);
+                    nodes::follow_pipeline(&mut state.namespace.blocks, request, reply);
                 }
                 if let Some(recovery) = recovery {
                     // Who has ended does it when it begins again.
@@ -393,18 +387,17 @@ impl Files {
             if !self.may_tell() {
                 return Ok(());
             }
-            behind.write(&batch)?;
+            let flushed = behind.write(&batch)?;
             let before = behind.flushed_up_to();
             let mut state = self.0.state.write();
-            let cut = state.unflushed.flushed(batch.txid);
-            state.namespace.flushed(batch.txid);
+            let cut = state.flushed(flushed);
             drop(state);
             // Freed beyond the lock.
             drop(changes);
-            behind.flushed(batch.txid);
+            behind.flushed(flushed);
             self.give_up_some(behind);
             *self.0.needed.lock() = cut;
-            if batch.txid.0 / CUT_EVERY != before.0 / CUT_EVERY {
+            if flushed.0 / CUT_EVERY != before.0 / CUT_EVERY {
                 self.cut();
             }
         }
@@ -585,7 +578,8 @@ impl Files {
         Ok(true)
     }
 
-    /// Closes a file that a client writes and goes on with no more, with what the data node has of it. Nothing if somebody else writes it by now. Blocks.
+    /// Closes a file that a client writes and goes on with no more: with what the data node has of it, or as it was before, as the client said when it
+    /// opened it. Nothing if somebody else writes it by now. Blocks.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -604,7 +598,8 @@ impl Files {
     fn is_closed(&self, file: InodeId) -> Result<bool, Unanswered> {
         let state = self.0.state.read();
         let inode = state.namespace.tree().get(file);
-        let is_closed = inode.and_then(|inode| inode.file()).is_some_and(|file| file.writer.is_none());
+        // Nobody writes one that is not here: those that are written are.
+        let is_closed = inode.and_then(|inode| inode.file()).is_none_or(|file| file.writer.is_none());
         let position = state.pending.position(state.namespace.txid());
         drop(state);
         self.wait(position)?;
@@ -769,18 +764,16 @@ impl Files {
             JournalError::TooLarge { .. } => FilesError::new(Class::Io, error.to_string()).into(),
             _ => Unanswered::Gone,
         })?;
-        let applied = state.namespace.apply(&change);
-        state.pending.add(change.txid, lsn, self.0.journal.durable());
-        let unwanted = state.namespace.blocks.take_unwanted();
+        let before = state.unflushed.rows();
+        let unwanted = state.commit(change, lsn, self.0.journal.durable());
         if !unwanted.is_empty() {
             self.remove_after(Some(lsn), unwanted);
         }
-        if let Some(behind) = &self.0.behind {
-            let before = state.unflushed.rows();
-            state.unflushed.add(change, applied, lsn);
-            if before < behind::BATCH && state.unflushed.rows() >= behind::BATCH {
-                behind.hurry();
-            }
+        if let Some(behind) = &self.0.behind
+            && before < behind::BATCH
+            && state.unflushed.rows() >= behind::BATCH
+        {
+            behind.hurry();
         }
         Ok(lsn)
     }
@@ -834,8 +827,8 @@ impl Files {
     }
 }
 
-/// The log, the names, what the database lacks, and from where on the log is needed for it.
-type Read = (Arc<Journal>, Namespace, Unflushed<Lsn>, Option<Lsn>);
+/// The log, the names and what the database lacks of them, and from where on the log is needed for it.
+type Read = (Arc<Journal>, State, Option<Lsn>);
 
 /// Begins with what the database has, and what the log has beside it. Blocks.
 fn begin_with(
@@ -850,37 +843,26 @@ fn begin_with(
     let found = behind.look(pool)?;
     let (journal, logged, needed) = recover(log, epoch, superuser, limits, Some(found.txid))?;
     let found = behind.claim(found, logged.txid(found.txid))?;
-    let (mut unflushed, mut flushed) = (Unflushed::default(), found.txid);
-    behind.flushed(flushed);
-    let namespace = match logged {
+    behind.flushed(found.txid);
+    let state = match logged {
         Logged::All(mut namespace) => {
             if namespace.txid() > Txid(0) {
                 tracing::info!(inodes = namespace.inode_count(), "the database of files gets all names");
                 behind.replace(found.txid, &namespace)?;
             }
             namespace.is_kept();
-            flushed = namespace.txid();
-            namespace
+            behind.flushed(namespace.txid());
+            State::new(namespace)
         }
         Logged::Behind(changes) => {
-            let mut namespace = Namespace::begin(superuser, limits, behind.beginning(found, now())?);
-            // The owner before may have brought some there in between.
-            let lacks = |(change, _): &(Change, Lsn)| change.txid > found.txid;
-            let (changes, positions): (Vec<Change>, Vec<Lsn>) = changes.into_iter().filter(lacks).unzip();
-            let needs = namespace.needs(&changes);
-            for keys in needs.chunks(behind::BATCH) {
-                // Nothing was given up, so nothing is too old.
-                let _ = namespace.learn(&behind.fetch_at_start(keys)?);
-            }
-            for (change, position) in changes.into_iter().zip(positions) {
-                let applied = namespace.apply(&change);
-                unflushed.add(change, applied, position);
-            }
-            namespace
+            let fetch = |keys: &[Key]| -> Result<Vec<Fetched>, DatabaseError> {
+                let parts = keys.chunks(behind::BATCH).map(|keys| behind.fetch_at_start(keys));
+                parts.collect::<Result<Vec<_>, _>>().map(|parts| parts.into_iter().flatten().collect())
+            };
+            State::begin(superuser, limits, behind.beginning(found, now())?, changes, fetch)?
         }
     };
-    behind.flushed(flushed);
-    Ok((journal, namespace, unflushed, needed))
+    Ok((journal, state, needed))
 }
 
 /// Something that waits for the database in vain.

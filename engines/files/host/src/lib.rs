@@ -5,15 +5,15 @@
 //!
 //! # A tour of the source
 //!
-//! `files` is the handle of faces, `behind` has the database behind the log and what waits for it, `groups` knows who is in which group, `recovery` reads the log and makes it short, `trash` empties the trash of users, `upkeep` does what nobody asks for, `identity` is
-//! what an installation is called for ever, `pending` knows which position of the log a change has.
+//! `files` does what faces ask, and `handle` is how they ask it, `behind` has the database behind the log and what waits for it, `groups` knows who is in which group, `recovery` reads the log and makes it short, `trash` empties the trash of users, `upkeep` does what nobody asks for, `identity` is
+//! what an installation is called for ever.
 
 mod behind;
 mod files;
 mod groups;
+mod handle;
 mod identity;
 mod options;
-mod pending;
 mod recovery;
 mod trash;
 mod upkeep;
@@ -30,6 +30,7 @@ pub use crate::{
     files::nodes::{Orders, Report, Told},
     files::{Answer, Asker, Files, Unanswered},
     groups::who_runs_this,
+    handle::{Asked, HandleError, NamesHandle, Outcome, SharedNamesHandle},
     identity::Identity,
     options::{DatabaseOptions, HostError, HostOptions},
     upkeep::Upkeep,

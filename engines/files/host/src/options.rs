@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use savanna_epoch::NodeEpoch;
 use savanna_files::Limits;
 use savanna_files::blocks::Silence;
+use savanna_files::recovery::Unfit;
 use savanna_files_database::{DatabaseError, Place};
 use savanna_journal::{JournalError, Options};
 use savanna_ownership::guard::LeaseGuard;
@@ -98,6 +99,21 @@ pub enum HostError {
 impl From<DatabaseError> for HostError {
     fn from(error: DatabaseError) -> Self {
         Self::Behind(error.into())
+    }
+}
+
+impl From<Unfit> for HostError {
+    fn from(unfit: Unfit) -> Self {
+        match unfit {
+            Unfit::Gap { first, base } => {
+                let had = base.map_or_else(
+                    || "there is no database".to_owned(),
+                    |base| format!("the database has all up to {base}"),
+                );
+                Self::Gap { first: first.0, had }
+            }
+            Unfit::Behindhand { log, database } => Self::Behindhand { log: log.0, database: database.0 },
+        }
     }
 }
 

@@ -1,17 +1,13 @@
-//! Reads the log back, and makes it short.
+//! Reads the log back ([`savanna_files::recovery`] says what it says), and makes it short.
 //!
-//! With a database, of the log only what the database lacks is taken; the log is cut at what it has. Without one the log has to have all.
-//!
-//! A record is a change. In front of the changes may be a snapshot: a mark, changes that make all that there was out of nothing,
-//! and a mark behind them. It is written when the process begins and the log is much longer than what it says; nothing else is
-//! appended meanwhile. A snapshot without its end counts for nothing: what was before it is still there.
+//! With a database the log is cut at what that has. Without one a snapshot is written when the process begins and the log is much longer than what it says.
 
 use std::sync::Arc;
 
 use savanna_epoch::NodeEpoch;
-use savanna_files::change::FormatError;
 use savanna_files::ids::Txid;
-use savanna_files::{Change, Limits, Namespace};
+use savanna_files::recovery::{CHANGE, Replay, Replayed, SNAPSHOT_BEGINS, SNAPSHOT_ENDS, SNAPSHOT_PART};
+use savanna_files::{Limits, Namespace};
 use savanna_journal::{Draft, Journal, JournalError, Lsn, Options, Record};
 
 use crate::options::HostError;
@@ -19,11 +15,8 @@ use crate::options::HostError;
 /// The shard of all records: the subtree of the root.
 const SHARD: u64 = savanna_files::ids::InodeId::ROOT.0;
 
-/// Kinds of records.
-const CHANGE: u16 = 1;
-const SNAPSHOT_BEGINS: u16 = 2;
-const SNAPSHOT_PART: u16 = 3;
-const SNAPSHOT_ENDS: u16 = 4;
+/// What the log says.
+pub(crate) type Logged = savanna_files::recovery::Logged<Lsn>;
 
 /// Rows in a record of a snapshot.
 const ROWS: usize = 256;
@@ -31,125 +24,6 @@ const ROWS: usize = 256;
 const CHANGES_MIN: usize = 100_000;
 /// Parts of a snapshot that may be on their way to the disk.
 const BACKLOG_MAX: usize = 16 << 20;
-
-/// Why a record cannot be taken.
-#[derive(Debug, thiserror::Error)]
-enum ReplayError {
-    #[error(transparent)]
-    Format(#[from] FormatError),
-    #[error(
-        "expected a change or a part of a snapshot, came a record of the kind {0}; open it with the release that wrote it"
-    )]
-    Kind(u16),
-}
-
-/// What the log says.
-#[expect(clippy::large_enum_variant, reason = "there is one, for a moment")]
-pub(crate) enum Logged {
-    /// All that there is.
-    All(Namespace),
-    /// What the database lacks.
-    Behind(Vec<(Change, Lsn)>),
-}
-
-impl Logged {
-    /// The newest change, if a database has all up to one.
-    pub(crate) fn txid(&self, base: Txid) -> Txid {
-        match self {
-            Self::All(namespace) => namespace.txid(),
-            Self::Behind(changes) => changes.last().map_or(base, |(change, _)| change.txid),
-        }
-    }
-}
-
-/// What the log says, as it is read.
-struct Replay {
-    logged: Logged,
-    /// What a snapshot has made so far.
-    coming: Option<Snapshot>,
-    changes: usize,
-    superuser: String,
-    limits: Limits,
-    /// What the database has.
-    base: Txid,
-    newest: Txid,
-    /// A change before which something is missing.
-    gap: Option<Txid>,
-    /// Where the newest change is that the database has, or that it gets before anybody is served; what makes it, if that is a snapshot.
-    needed: Option<Lsn>,
-}
-
-/// A snapshot that is being read.
-struct Snapshot {
-    /// Nothing, if the database has as much.
-    namespace: Namespace,
-    begins: Lsn,
-    txid: Txid,
-}
-
-impl Replay {
-    fn take(&mut self, record: &Record) -> Result<(), ReplayError> {
-        match record.kind {
-            CHANGE => {
-                self.changes += 1;
-                self.change(Change::decode(&record.payload)?, record.lsn);
-            }
-            SNAPSHOT_BEGINS => {
-                let namespace = Namespace::new(&self.superuser, self.limits);
-                self.coming = Some(Snapshot { namespace, begins: record.lsn, txid: Txid(0) });
-            }
-            SNAPSHOT_PART => {
-                let part = Change::decode(&record.payload)?;
-                let is_taken = self.lacks(part.txid);
-                if let Some(coming) = &mut self.coming {
-                    coming.txid = part.txid;
-                    if is_taken {
-                        coming.namespace.restore(&part);
-                    }
-                }
-            }
-            SNAPSHOT_ENDS => {
-                if let Some(Snapshot { namespace, begins, txid }) = self.coming.take() {
-                    // The database may have as much; the log has it all the same.
-                    self.newest = self.newest.max(txid);
-                    self.needed = Some(begins);
-                    if self.lacks(txid) {
-                        self.logged = Logged::All(namespace);
-                        (self.changes, self.gap) = (0, None);
-                    }
-                }
-            }
-            other => return Err(ReplayError::Kind(other)),
-        }
-        Ok(())
-    }
-
-    /// Whether the database does not have all up to a change.
-    fn lacks(&self, txid: Txid) -> bool {
-        txid > self.base || self.base == Txid(0)
-    }
-
-    fn change(&mut self, change: Change, lsn: Lsn) {
-        // What a snapshot has, or the database, may be before it, too.
-        if change.txid <= self.newest.max(self.base) {
-            if change.txid > self.newest {
-                (self.newest, self.needed) = (change.txid, Some(lsn));
-            }
-            return;
-        }
-        if change.txid > self.newest.max(self.base).next() {
-            self.gap = self.gap.or(Some(change.txid));
-        }
-        self.newest = change.txid;
-        match &mut self.logged {
-            Logged::All(namespace) => {
-                self.needed = Some(lsn);
-                drop(namespace.apply(&change));
-            }
-            Logged::Behind(changes) => changes.push((change, lsn)),
-        }
-    }
-}
 
 /// The log as bytes of a change.
 pub(crate) const fn draft(payload: &[u8]) -> Draft<'_> {
@@ -165,31 +39,10 @@ pub(crate) fn recover(
     limits: Limits,
     base: Option<Txid>,
 ) -> Result<(Arc<Journal>, Logged, Option<Lsn>), HostError> {
-    let logged = match base {
-        None | Some(Txid(0)) => Logged::All(Namespace::new(superuser, limits)),
-        Some(_) => Logged::Behind(Vec::new()),
-    };
-    let mut replay = Replay {
-        logged,
-        coming: None,
-        changes: 0,
-        superuser: superuser.to_owned(),
-        limits,
-        base: base.unwrap_or_default(),
-        newest: Txid(0),
-        gap: None,
-        needed: None,
-    };
-    let journal = Journal::open(log, epoch, &mut |record| replay.take(&record))?;
-    let Replay { logged, changes, gap, newest, needed, .. } = replay;
-    if let Some(Txid(first)) = gap {
-        let had =
-            base.map_or_else(|| "there is no database".to_owned(), |base| format!("the database has all up to {base}"));
-        return Err(HostError::Gap { first, had });
-    }
-    if let Some(base) = base.filter(|base| *base > newest) {
-        return Err(HostError::Behindhand { log: newest.0, database: base.0 });
-    }
+    let mut replay = Replay::new(superuser, limits, base);
+    let journal =
+        Journal::open(log, epoch, &mut |record: Record| replay.take(record.kind, &record.payload, record.lsn))?;
+    let Replayed { logged, changes, needed } = replay.end()?;
     if let Logged::All(namespace) = &logged
         && base.is_none()
         && changes > CHANGES_MIN.max(4 * namespace.inode_count())
@@ -228,7 +81,7 @@ pub(crate) fn wait(journal: &Journal, lsn: Lsn) -> Result<(), JournalError> {
 #[cfg(test)]
 mod tests {
     use savanna_files::ids::Millis;
-    use savanna_files::{Context, Request};
+    use savanna_files::{Change, Context, Request};
     use savanna_journal::sim::SimDisk;
 
     use super::*;

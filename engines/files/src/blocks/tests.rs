@@ -1,5 +1,5 @@
 use super::*;
-use crate::change::{Counters, RECOVERY, Writer};
+use crate::change::{Counters, RECOVERY, Unfinished, Writer};
 use crate::operation::Recovery;
 
 const fn block(id: u64, stamp: u64, length: u64) -> Block {
@@ -15,7 +15,8 @@ fn file(replication: u16, blocks: &[Block]) -> File {
 }
 
 fn written(replication: u16, blocks: &[Block]) -> File {
-    let writer = Some(Writer { client: "writer".into(), machine: "127.0.0.1".into() });
+    let writer =
+        Some(Box::new(Writer { client: "writer".into(), machine: "127.0.0.1".into(), unfinished: Unfinished::Stays }));
     let mut file = File { writer, ..file(replication, blocks) };
     if let Some(last) = file.blocks.last_mut() {
         last.is_committed = false;
@@ -794,7 +795,8 @@ fn a_block_is_not_ended_before_those_have_reported_that_may_have_a_newer_generat
     let mut world = World::new();
     world.blocks.nodes.await_all(["node 1".to_owned()]);
     let mut open = written(2, &[block(1, 6, 10)]);
-    open.writer = Some(Writer { client: RECOVERY.into(), machine: "127.0.0.1".into() });
+    open.writer =
+        Some(Box::new(Writer { client: RECOVERY.into(), machine: "127.0.0.1".into(), unfinished: Unfinished::Stays }));
     world.change(None, Some(&open));
     assert_eq!(world.blocks.close(recovery(7, None, None), Some(Stamp(4))), Ended::Nobody);
     world.join(1);

@@ -213,7 +213,6 @@ impl Blocks {
         let Some(wanted) = entry.wanted.filter(|wanted| !wanted.is_open) else { return true };
         let sound = self.sound(block, entry, wanted);
         let (there, target) = (sound.places.len(), usize::from(wanted.replication.max(1)));
-        let coming = usize::from(self.copies.contains_key(&block));
         let is_fresh = |closed: &Millis| there < target && self.nodes.now().since(*closed) < REPORT_TIME;
         if self.fresh.get(&block).is_some_and(is_fresh) {
             return false;
@@ -222,7 +221,11 @@ impl Blocks {
         if there < target {
             self.low.insert(block);
         }
-        if there > 0 && there + coming < target {
+        if there > 0 && there < target {
+            // One at a time for each block: where it has come, the next one is sent.
+            if self.copies.contains_key(&block) {
+                return true;
+            }
             match self.send(block, wanted, &sound) {
                 Sent::UnderWay => {}
                 Sent::Later => return false,

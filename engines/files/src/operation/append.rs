@@ -3,7 +3,7 @@
 use super::Outcome;
 use crate::blocks::Place;
 use crate::cache::View;
-use crate::change::{File, RetryAnswer, Writer};
+use crate::change::{File, RetryAnswer, Unfinished, Writer};
 use crate::error::{Class, FilesError};
 use crate::namespace::Draft;
 use crate::permission::{self, Access};
@@ -15,7 +15,7 @@ pub(super) fn append(
     context: &Context<'_>,
     path: &str,
     client: &str,
-    is_in_new_block: bool,
+    (is_in_new_block, is_all_or_nothing): (bool, bool),
 ) -> Result<Outcome, FilesError> {
     let at = namespace.resolve(path, context)?;
     let Some(inode) = at.inode() else {
@@ -38,7 +38,8 @@ pub(super) fn append(
     }
     let mut draft = Draft::new(namespace, context.now);
     let Some(file) = draft.file(inode) else { return Err(super::status::not_a_file(path)) };
-    file.writer = Some(Writer { client: client.into(), machine: context.machine.into() });
+    let unfinished = if is_all_or_nothing { Unfinished::CutTo(file.length()) } else { Unfinished::Stays };
+    file.writer = Some(Box::new(Writer { client: client.into(), machine: context.machine.into(), unfinished }));
     let block_size = file.block_size;
     if let Some(last) = file.blocks.last_mut().filter(|last| !is_in_new_block && last.length < block_size) {
         last.is_committed = false;

@@ -132,8 +132,8 @@ impl View<'_> {
             }
             Request::Mkdirs { path, mode, with_parents } => mkdirs::mkdirs(self, context, path, *mode, *with_parents),
             Request::Create(create) => create::create(self, context, create),
-            Request::Append { path, client, is_in_new_block } => {
-                append::append(self, context, path, client, *is_in_new_block)
+            Request::Append { path, client, is_in_new_block, is_all_or_nothing } => {
+                append::append(self, context, path, client, (*is_in_new_block, *is_all_or_nothing))
             }
             Request::Truncate { path, length, client } => truncate::truncate(self, context, path, *length, client),
             Request::Concat { path, sources } => concat::concat(self, context, path, sources),

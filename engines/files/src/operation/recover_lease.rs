@@ -1,15 +1,16 @@
 //! Closes a file whose writer has gone.
 //!
 //! First nobody but the recovery writes the file, and its last block gets a new generation. When that is durable, the data node
-//! ends the block under that generation, so that the old writer is refused; what it has of it is what the file has.
+//! ends the block under that generation, so that the old writer is refused; what it has of it is what the file has. A file of which its writer
+//! promised nothing goes then, or is cut to what it was.
 
 use super::Outcome;
 use crate::cache::{Known, Missing, View};
-use crate::change::{CLOSERS, Change, RECOVERY};
+use crate::change::{CLOSERS, Change, File, RECOVERY, TRUNCATION, Unfinished};
 use crate::error::{Class, FilesError};
 use crate::ids::{BlockId, InodeId, Millis, Stamp};
 use crate::lease::SOFT_LIMIT;
-use crate::namespace::{Draft, Namespace};
+use crate::namespace::{Draft, Namespace, path_in};
 use crate::permission::{self, Access};
 use crate::quota;
 use crate::request::Context;
@@ -61,9 +62,8 @@ impl Namespace {
     pub fn close_left(&self, id: InodeId, now: Millis) -> Option<(Change, Recovery)> {
         let inode = self.tree.get(id)?;
         inode.file()?.writer.as_ref()?;
-        let (mut change, recovery) = self.begin_recovery(inode, now);
-        quota::charge_anyway(&View::new(self, None), &mut change);
-        Some((change, recovery))
+        let (change, recovery) = self.begin_recovery(inode, now);
+        Some((self.charged_anyway(change), recovery))
     }
 
     fn begin_recovery(&self, inode: &Inode, now: Millis) -> (Change, Recovery) {
@@ -71,12 +71,12 @@ impl Namespace {
         let stamp = draft.counters().stamp.next();
         let (mut block, mut old, mut length, mut least) = (None, None, None, 0);
         if let Some(file) = draft.file(inode) {
-            let is_being_cut = file.is_being_cut();
             let is_begun = file.writer.as_ref().is_some_and(|writer| CLOSERS.contains(&&*writer.client));
-            if let Some(writer) = file.writer.as_mut().filter(|_| !is_being_cut) {
-                writer.client = RECOVERY.into();
-            }
-            if let Some(last) = file.blocks.last_mut() {
+            close_for(file);
+            // Whatever the data node has of it goes, too.
+            let goes = file.writer.as_ref().is_some_and(|writer| writer.unfinished == Unfinished::Goes);
+            let is_being_cut = file.is_being_cut();
+            if let Some(last) = file.blocks.last_mut().filter(|_| !goes) {
                 old = Some(last.stamp).filter(|_| !is_begun);
                 last.stamp = stamp;
                 block = Some((last.id, stamp));
@@ -97,11 +97,18 @@ impl Namespace {
         let inode = self.tree.get(recovery.inode)?;
         let file = inode.file()?;
         let last = file.blocks.last().map(|block| (block.id, block.stamp));
-        let is_being_closed = file.writer.as_ref().is_some_and(|writer| CLOSERS.contains(&&*writer.client));
-        if !is_being_closed || last != recovery.block {
+        let writer = file.writer.as_ref().filter(|writer| CLOSERS.contains(&&*writer.client))?;
+        let mut draft = Draft::new(self, now);
+        if writer.unfinished == Unfinished::Goes {
+            // What is being taken apart goes anyway.
+            path_in(&self.tree, inode.id)?;
+            draft.touch(self.tree.get(inode.parent)?);
+            draft.remove(inode.id);
+            return Some(self.charged_anyway(draft.done(None)));
+        }
+        if last != recovery.block {
             return None;
         }
-        let mut draft = Draft::new(self, now);
         let file = draft.file(inode)?;
         file.writer = None;
         match (file.blocks.last_mut(), length) {
@@ -112,9 +119,35 @@ impl Namespace {
             (None, _) => {}
         }
         draft.row(inode).mtime = now;
-        let mut change = draft.done(None);
+        Some(self.charged_anyway(draft.done(None)))
+    }
+
+    fn charged_anyway(&self, mut change: Change) -> Change {
         quota::charge_anyway(&View::new(self, None), &mut change);
-        Some(change)
+        change
+    }
+}
+
+/// From now on it is the name node that closes a file. What its writer promised nothing of is not there any more.
+fn close_for(file: &mut File) {
+    let Some(writer) = &mut file.writer else { return };
+    match writer.unfinished {
+        Unfinished::CutTo(length) => {
+            (writer.client, writer.unfinished) = (TRUNCATION.into(), Unfinished::Stays);
+            let mut end = 0;
+            file.blocks.retain_mut(|block| {
+                let room = length - end;
+                block.length = block.length.min(room);
+                end += block.length;
+                room > 0
+            });
+            // The data node may have more of it, whatever was said of its length.
+            if let Some(last) = file.blocks.last_mut() {
+                last.is_committed = false;
+            }
+        }
+        Unfinished::Stays | Unfinished::Goes if *writer.client == *TRUNCATION => {}
+        Unfinished::Stays | Unfinished::Goes => writer.client = RECOVERY.into(),
     }
 }
 

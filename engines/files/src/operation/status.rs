@@ -39,7 +39,7 @@ pub(super) fn open_files(
     let mut ids: Vec<InodeId> = namespace.leases.all_files().filter(|id| *id > after).collect();
     ids.sort_unstable();
     let mut open = ids.into_iter().filter_map(|id| {
-        let writer = namespace.tree.get(id)?.file()?.writer.clone()?;
+        let writer = *namespace.tree.get(id)?.file()?.writer.clone()?;
         Some(OpenFile { id, path: path_in(&namespace.tree, id).filter(|path| is_below(path))?, writer })
     });
     let page: Vec<OpenFile> = open.by_ref().take(namespace.limits.listing).collect();

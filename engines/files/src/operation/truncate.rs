@@ -3,7 +3,7 @@
 use super::status::not_a_file;
 use super::{Outcome, Recovery};
 use crate::cache::View;
-use crate::change::{TRUNCATION, Writer};
+use crate::change::{TRUNCATION, Unfinished, Writer};
 use crate::error::{Class, FilesError};
 use crate::namespace::Draft;
 use crate::permission::{self, Access};
@@ -70,7 +70,8 @@ pub(super) fn truncate(
     (block.stamp, block.length, block.is_committed) = (stamp, length - end, false);
     let (of, least) = (Some((block.id, stamp)), block.length);
     let recovery = Recovery { inode: inode.id, block: of, old, length: Some(least), least };
-    file.writer = Some(Writer { client: TRUNCATION.into(), machine: context.machine.into() });
+    let (machine, unfinished) = (context.machine.into(), Unfinished::Stays);
+    file.writer = Some(Box::new(Writer { client: TRUNCATION.into(), machine, unfinished }));
     draft.counters().stamp = stamp;
     Ok(Outcome::Closing(Ok(Reply::Bool(false)), draft.done(None), recovery))
 }

@@ -1,9 +1,10 @@
 //! What the random operations do not say: permissions, leases, retries, large subtrees.
 
+use savanna_files::blocks::Place;
 use savanna_files::change::{CallId, RECOVERY};
 use savanna_files::ids::{InodeId, Millis};
 use savanna_files::operation::{Begun, Counted, Walk};
-use savanna_files::request::{BlockName, Written};
+use savanna_files::request::{BlockName, Create, Written};
 use savanna_files::{Class, Reply, Request};
 
 use crate::world::{World, append, concat, create, delete, mkdirs, rename2, truncate, written};
@@ -122,6 +123,115 @@ fn a_file_whose_writer_has_gone_is_closed_with_what_the_data_node_has() {
     assert!(world.namespace.finish_recovery(recovery, Some(9), Millis(world.now)).is_none(), "it is closed");
     assert_eq!(world.status("/f").unwrap().length, 9);
     assert_eq!(world.root(&Request::IsFileClosed { path: "/f".into() }), Ok(Reply::Bool(true)));
+}
+
+/// A file that is opened so that all of it counts, or nothing.
+fn begun(world: &mut World, request: Request) -> (Written, Option<BlockName>) {
+    match world.root(&request).unwrap() {
+        Reply::Status(Some(status)) => (written("/f", status.id), None),
+        Reply::Appended(last, status) => (written("/f", status.id), last.map(|last| last.block)),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// How much later another may take a file from a writer that says nothing.
+const LATER: u64 = savanna_files::lease::SOFT_LIMIT + 1;
+
+#[test]
+fn a_file_of_which_all_counts_or_nothing_goes_with_its_writer() {
+    // When its lease is over, when somebody else recovers that, and when somebody wants to write it.
+    for how in 0..3 {
+        for restarts in [false, true] {
+            let mut world = World::with_database();
+            world.root(&mkdirs("/d")).unwrap();
+            let Request::Create(new) = create("/f", false) else { unreachable!() };
+            let (file, _) = begun(&mut world, Request::Create(Create { is_all_or_nothing: true, ..new }));
+            let add = Request::AddBlock { file: file.clone(), previous: None, excluded: Vec::new() };
+            let Ok(Reply::Block(located)) = world.root(&add) else { panic!("no block") };
+            world.received(BlockName { length: 9, ..located.block });
+            world.flush(100);
+            let mut recovery = match how {
+                0 => {
+                    let (change, recovery) = world.namespace.close_left(file.id.unwrap(), Millis(world.now)).unwrap();
+                    world.take(&change);
+                    recovery
+                }
+                1 => {
+                    let context = world.context("root", None);
+                    let begun = world.namespace.recover_lease(&context, "/f", "other", None).unwrap().unwrap();
+                    let Begun::Recovery(change, recovery) = begun else { panic!("it is not closed") };
+                    world.take(&change);
+                    recovery
+                }
+                _ => {
+                    world.now += LATER;
+                    assert_eq!(world.refused("root", &append("/f", "other")), Class::RecoveryInProgress);
+                    world.recovery.take().unwrap()
+                }
+            };
+            assert!(world.status("/f").is_some());
+            if restarts {
+                recovery = world.restarted(recovery);
+            }
+            world.close(recovery);
+            assert!(world.status("/f").is_none() && world.replicas().is_empty(), "{how} {restarts}");
+            assert_eq!((world.namespace.leases.len(), world.namespace.blocks.len()), (0, 0));
+            assert_eq!(world.status("/d").unwrap().children, 0);
+        }
+    }
+}
+
+#[test]
+fn an_append_of_which_all_counts_or_nothing_leaves_the_file_as_it_was() {
+    // Its last block has room, is full, or is none; its writer came that far.
+    for (lengths, restarts) in
+        [&[64, 9][..], &[64], &[]].into_iter().flat_map(|lengths| [(lengths, false), (lengths, true)])
+    {
+        for steps in 0..4 {
+            let mut world = World::with_database();
+            world.write("/f", lengths).unwrap();
+            let client = "writer".to_owned();
+            let append = Request::Append { path: "/f".into(), client, is_in_new_block: false, is_all_or_nothing: true };
+            let (file, mut last) = begun(&mut world, append);
+            if steps > 0
+                && let Some(old) = last
+            {
+                let Ok(Reply::Block(new)) = world.root(&Request::NewStamp { block: old, client: "writer".into() })
+                else {
+                    panic!("no generation")
+                };
+                world.received(BlockName { length: 60, ..new.block });
+                if steps > 1 {
+                    let pipeline = Request::UpdatePipeline {
+                        client: "writer".into(),
+                        old,
+                        new: new.block,
+                        places: vec![Place::HERE],
+                    };
+                    world.root(&pipeline).unwrap();
+                    last = Some(BlockName { length: 60, ..new.block });
+                }
+            }
+            if steps > 2 {
+                let add = Request::AddBlock { file: file.clone(), previous: last, excluded: Vec::new() };
+                let Ok(Reply::Block(located)) = world.root(&add) else { panic!("no block") };
+                world.received(BlockName { length: 33, ..located.block });
+            }
+            let (change, mut recovery) = world.namespace.close_left(file.id.unwrap(), Millis(world.now)).unwrap();
+            world.take(&change);
+            let whole: u64 = lengths.iter().sum();
+            assert_eq!(world.status("/f").unwrap().length, whole, "{lengths:?} {steps}");
+            if restarts {
+                recovery = world.restarted(recovery);
+            }
+            world.close(recovery);
+            assert_eq!(world.status("/f").unwrap().length, whole, "{lengths:?} {steps}");
+            assert_eq!(world.replicas().len(), lengths.len(), "{lengths:?} {steps}");
+            // It may be written on.
+            world.append("/f", 100, false).unwrap();
+            assert_eq!(world.status("/f").unwrap().length, whole + 100);
+        }
+    }
 }
 
 #[test]
@@ -295,7 +405,8 @@ fn a_file_is_written_on_where_it_ends() {
 fn a_block_that_was_ended_keeps_its_length() {
     let mut world = World::new();
     let id = world.write("/f", &[10]).unwrap();
-    let request = Request::Append { path: "/f".into(), client: "writer".into(), is_in_new_block: true };
+    let request =
+        Request::Append { path: "/f".into(), client: "writer".into(), is_in_new_block: true, is_all_or_nothing: false };
     let Ok(Reply::Appended(Some(last), _)) = world.root(&request) else { panic!("no file") };
     assert!(!last.is_there(), "it is not to be written");
     let shorter = BlockName { length: 9, ..last.block };

@@ -187,7 +187,12 @@ impl World {
     /// Writes so many bytes behind a file.
     pub(crate) fn append(&mut self, path: &str, bytes: u64, is_in_new_block: bool) -> Result<(), FilesError> {
         let client = "writer".to_owned();
-        let request = Request::Append { path: path.to_owned(), client: client.clone(), is_in_new_block };
+        let request = Request::Append {
+            path: path.to_owned(),
+            client: client.clone(),
+            is_in_new_block,
+            is_all_or_nothing: false,
+        };
         let Reply::Appended(last, status) = self.root(&request)? else { panic!("no file") };
         let file = written(path, status.id);
         let (mut previous, mut rest) = (last.as_ref().map(|last| last.block), bytes);
@@ -301,11 +306,17 @@ pub(crate) fn create(path: &str, overwrites: bool) -> Request {
         with_parents: true,
         replication: 1,
         block_size: BLOCK_SIZE,
+        is_all_or_nothing: false,
     })
 }
 
 pub(crate) fn append(path: &str, client: &str) -> Request {
-    Request::Append { path: path.to_owned(), client: client.to_owned(), is_in_new_block: false }
+    Request::Append {
+        path: path.to_owned(),
+        client: client.to_owned(),
+        is_in_new_block: false,
+        is_all_or_nothing: false,
+    }
 }
 
 pub(crate) fn truncate(path: &str, length: u64) -> Request {

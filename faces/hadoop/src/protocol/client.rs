@@ -102,6 +102,8 @@ pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body:
             path,
             client,
             is_in_new_block: flags.unwrap_or(0) & NEW_BLOCK != 0,
+            // What was flushed is kept.
+            is_all_or_nothing: false,
         }),
         "truncate" => asked.request(|Truncate { path, length, client }| Request::Truncate { path, length, client }),
         "concat" => asked.request(|Concat { path, sources }| Request::Concat { path, sources }),
@@ -290,7 +292,7 @@ impl Asked<'_> {
         let Self { service, peer, body, answerer } = self;
         let Some((Text { it: path }, answerer)) = message(body.clone(), answerer) else { return };
         let (at, to) = (Arc::clone(service), Arc::clone(peer));
-        service.files.call(&peer.asker(None), &Request::Quota { path }, move |answer| match answer {
+        let heard = move |answer| match answer {
             Ok(Reply::Quota(None)) => {
                 let asked = Asked { service: &at, peer: &to, body, answerer };
                 asked.summary("quotaUsage", |summary, answerer| {
@@ -301,7 +303,8 @@ impl Asked<'_> {
             }
             Ok(reply) => replies::answer(&at, &to, reply, answerer),
             Err(why) => unanswered(&why, answerer),
-        });
+        };
+        service.names.call(&peer.asker(None), &Request::Quota { path }, Box::new(heard));
     }
 
     fn set_storage_policy(self) {
@@ -318,13 +321,15 @@ impl Asked<'_> {
     fn storage_policy(self) {
         let Self { service, peer, body, answerer } = self;
         let Some((Text { it: path }, answerer)) = message(body, answerer) else { return };
-        service.files.call(&peer.asker(None), &Request::FileInfo { path: path.clone() }, move |answer| match answer {
+        let request = Request::FileInfo { path: path.clone() };
+        let heard = move |answer| match answer {
             Ok(Reply::Status(None)) => refuse(&policies::nothing_at(&path), answerer),
             Ok(Reply::Status(Some(status))) => answerer.done(&One { it: Some(policies::of(status.policy)) }),
             // Nothing else is the answer to that.
             Ok(_) => drop(answerer),
             Err(why) => unanswered(&why, answerer),
-        });
+        };
+        service.names.call(&peer.asker(None), &request, Box::new(heard));
     }
 
     fn summary(self, command: &'static str, tell: impl FnOnce(Summary, Answerer) + Send + 'static) {
@@ -420,6 +425,7 @@ fn created(create: Create) -> Request {
         with_parents,
         replication: bits(replication),
         block_size,
+        is_all_or_nothing: false,
     })
 }
 

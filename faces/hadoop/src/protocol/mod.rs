@@ -21,7 +21,7 @@ use prost::Message;
 use savanna_files_host::change::CallId;
 use savanna_files_host::ids::{BlockId, Stamp};
 use savanna_files_host::request::BlockName;
-use savanna_files_host::{Answer, Asker, Files, FilesError, Reply, Request, Summary, Unanswered};
+use savanna_files_host::{Answer, Asker, Files, FilesError, Reply, Request, SharedNamesHandle, Summary, Unanswered};
 use tokio::sync::Semaphore;
 
 use crate::audit::{AuditLog, Entry};
@@ -35,6 +35,8 @@ use crate::wire::hdfs::{Block, Node, NodeId};
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) files: Files,
+    /// Who has the names: the same files, or another process.
+    pub(crate) names: SharedNamesHandle,
     /// Where calls are noted, if they are.
     pub(crate) audit: Option<AuditLog>,
     /// Where its data node is reached.
@@ -167,12 +169,13 @@ impl Service {
     ) {
         let noted = self.audit.clone().and_then(|log| Some((log, Entry::of(request)?)));
         let to = Arc::clone(peer);
-        self.files.call(&peer.asker(call), request, move |outcome| {
+        let heard = move |outcome: Answer| {
             if let Some((log, entry)) = noted {
                 log.note(&to, &entry, &outcome);
             }
             answer(outcome);
-        });
+        };
+        self.names.call(&peer.asker(call), request, Box::new(heard));
     }
 
     /// Counts what is below a path. May go over many inodes, so it is done elsewhere.

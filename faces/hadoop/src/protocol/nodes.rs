@@ -45,7 +45,7 @@ const DISK: i32 = 1;
 pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body: Bytes, answerer: Answerer) {
     if !service.admits(peer) {
         let words = format!(
-            "Expected a data node on this machine, or on one of files.datanodes, came one from {}",
+            "Expected a data node on one of files.datanodes, came one from {}; 127.0.0.1 there admits those of this machine",
             peer.machine
         );
         return answerer.refuse(exception::DISALLOWED_NODE, &words, Detail::Application);
@@ -262,10 +262,10 @@ impl Service {
     }
 }
 
-/// Whether a data node of a machine is admitted: of this one, or of one that somebody named.
+/// Whether a data node of a machine is admitted: somebody named it.
 fn admits(datanodes: &[IpAddr], machine: &str) -> bool {
     let address = machine.parse::<IpAddr>().map(|address| address.to_canonical());
-    address.is_ok_and(|address| address.is_loopback() || datanodes.contains(&address))
+    address.is_ok_and(|address| datanodes.contains(&address))
 }
 
 fn check_pool(service: &Service, pool: &str) -> Result<(), FilesError> {
@@ -352,13 +352,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_nodes_of_other_machines_are_not_admitted() {
+    fn data_nodes_of_machines_that_nobody_named_are_not_admitted() {
         let admitted = |datanodes: &[&str]| {
             let datanodes: Vec<IpAddr> = datanodes.iter().map(|address| address.parse().unwrap()).collect();
             ["127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.1", "::ffff:10.0.0.2", "", "localhost"]
                 .map(|machine| admits(&datanodes, machine))
         };
-        assert_eq!(admitted(&[]), [true, true, true, false, false, false, false]);
-        assert_eq!(admitted(&["10.0.0.2"]), [true, true, true, false, true, false, false]);
+        assert_eq!(admitted(&[]), [false; 7]);
+        assert_eq!(admitted(&["127.0.0.1", "10.0.0.2"]), [true, false, true, false, true, false, false]);
     }
 }

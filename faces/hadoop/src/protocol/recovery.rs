@@ -18,7 +18,7 @@ pub(super) const NAME: &str = "org.apache.hadoop.hdfs.server.protocol.InterDatan
 pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body: Bytes, answerer: Answerer) {
     if !service.admits(peer) {
         let words = format!(
-            "Expected a data node on this machine, or on one of files.datanodes, came one from {}",
+            "Expected a data node on one of files.datanodes, came one from {}; 127.0.0.1 there admits those of this machine",
             peer.machine
         );
         return answerer.refuse(exception::DISALLOWED_NODE, &words, Detail::Application);

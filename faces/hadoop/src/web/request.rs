@@ -343,6 +343,8 @@ impl Parsing<'_> {
             with_parents: parameters.flag("createparent", true)?,
             replication: self.replication()?,
             block_size: size.unwrap_or(DEFAULTS.block_size),
+            // It is answered when all of it is there.
+            is_all_or_nothing: true,
         })
     }
 

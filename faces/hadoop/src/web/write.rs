@@ -68,7 +68,12 @@ impl Client {
     {
         let under_way = self.service.writes.begin();
         let (path, client) = (path.to_owned(), client_name());
-        let request = Request::Append { path: path.clone(), client: client.clone(), is_in_new_block: false };
+        let request = Request::Append {
+            path: path.clone(),
+            client: client.clone(),
+            is_in_new_block: false,
+            is_all_or_nothing: true,
+        };
         let Reply::Appended(last, status) = self.ask(request).await? else { return Err(unexpected()) };
         let (id, block_size) = (status.id, status.block_size);
         let file = Written { path, id: Some(id), client };
@@ -80,8 +85,8 @@ impl Client {
         written
     }
 
-    /// Ends a file that was not written to its end: a new one goes, another one is closed with what there is. What cannot be done now is tried
-    /// again; until then the file is one that is being written.
+    /// Ends a file that was not written to its end: a new one goes, another one is what it was before. What cannot be done now is tried
+    /// again; until then the file is one that is being written, and if the process ends meanwhile, whoever closes it does the same.
     async fn leave(&self, file: Written, is_new: bool, under_way: UnderWay) {
         let client = self.clone();
         let leaving = tokio::spawn(async move {

@@ -12,11 +12,8 @@ use savanna_tenants_segments::TenantId;
 use savanna_tenants_values::error::Result;
 use tokio::task::JoinHandle;
 
-use super::{
-    super::{clock::SimClock, process::Process},
-    Variant,
-    moves::OfProcess,
-};
+use super::{super::process::Process, Variant, moves::OfProcess};
+use crate::clock::SimClock;
 
 /// A node's process.
 pub(super) struct Running {

@@ -8,7 +8,8 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use savanna_files::blocks::{
-    Copying, Duties, Heartbeat, Holder, Liveness, NodeShown, Place, Registration, Replica, State as ReplicaState,
+    Blocks, Copying, Duties, Heartbeat, Holder, Liveness, NodeShown, Place, Registration, Replica,
+    State as ReplicaState,
 };
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
 use savanna_files::{Class, FilesError, Namespace, Reply, Request};
@@ -89,17 +90,14 @@ fn keep(directory: &Path, names: &BTreeSet<String>) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-impl State {
-    /// What a client was told of who writes a block holds from now on.
-    pub(super) fn follow_pipeline(&mut self, request: &Request, reply: &Reply) {
-        let blocks = &mut self.namespace.blocks;
-        match (request, reply) {
-            (Request::AddBlock { .. }, Reply::Block(located)) | (_, Reply::Appended(Some(located), _)) => {
-                blocks.written_by(located.block.id, located.places.clone());
-            }
-            (Request::UpdatePipeline { new, places, .. }, Reply::Done) => blocks.written_by(new.id, places.clone()),
-            _ => {}
+/// What a client was told of who writes a block holds from now on.
+pub(super) fn follow_pipeline(blocks: &mut Blocks, request: &Request, reply: &Reply) {
+    match (request, reply) {
+        (Request::AddBlock { .. }, Reply::Block(located)) | (_, Reply::Appended(Some(located), _)) => {
+            blocks.written_by(located.block.id, located.places.clone());
         }
+        (Request::UpdatePipeline { new, places, .. }, Reply::Done) => blocks.written_by(new.id, places.clone()),
+        _ => {}
     }
 }
 

@@ -60,6 +60,7 @@ impl Running {
             with_parents: true,
             replication: 1,
             block_size: 1 << 20,
+            is_all_or_nothing: false,
         });
         let Ok(Reply::Status(Some(status))) = self.call(&request) else { panic!("no file") };
         Written { path: path.to_owned(), id: Some(status.id), client: "writer".to_owned() }

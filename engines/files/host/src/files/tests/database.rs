@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use savanna_files::change::{AclEntry, AclKind, Kind, Quota, Row, Usage};
+use savanna_files::change::{AclEntry, AclKind, Kind, Quota, Row, Unfinished, Usage};
 use savanna_files::request::{AclEdit, Limit};
 use savanna_files::{Key, Stored};
 use savanna_files_database::{Database, Owner, Place};
@@ -201,6 +201,88 @@ fn what_few_inodes_have_is_in_the_database() {
     let used = Usage { names: 3, space: 14 };
     assert_eq!(quota, Ok(Reply::Quota(Some(Quota { names: Some(9), space: None, used }))));
     running.stop();
+}
+
+#[test]
+fn what_becomes_of_a_file_without_its_writer_is_in_the_database() {
+    let place = Scene::new();
+    let running = place.open(1, 20);
+    let create = |path: &str| {
+        Request::Create(Create {
+            path: path.to_owned(),
+            mode: 0o644.into(),
+            client: path.to_owned(),
+            overwrites: false,
+            creates: true,
+            with_parents: true,
+            replication: 1,
+            block_size: 1 << 20,
+            is_all_or_nothing: true,
+        })
+    };
+    let append = |path: &str, is_all_or_nothing| Request::Append {
+        path: path.to_owned(),
+        client: path.to_owned(),
+        is_in_new_block: false,
+        is_all_or_nothing,
+    };
+    assert!(running.call(&create("/goes")).is_ok() && running.call(&create("/stays")).is_ok());
+    running.write("/cut", b"some bytes");
+    running.flushed();
+    assert!(running.call(&append("/cut", true)).is_ok());
+    // What its first writer said counts no more when it has ended it.
+    let file = Written { path: "/stays".to_owned(), id: None, client: "/stays".to_owned() };
+    assert_eq!(running.call(&Request::Complete { file, last: None }), Ok(Reply::Bool(true)));
+    running.flushed();
+    assert!(running.call(&append("/stays", false)).is_ok());
+    running.flushed();
+    running.stop();
+    let running = place.open(2, 20);
+    let written: Vec<(String, InodeId, Unfinished)> = {
+        let state = running.files.0.state.read();
+        let namespace = &state.namespace;
+        let mut written: Vec<_> = namespace
+            .leases
+            .all_files()
+            .map(|id| {
+                let writer = namespace.tree().get(id).and_then(|inode| inode.file()?.writer.clone()).unwrap();
+                (namespace.path(id).unwrap(), id, writer.unfinished)
+            })
+            .collect();
+        written.sort_by(|one, other| one.0.cmp(&other.0));
+        written
+    };
+    let said: Vec<_> = written.iter().map(|(path, _, unfinished)| (path.as_str(), *unfinished)).collect();
+    assert_eq!(said, [("/cut", Unfinished::CutTo(10)), ("/goes", Unfinished::Goes), ("/stays", Unfinished::Stays)]);
+    for (path, id, _) in &written {
+        running.files.leave(*id, path).unwrap();
+    }
+    let lengths = ["/cut", "/goes", "/stays"].map(|path| running.length(path));
+    assert_eq!(lengths, [Some(10), None, Some(0)]);
+    running.stop();
+}
+
+#[test]
+fn a_database_that_took_a_batch_late_is_gone_on_with() {
+    let place = Scene::new();
+    let owned = |process| {
+        let behind = Behind::new(&place.server.place("postgres"), NodeEpoch(process), 9).unwrap();
+        let found = behind.look("mine").unwrap();
+        behind.flushed(behind.claim(found, Txid(100)).unwrap().txid);
+        behind
+    };
+    let behind = owned(1);
+    assert_eq!(behind.write(&batch(3)).unwrap(), Txid(3));
+    behind.flushed(Txid(3));
+    behind.write_late(&batch(9));
+    let rows = behind.batch_rows();
+    assert_eq!(behind.write(&batch(5)).unwrap(), Txid(9), "it has all of it");
+    assert_eq!(behind.batch_rows(), rows);
+    behind.flushed(Txid(9));
+    // What nobody sent from here is somebody else's.
+    place.server.query("UPDATE marker SET txid = 20");
+    let refused = behind.write(&batch(12)).unwrap_err();
+    assert!(matches!(refused, DatabaseError::WentBack { came: Txid(20), .. }), "{refused}");
 }
 
 #[test]
@@ -427,7 +509,7 @@ fn tables_of_the_version_before_are_brought_up_unless_they_are_of_another_instal
     let database = place.server.database(1, 1);
     runtime().block_on(until_there(&database, "mine"));
     place.server.query(
-        "ALTER TABLE marker DROP COLUMN owner; ALTER TABLE inode DROP COLUMN more; UPDATE files_version SET version = 1; UPDATE marker SET txid = 7",
+        "ALTER TABLE marker DROP COLUMN owner; ALTER TABLE inode DROP COLUMN more, DROP COLUMN unfinished; UPDATE files_version SET version = 1; UPDATE marker SET txid = 7",
     );
     runtime().block_on(async {
         let refused = database.look("yours").await;
@@ -441,7 +523,7 @@ fn tables_of_the_version_before_are_brought_up_unless_they_are_of_another_instal
         );
         let found = database.look("mine").await.unwrap();
         assert_eq!(found.txid, Txid(7));
-        assert_eq!(place.server.query("SELECT version FROM files_version"), "4");
+        assert_eq!(place.server.query("SELECT version FROM files_version"), "5");
         assert_eq!(database.claim(found, Txid(7)).await.unwrap().txid, Txid(7));
     });
 }
@@ -548,6 +630,7 @@ fn no_name_of_a_client_makes_the_database_refuse() {
             with_parents: true,
             replication: 1,
             block_size: 1 << 20,
+            is_all_or_nothing: false,
         })
     };
     let Err(Unanswered::Refused(error)) = running.call(&created("a\0b".into())) else { panic!("it is done") };

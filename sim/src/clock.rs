@@ -8,11 +8,11 @@ use std::{
 use savanna_ownership::{Clock, MonoTime};
 
 #[derive(Debug, Default)]
-pub(super) struct SimClock(AtomicU64);
+pub(crate) struct SimClock(AtomicU64);
 
 impl SimClock {
     /// Lets time pass.
-    pub(super) fn advance(&self, time: Duration) {
+    pub(crate) fn advance(&self, time: Duration) {
         let time = u64::try_from(time.as_nanos()).expect("a few minutes");
         self.0.fetch_add(time, Ordering::Relaxed);
     }

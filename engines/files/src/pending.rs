@@ -2,33 +2,40 @@
 
 use std::collections::VecDeque;
 
-use savanna_files::ids::Txid;
-use savanna_journal::Lsn;
+use crate::ids::Txid;
 
 /// Positions of the newest changes, in their order.
-#[derive(Debug, Default)]
-pub(crate) struct Pending(VecDeque<(Txid, Lsn)>);
+#[derive(Debug)]
+pub struct Pending<P>(VecDeque<(Txid, P)>);
 
-impl Pending {
+impl<P> Default for Pending<P> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<P: Copy + Ord> Pending<P> {
     /// A change was appended. What is durable meanwhile is forgotten.
-    pub(crate) fn add(&mut self, txid: Txid, lsn: Lsn, durable: Lsn) {
-        while self.0.front().is_some_and(|(_, lsn)| *lsn <= durable) {
+    pub(crate) fn add(&mut self, txid: Txid, position: P, durable: P) {
+        while self.0.front().is_some_and(|(_, position)| *position <= durable) {
             self.0.pop_front();
         }
-        self.0.push_back((txid, lsn));
+        self.0.push_back((txid, position));
     }
 
     /// The newest change up to which all are durable. `newest` is the newest of all.
-    pub(crate) fn durable(&self, durable: Lsn, newest: Txid) -> Txid {
-        let later = self.0.partition_point(|(_, lsn)| *lsn <= durable);
+    #[must_use]
+    pub fn durable(&self, durable: P, newest: Txid) -> Txid {
+        let later = self.0.partition_point(|(_, position)| *position <= durable);
         self.0.get(later).map_or(newest, |(txid, _)| Txid(txid.0.saturating_sub(1)))
     }
 
     /// What an answer has to wait for that depends on all changes up to one; nothing if they are durable.
-    pub(crate) fn position(&self, txid: Txid) -> Option<Lsn> {
+    #[must_use]
+    pub fn position(&self, txid: Txid) -> Option<P> {
         let later = self.0.partition_point(|(other, _)| *other <= txid);
-        let (_, lsn) = self.0.get(later.checked_sub(1)?)?;
-        Some(*lsn)
+        let (_, position) = self.0.get(later.checked_sub(1)?)?;
+        Some(*position)
     }
 }
 
@@ -39,11 +46,11 @@ mod tests {
     #[test]
     fn what_is_durable_ends_before_the_first_change_that_is_not() {
         let mut pending = Pending::default();
-        assert_eq!(pending.durable(Lsn(0), Txid(9)), Txid(9), "all that there is was in the log");
+        assert_eq!(pending.durable(0, Txid(9)), Txid(9), "all that there is was in the log");
         for (txid, lsn) in [(10, 100), (11, 101), (12, 105)] {
-            pending.add(Txid(txid), Lsn(lsn), Lsn(99));
+            pending.add(Txid(txid), lsn, 99);
         }
-        let durable = [99, 100, 104, 105, 106].map(|lsn| pending.durable(Lsn(lsn), Txid(12)).0);
+        let durable = [99, 100, 104, 105, 106].map(|lsn| pending.durable(lsn, Txid(12)).0);
         assert_eq!(durable, [9, 10, 11, 12, 12]);
     }
 
@@ -52,13 +59,13 @@ mod tests {
         let mut pending = Pending::default();
         assert_eq!(pending.position(Txid(9)), None);
         for (txid, lsn) in [(10, 100), (11, 101), (12, 105)] {
-            pending.add(Txid(txid), Lsn(lsn), Lsn(99));
+            pending.add(Txid(txid), lsn, 99);
         }
         assert_eq!(
-            [9, 10, 11, 12, 13].map(|txid| pending.position(Txid(txid)).map(|lsn| lsn.0)),
+            [9, 10, 11, 12, 13].map(|txid| pending.position(Txid(txid))),
             [None, Some(100), Some(101), Some(105), Some(105)]
         );
-        pending.add(Txid(13), Lsn(106), Lsn(101));
+        pending.add(Txid(13), 106, 101);
         assert_eq!(pending.position(Txid(11)), None, "it is durable");
     }
 }
