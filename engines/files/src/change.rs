@@ -358,8 +358,10 @@ impl Change {
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         match bytes.split_first() {
             Some((format, rest)) if (OLDEST..=FORMAT).contains(format) => Ok(match *format {
-                ..=WITHOUT_MORE => postcard::from_bytes::<OldChange<()>>(rest)?.into(),
-                ..=WITHOUT_UNFINISHED => postcard::from_bytes::<OldChange<Option<Box<More>>>>(rest)?.into(),
+                format if format <= WITHOUT_MORE => postcard::from_bytes::<OldChange<()>>(rest)?.into(),
+                format if format <= WITHOUT_UNFINISHED => {
+                    postcard::from_bytes::<OldChange<Option<Box<More>>>>(rest)?.into()
+                }
                 _ => postcard::from_bytes(rest)?,
             }),
             other => Err(FormatError::Format { came: other.map(|(format, _)| *format) }),

@@ -173,7 +173,7 @@ impl Files {
             namespace.blocks.nodes.had_others();
             namespace.blocks.nodes.await_all(names);
         }
-        namespace.is_waiting = nodes::is_waiting(&namespace);
+        namespace.is_waiting = nodes::is_waiting(namespace);
         let (tasks, upkeep) = std::sync::mpsc::channel();
         // It is received below.
         let _ = tasks.send(Task::Remove(unwanted));

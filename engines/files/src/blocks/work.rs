@@ -336,7 +336,7 @@ impl Blocks {
     /// The replica here of a block was compared with its checksums. The generation of what is to be removed of it now; nothing if it stays.
     pub fn compared_here(&mut self, block: BlockId, is_sound: bool) -> Option<Stamp> {
         let removal = self.removals_here.remove(&block);
-        let Some(entry) = self.entries.get_mut(&block) else { return None };
+        let entry = self.entries.get_mut(&block)?;
         entry.is_corrupt_here = !is_sound;
         let (stamp, _) = entry.here?;
         if is_sound {

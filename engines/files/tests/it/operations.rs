@@ -126,8 +126,8 @@ fn a_file_whose_writer_has_gone_is_closed_with_what_the_data_node_has() {
 }
 
 /// A file that is opened so that all of it counts, or nothing.
-fn begun(world: &mut World, request: Request) -> (Written, Option<BlockName>) {
-    match world.root(&request).unwrap() {
+fn begun(world: &mut World, request: &Request) -> (Written, Option<BlockName>) {
+    match world.root(request).unwrap() {
         Reply::Status(Some(status)) => (written("/f", status.id), None),
         Reply::Appended(last, status) => (written("/f", status.id), last.map(|last| last.block)),
         other => panic!("{other:?}"),
@@ -145,7 +145,7 @@ fn a_file_of_which_all_counts_or_nothing_goes_with_its_writer() {
             let mut world = World::with_database();
             world.root(&mkdirs("/d")).unwrap();
             let Request::Create(new) = create("/f", false) else { unreachable!() };
-            let (file, _) = begun(&mut world, Request::Create(Create { is_all_or_nothing: true, ..new }));
+            let (file, _) = begun(&mut world, &Request::Create(Create { is_all_or_nothing: true, ..new }));
             let add = Request::AddBlock { file: file.clone(), previous: None, excluded: Vec::new() };
             let Ok(Reply::Block(located)) = world.root(&add) else { panic!("no block") };
             world.received(BlockName { length: 9, ..located.block });
@@ -192,7 +192,7 @@ fn an_append_of_which_all_counts_or_nothing_leaves_the_file_as_it_was() {
             world.write("/f", lengths).unwrap();
             let client = "writer".to_owned();
             let append = Request::Append { path: "/f".into(), client, is_in_new_block: false, is_all_or_nothing: true };
-            let (file, mut last) = begun(&mut world, append);
+            let (file, mut last) = begun(&mut world, &append);
             if steps > 0
                 && let Some(old) = last
             {

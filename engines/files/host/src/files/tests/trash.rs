@@ -40,7 +40,7 @@ fn what_is_in_the_trash_for_long_goes() {
     let [first, notes] = names.as_slice() else { panic!("{names:?}") };
     assert_eq!(*notes, "notes", "it is no checkpoint");
     assert_eq!(running.names(&format!("/user/ann/.Trash/{first}")), ["d"]);
-    assert_eq!(running.names("/user/bob/.Trash"), [first.clone()]);
+    assert_eq!(running.names("/user/bob/.Trash"), [first.as_str()]);
     running.mkdirs("/user/ann/.Trash/Current/later");
     // What was made in the same second has the name already.
     running.empty(&mut emptier, begin + 120 * MINUTE);
