@@ -33,7 +33,7 @@ pub struct ServerOptions {
     pub clients_max: usize,
     /// Names by which clients may reach it over HTTP, beside its addresses and `localhost`.
     pub hosts: Vec<String>,
-    /// Machines whose data nodes are admitted, beside this one.
+    /// Addresses of machines whose data nodes are admitted.
     pub datanodes: Vec<IpAddr>,
     /// The file of the audit log, if there is to be one.
     pub audit: Option<PathBuf>,
@@ -290,26 +290,7 @@ async fn accept<F>(
 /// Serves one client of WebHDFS that has come by something else than a port, until it goes.
 pub async fn serve_client<S: AsyncRead + AsyncWrite + Unpin>(files: Files, stream: S) {
     let here = IpAddr::from(Ipv4Addr::LOCALHOST);
-    let runtime = tokio::runtime::Handle::current();
-    let (writes, audit) = (Arc::default(), None);
-    let (transfer_port, ipc_port, http_port) = (0, 0, 0);
-    let checks = Service::checks();
-    let (reports, datanodes) = (Service::reports(), Vec::new());
-    let names = Arc::new(files.clone());
-    let service = Service {
-        files,
-        names,
-        audit,
-        transfer_port,
-        ipc_port,
-        http_port,
-        writes,
-        checks,
-        reports,
-        datanodes,
-        runtime,
-    };
-    let service = Arc::new(service);
+    let service = Arc::new(Service::alone(files));
     let (hosts, begun) = ([].into(), SystemTime::now());
     let web = Web { service, address: SocketAddr::new(here, 0), hosts, begun };
     web.serve(stream, here, here).await;

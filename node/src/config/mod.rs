@@ -275,7 +275,7 @@ pub struct NodeConfig {
     pub files_trusts_names: bool,
     /// Names by which clients of files may reach this node over HTTP.
     pub files_hosts: Vec<String>,
-    /// Machines whose data nodes of Hadoop are admitted, beside this one.
+    /// Addresses of machines whose data nodes of Hadoop are admitted.
     pub files_datanodes: Vec<IpAddr>,
     /// After such a silence replicas of a data node do not count any more.
     pub files_dead_after: Duration,

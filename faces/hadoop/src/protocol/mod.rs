@@ -51,7 +51,7 @@ pub(crate) struct Service {
     pub(crate) checks: Arc<Semaphore>,
     /// Places of reports of all that data nodes have.
     pub(crate) reports: Arc<Semaphore>,
-    /// Machines whose data nodes are admitted, beside this one.
+    /// Addresses of machines whose data nodes are admitted.
     pub(crate) datanodes: Vec<IpAddr>,
     /// For calls that take long.
     pub(crate) runtime: tokio::runtime::Handle,
@@ -149,6 +149,23 @@ const REPORTS: usize = 2;
 const CHECKS: usize = 4;
 
 impl Service {
+    /// Files without ports and without an audit log, which admit no data nodes. To be called in a runtime.
+    pub(crate) fn alone(files: Files) -> Self {
+        Self {
+            names: Arc::new(files.clone()),
+            files,
+            audit: None,
+            transfer_port: 0,
+            ipc_port: 0,
+            http_port: 0,
+            writes: Arc::default(),
+            checks: Self::checks(),
+            reports: Self::reports(),
+            datanodes: Vec::new(),
+            runtime: tokio::runtime::Handle::current(),
+        }
+    }
+
     /// Places of checks.
     pub(crate) fn checks() -> Arc<Semaphore> {
         Arc::new(Semaphore::new(CHECKS))

@@ -221,25 +221,7 @@ fn unexpected() -> Refusal {
 /// A client without a connection.
 #[cfg(test)]
 fn unconnected(files: &savanna_files_host::Files) -> Client {
-    let runtime = tokio::runtime::Handle::current();
-    let (writes, checks, audit, files) = (Arc::default(), Service::checks(), None, files.clone());
-    let names = Arc::new(files.clone());
-    let (transfer_port, ipc_port, http_port, datanodes) = (0, 0, 0, Vec::new());
-    let reports = Service::reports();
-    let service = Service {
-        files,
-        names,
-        audit,
-        transfer_port,
-        ipc_port,
-        http_port,
-        writes,
-        checks,
-        reports,
-        datanodes,
-        runtime,
-    };
     let here = IpAddr::from([127, 0, 0, 1]);
     let peer = Peer { user: "root".to_owned(), machine: here.to_string(), reached: here, by: "webhdfs" };
-    Client { service: Arc::new(service), peer: Arc::new(peer) }
+    Client { service: Arc::new(Service::alone(files.clone())), peer: Arc::new(peer) }
 }
