@@ -216,8 +216,10 @@ impl Decoder {
             SASL_NEGOTIATE => {
                 self.stage = Stage::Unknown;
                 let success = Sasl { version: None, state: SASL_SUCCESS, auths: Vec::new() };
-                let caller = Caller { call: CALL_SASL, client: Vec::new(), retry: -1 };
-                Ok(Some(Event::Send(answer::success(&caller, &success))))
+                let caller = Caller { call: CALL_SASL, client: Bytes::new(), retry: -1 };
+                let mut bytes = Vec::new();
+                answer::success(&mut bytes, &caller, &success);
+                Ok(Some(Event::Send(bytes)))
             }
             SASL_INITIATE if auths.iter().all(is_simple) => {
                 self.stage = Stage::Unknown;
@@ -241,7 +243,7 @@ enum Ended {
 impl Ended {
     /// Of a client of which nothing is known.
     fn fatal(fatal: Fatal) -> Self {
-        Self::Fatal(Caller { call: -1, client: Vec::new(), retry: -1 }, fatal)
+        Self::Fatal(Caller { call: -1, client: Bytes::new(), retry: -1 }, fatal)
     }
 }
 

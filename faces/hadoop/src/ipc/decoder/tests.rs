@@ -30,7 +30,7 @@ fn golden() -> Vec<u8> {
 }
 
 fn caller() -> Caller {
-    Caller { call: 0, client: hex(ID), retry: 0 }
+    Caller { call: 0, client: hex(ID).into(), retry: 0 }
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn answers_are_those_of_hadoop() {
 
 fn message(call: i32, parts: &[&[u8]]) -> Vec<u8> {
     let (kind, operation) = (Some(2), Some(0));
-    let header = RequestHeader { kind, operation, call, client: hex(ID), retry: Some(0) };
+    let header = RequestHeader { kind, operation, call, client: hex(ID).into(), retry: Some(0) };
     let mut bytes = header.encode_length_delimited_to_vec();
     parts.iter().for_each(|part| bytes.extend(*part));
     [&(bytes.len() as u32).to_be_bytes()[..], &bytes].concat()
@@ -130,7 +130,7 @@ fn who_says_what_no_client_says_is_told_so_and_has_to_go() {
     assert!(after(&message(CALL_SASL, &[&[0]])).contains("not requested"));
     assert!(after(&message(1, &[&[5, 1]])).contains("RpcServerException"), "half a header");
     assert!(ends(&[b"hrpc\x09\0\0", &message(1, &[])[..]].concat()).contains("not set up"));
-    let other = RequestHeader { kind: Some(1), operation: Some(0), call: 1, client: Vec::new(), retry: None };
+    let other = RequestHeader { kind: Some(1), operation: Some(0), call: 1, client: Bytes::new(), retry: None };
     let bytes = other.encode_length_delimited_to_vec();
     assert!(after(&[&(bytes.len() as u32).to_be_bytes()[..], &bytes].concat()).contains("RPC kind"));
     let nobody = ConnectionContext { user: None, protocol: None }.encode_length_delimited_to_vec();
