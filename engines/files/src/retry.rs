@@ -1,6 +1,8 @@
 //! The answers to calls that may come again.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
 
 use crate::change::{CallId, Retry, RetryAnswer};
 use crate::ids::{Millis, Txid};
