@@ -1,0 +1,130 @@
+//! Calls of Hadoop's clients, as many as a name node takes. `bench/files/run.py` starts the name node, calls this, and keeps what it prints.
+//!
+//! ```text
+//!  messages    what clients say, as in Hadoop's definitions
+//!  connection  a connection with so many calls under way
+//! ```
+
+mod connection;
+mod messages;
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::thread;
+use std::time::Instant;
+
+use clap::{Parser, ValueEnum};
+use serde::Serialize;
+
+use crate::connection::Connection;
+
+/// Calls of Hadoop's clients, as many as a name node takes. Prints how many there were, and how long they took, as JSON.
+#[derive(Clone, Parser)]
+#[command(after_help = "Example: files_load --address 127.0.0.1:8020 --operation create --count 100000")]
+struct Options {
+    /// Where the name node listens.
+    #[arg(long)]
+    address: SocketAddr,
+    /// What is called.
+    #[arg(long)]
+    operation: Operation,
+    /// How many files or directories.
+    #[arg(long)]
+    count: usize,
+    /// The number of the first of them.
+    #[arg(long, default_value_t = 0)]
+    first: usize,
+    /// Connections, each of which has a thread.
+    #[arg(long, default_value_t = 4)]
+    connections: usize,
+    /// Calls under way on each connection.
+    #[arg(long, default_value_t = 16)]
+    in_flight: usize,
+    /// Files of a directory.
+    #[arg(long, default_value_t = 1_000)]
+    per_directory: usize,
+    /// The directory of all of them.
+    #[arg(long, default_value = "/bench")]
+    directory: String,
+}
+
+/// What is called. Files are those that `create` or `fill` made, under the same numbers.
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Operation {
+    /// Makes files, which stay open.
+    Create,
+    /// Makes files and closes them, two calls each.
+    Fill,
+    /// Makes directories.
+    Mkdirs,
+    /// Asks where the blocks of files are.
+    Open,
+    /// Asks for what is known of files.
+    Status,
+    /// Gives files another name.
+    Rename,
+    /// Deletes files.
+    Delete,
+}
+
+impl Options {
+    fn directory_of(&self, number: usize) -> String {
+        format!("{}/d{}", self.directory, number / self.per_directory)
+    }
+
+    fn file(&self, number: usize) -> String {
+        format!("{}/f{number}", self.directory_of(number))
+    }
+
+    /// The calls for one file, one behind the other: the method, and its request.
+    fn calls(&self, number: usize) -> Vec<(&'static str, Vec<u8>)> {
+        let file = || self.file(number);
+        match self.operation {
+            Operation::Create => vec![("create", messages::create(file()))],
+            Operation::Fill => vec![("create", messages::create(file())), ("complete", messages::complete(file()))],
+            Operation::Mkdirs => {
+                vec![("mkdirs", messages::mkdirs(format!("{}/sub{number}", self.directory_of(number))))]
+            }
+            Operation::Open => vec![("getBlockLocations", messages::locations(file()))],
+            Operation::Status => vec![("getFileInfo", messages::status(file()))],
+            Operation::Rename => vec![("rename", messages::rename(file(), format!("{}r", file())))],
+            Operation::Delete => vec![("delete", messages::delete(file()))],
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    calls: usize,
+    seconds: f64,
+}
+
+/// The numbers of one of so many, which are next to each other.
+fn share(options: &Options, at: usize) -> Range<usize> {
+    let edge = |at: usize| options.first + options.count * at / options.connections;
+    edge(at)..edge(at + 1)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let options = Options::parse();
+    if options.connections == 0 || options.in_flight == 0 || options.per_directory == 0 {
+        return Err("expected at least one connection, one call under way and one file of a directory".into());
+    }
+    let begun = Instant::now();
+    let threads: Vec<_> = (0..options.connections)
+        .map(|at| {
+            let options = options.clone();
+            thread::spawn(move || -> Result<usize, String> {
+                let mut connection = Connection::open(options.address).map_err(|error| error.to_string())?;
+                connection.run(share(&options, at), options.in_flight, |number| options.calls(number))
+            })
+        })
+        .collect();
+    let mut calls = 0;
+    for thread in threads {
+        calls += thread.join().map_err(|_| "a connection's thread ended early")??;
+    }
+    println!("{}", serde_json::to_string(&Report { calls, seconds: begun.elapsed().as_secs_f64() })?);
+    Ok(())
+}
