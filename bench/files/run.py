@@ -47,7 +47,7 @@ def take_turn(binary, server, number, files):
 
 def throughput(server, operation, files):
     """Calls per second, as Hadoop's benchmark counts them."""
-    settings = configuration(server.folder / "client", server.url, **{"dfs.blocksize": 16, "dfs.namenode.fs-limits.min-block-size": 16})
+    settings = configuration(server.folder / "client", server.url, "INFO", **{"dfs.blocksize": 16, "dfs.namenode.fs-limits.min-block-size": 16})
     program = [*CLIENT, "java", "-Xmx4g", "-cp", f"{settings}:{Hadoop.jars}", "org.apache.hadoop.hdfs.server.namenode.NNThroughputBenchmark"]
     words = [*program, "-fs", server.url, "-op", operation, "-threads", str(THREADS), "-logLevel", "INFO"]
     words += ["-dirs", str(files), "-dirsPerDir", "1000"] if operation == "mkdirs" else ["-files", str(files), "-filesPerDir", "1000"]

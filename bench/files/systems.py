@@ -37,14 +37,14 @@ def jars():
     return ":".join(str(path) for path in sorted(folder.glob("*.jar")) if "logback" not in path.name)
 
 
-def configuration(folder, url, **hdfs):
-    """A folder of settings for Hadoop's programs."""
+def configuration(folder, url, level="ERROR", **hdfs):
+    """A folder of settings for Hadoop's programs, which say what is at least of a level."""
     folder.mkdir(parents=True, exist_ok=True)
     core = {"fs.defaultFS": url, "hadoop.tmp.dir": folder / "tmp"}
     for file, settings in {"core": core, "hdfs": hdfs}.items():
         properties = [f"<property><name>{name}</name><value>{value}</value></property>" for name, value in settings.items()]
         (folder / f"{file}-site.xml").write_text(f"<configuration>{''.join(properties)}</configuration>")
-    (folder / "log4j.properties").write_text("log4j.rootLogger=ERROR,out\nlog4j.appender.out=org.apache.log4j.ConsoleAppender\n"
+    (folder / "log4j.properties").write_text(f"log4j.rootLogger={level},out\nlog4j.appender.out=org.apache.log4j.ConsoleAppender\n"
                                              "log4j.appender.out.layout=org.apache.log4j.SimpleLayout\n")  # fmt: skip
     return folder
 
@@ -97,6 +97,9 @@ class NameNode:
 
     def settle(self):
         """Waits until what it does behind its answers is done."""
+
+    def save(self):
+        """Saves what it would have to read otherwise when it starts."""
 
     def kill(self):
         self.process.kill()
@@ -159,6 +162,11 @@ class Hadoop(NameNode):
 
     def command(self):
         return self.program("org.apache.hadoop.hdfs.server.namenode.NameNode")
+
+    def save(self):
+        for words in (["-safemode", "enter"], ["-saveNamespace"]):
+            admin = [*self.program("org.apache.hadoop.hdfs.tools.DFSAdmin"), *words]
+            subprocess.run([str(word) for word in admin], check=True, capture_output=True)
 
     def memory(self):
         """What it has in its heap, garbage left out, in bytes."""

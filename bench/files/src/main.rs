@@ -66,6 +66,8 @@ enum Operation {
     Rename,
     /// Deletes files.
     Delete,
+    /// Deletes the directory of all of them, with one call for each that is asked for.
+    Clear,
 }
 
 impl Options {
@@ -89,7 +91,8 @@ impl Options {
             Operation::Open => vec![("getBlockLocations", messages::locations(file()))],
             Operation::Status => vec![("getFileInfo", messages::status(file()))],
             Operation::Rename => vec![("rename", messages::rename(file(), format!("{}r", file())))],
-            Operation::Delete => vec![("delete", messages::delete(file()))],
+            Operation::Delete => vec![("delete", messages::delete(file(), false))],
+            Operation::Clear => vec![("delete", messages::delete(self.directory.clone(), true))],
         }
     }
 }

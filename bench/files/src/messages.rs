@@ -154,6 +154,6 @@ pub(crate) fn rename(from: String, to: String) -> Vec<u8> {
     Rename { from, to }.encode_length_delimited_to_vec()
 }
 
-pub(crate) fn delete(path: String) -> Vec<u8> {
-    Delete { path, is_recursive: false }.encode_length_delimited_to_vec()
+pub(crate) fn delete(path: String, is_recursive: bool) -> Vec<u8> {
+    Delete { path, is_recursive }.encode_length_delimited_to_vec()
 }
