@@ -10,7 +10,7 @@ use crate::ids::{Millis, Txid};
 /// How long an answer is kept.
 pub const KEPT: u64 = 10 * 60_000;
 /// How many answers are kept at most: the oldest give way to new ones.
-const ANSWERS_MAX: usize = 1 << 20;
+pub const ANSWERS_MAX: usize = 1 << 20;
 
 /// Answers by call, for ten minutes.
 #[derive(Debug, Default)]

@@ -138,7 +138,7 @@ pub use crate::{
     local::{Disk, DiskFile, OsDisk, newest_epoch},
     options::{Filter, Options},
     record::{Draft, Lsn, Record},
-    release::after_replies,
+    release::{after_replies, replies_are_leaving},
     sealed::{SealedLog, seal},
     times::{TIMES_UPTO, Times},
 };

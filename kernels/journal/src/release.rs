@@ -15,6 +15,12 @@ thread_local! {
     static AFTER: RefCell<Option<Vec<Work>>> = const { RefCell::new(None) };
 }
 
+/// Whether replies leave on this thread at this moment.
+#[must_use]
+pub fn replies_are_leaving() -> bool {
+    AFTER.with_borrow(Option::is_some)
+}
+
 /// Does something when all replies have left that leave together on this thread: at once, if none do. Who wakes somebody for each of many
 /// replies wakes him once.
 pub fn after_replies(work: impl FnOnce() + 'static) {
@@ -31,18 +37,30 @@ pub fn after_replies(work: impl FnOnce() + 'static) {
     }
 }
 
-/// Lets replies go. One that panics harms no other.
-pub(crate) fn release(replies: Vec<Reply>, outcome: &Result<(), JournalError>) {
-    // A reply may let others go.
-    let is_outermost = AFTER.with_borrow_mut(|after| after.is_none() && after.insert(Vec::new()).is_empty());
-    for reply in replies {
-        let outcome = outcome.clone();
-        unharmed(|| reply(outcome));
+/// Replies are leaving, until it is dropped.
+struct Leaving;
+
+impl Leaving {
+    /// Nothing if they do already: a reply may let others go.
+    fn begin() -> Option<Self> {
+        AFTER.with_borrow_mut(|after| after.is_none().then(|| *after = Some(Vec::new()))).map(|()| Self)
     }
-    if is_outermost {
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
         for work in AFTER.take().unwrap_or_default() {
             unharmed(work);
         }
+    }
+}
+
+/// Lets replies go. One that panics harms no other.
+pub(crate) fn release(replies: Vec<Reply>, outcome: &Result<(), JournalError>) {
+    let _leaving = Leaving::begin();
+    for reply in replies {
+        let outcome = outcome.clone();
+        unharmed(|| reply(outcome));
     }
 }
 
@@ -77,7 +95,8 @@ mod tests {
                 release(inner, &Ok(()));
             })
         };
-        let panics: Reply = Box::new(|_| panic!("a reply"));
+        assert!(!replies_are_leaving());
+        let panics: Reply = Box::new(|_| panic!("a reply that leaves: {}", replies_are_leaving()));
         let inner = reply("inner", Some("after inner"), Vec::new());
         let first = reply("first", Some("after first"), vec![inner]);
         release(vec![first, panics, reply("second", None, Vec::new())], &Ok(()));

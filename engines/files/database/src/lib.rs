@@ -20,7 +20,7 @@ use savanna_files::change::{Counters, FormatError, More};
 use savanna_files::flush::Batch;
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
 use savanna_files::operation::{Rights, Summary};
-use savanna_files::retry::KEPT;
+use savanna_files::retry::{ANSWERS_MAX, KEPT};
 use savanna_files::{Fetched, Key, Stored};
 use tokio::sync::Mutex;
 use tokio_postgres::Client;
@@ -307,7 +307,8 @@ impl Database {
         let kept = now.0.saturating_sub(KEPT).cast_signed();
         let of_before = client.query(schema::RETRIES, &[&kept]).await?;
         let mut retries = of_before.iter().map(rows::retry).collect::<Result<Vec<_>, _>>()?;
-        for row in client.query(schema::ANSWERS, &[&kept]).await? {
+        let bytes_max = i64::try_from(rows::ANSWER_BYTES * ANSWERS_MAX).unwrap_or(i64::MAX);
+        for row in client.query(schema::ANSWERS, &[&kept, &bytes_max]).await? {
             retries.extend(rows::answers(row.try_get(0)?)?);
         }
         client.execute(schema::DELETE_RETRIES, &[&kept]).await?;

@@ -70,8 +70,10 @@ impl Link {
 
     async fn connect(&self) -> Result<Connected, DatabaseError> {
         let (client, task) = self.way.connect().await?;
-        // A plan is kept, and may be made while there are few rows: then all would be read for ever, for each statement.
-        let settings = format!("SET statement_timeout = {}; SET enable_seqscan = off", self.limit.as_millis());
+        // A plan is kept, and may be made while there are few rows: then all would be read for ever, for each statement. The one row of the
+        // marker is read so all the same, at a cost for which PostgreSQL would compile each statement.
+        let settings =
+            format!("SET statement_timeout = {}; SET enable_seqscan = off; SET jit = off", self.limit.as_millis());
         client.batch_execute(&settings).await?;
         let mut statements = HashMap::new();
         for text in self.statements {

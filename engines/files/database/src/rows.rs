@@ -210,11 +210,11 @@ fn of_numbers(kind: i64, id: u64) -> Result<RetryAnswer, DatabaseError> {
 type Kept = (Millis, Txid, Retry);
 
 /// Bytes of a kept answer: the client, the call, the instant, the change, and the answer as two numbers.
-const KEPT_BYTES: usize = 16 + 4 + 8 + 8 + 1 + 8;
+pub(crate) const ANSWER_BYTES: usize = 16 + 4 + 8 + 8 + 1 + 8;
 
 /// Answers that are kept, as bytes; numbers begin with their largest byte.
 pub(crate) fn answers_as_bytes(kept: &[Kept]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(kept.len() * KEPT_BYTES);
+    let mut bytes = Vec::with_capacity(kept.len() * ANSWER_BYTES);
     for (at, txid, Retry { call, answer }) in kept {
         let (kind, id) = as_numbers(*answer);
         bytes.extend(call.client);
@@ -229,7 +229,7 @@ pub(crate) fn answers_as_bytes(kept: &[Kept]) -> Vec<u8> {
 
 /// The answers of [`answers_as_bytes`].
 pub(crate) fn answers(bytes: &[u8]) -> Result<Vec<Kept>, DatabaseError> {
-    let (kept, rest) = bytes.as_chunks::<KEPT_BYTES>();
+    let (kept, rest) = bytes.as_chunks::<ANSWER_BYTES>();
     if !rest.is_empty() {
         let came = i64::try_from(bytes.len()).unwrap_or(i64::MAX);
         return Err(DatabaseError::Damaged { what: "answers of 45 bytes each", came });

@@ -93,8 +93,9 @@ pub(crate) const SUBTREE: &str = "WITH RECURSIVE all_of_it AS (\
 /// Which of these blocks ($1) have files, who owns the database, and how far it is; without any block a row that is empty.
 pub(crate) const BLOCKS: &str = "SELECT b.id, m.owner, m.txid FROM marker m LEFT JOIN (SELECT id FROM block WHERE id = ANY($1::bigint[])) b ON true";
 
-/// Answers that are not older than an instant ($1), and perhaps older ones beside them.
-pub(crate) const ANSWERS: &str = "SELECT answers FROM answers WHERE at >= $1 ORDER BY txid";
+/// Answers that are not older than an instant ($1), and perhaps older ones beside them; of too many, the newest of so many bytes ($2), and perhaps a few more.
+pub(crate) const ANSWERS: &str = "SELECT answers FROM (SELECT answers, txid, sum(length(answers)) OVER (ORDER BY txid DESC) - length(answers) AS later \
+     FROM answers WHERE at >= $1) kept WHERE later < $2::bigint ORDER BY txid";
 /// The same of earlier versions.
 pub(crate) const RETRIES: &str =
     "SELECT client, call, at, txid, answer, inode FROM retry_answer WHERE at >= $1 ORDER BY txid";

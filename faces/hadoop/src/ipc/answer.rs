@@ -1,6 +1,5 @@
 //! Answers as frames.
 
-use bytes::Bytes;
 use prost::Message;
 
 use crate::exception;
@@ -11,13 +10,38 @@ const ERROR: i32 = 1;
 const FATAL: i32 = 2;
 const VERSION: u32 = 9;
 
+/// A client, as it chose: at most 16 bytes. It stays here, and not what it came in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientName {
+    bytes: [u8; Self::LONGEST],
+    length: u8,
+}
+
+impl ClientName {
+    /// So many bytes are those of Hadoop's clients.
+    pub(crate) const LONGEST: usize = 16;
+
+    /// Nothing if it is longer.
+    pub(crate) fn of(name: &[u8]) -> Option<Self> {
+        let mut bytes = [0; Self::LONGEST];
+        bytes.get_mut(..name.len())?.copy_from_slice(name);
+        Some(Self { bytes, length: name.len() as u8 })
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
 /// Who made a call, and which one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     /// The number of the call.
     pub call: i32,
     /// The client, as it chose.
-    pub client: Bytes,
+    pub client: ClientName,
     /// How often it came before.
     pub retry: i32,
 }
@@ -86,7 +110,7 @@ pub(crate) fn version_mismatch(version: u8) -> Vec<u8> {
         let text = |text: &str| [&(text.len() as u32).to_be_bytes(), text.as_bytes()].concat();
         return [&[0xff; 8][..], &text(exception::VERSION_MISMATCH), &text(&message)].concat();
     }
-    let caller = Caller { call: -1, client: Bytes::new(), retry: -1 };
+    let caller = Caller { call: -1, client: ClientName::default(), retry: -1 };
     let header = ResponseHeader {
         call: u32::MAX,
         status: FATAL,
@@ -99,7 +123,7 @@ pub(crate) fn version_mismatch(version: u8) -> Vec<u8> {
 }
 
 fn answering(caller: &Caller) -> ResponseHeader {
-    let (client, retry) = (Some(caller.client.clone()), Some(caller.retry));
+    let (client, retry) = (Some(caller.client.as_bytes().to_vec()), Some(caller.retry));
     ResponseHeader { version: Some(VERSION), client, retry, ..ResponseHeader::default() }
 }
 

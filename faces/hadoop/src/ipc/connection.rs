@@ -33,14 +33,14 @@ pub(crate) struct Answerer {
 impl Answerer {
     /// The call is done.
     pub(crate) fn done(mut self, body: &impl Message) {
-        self.is_answered = true;
         self.outbox.answer(|bytes| answer::success(bytes, &self.caller, body));
+        self.is_answered = true;
     }
 
     /// The call is refused.
     pub(crate) fn refuse(mut self, class: &str, message: &str, detail: Detail) {
-        self.is_answered = true;
         self.outbox.answer(|bytes| answer::refused(bytes, &self.caller, class, message, detail));
+        self.is_answered = true;
     }
 
     /// Who called.
@@ -113,18 +113,19 @@ impl Connection {
                     self.outbox.send(|bytes| bytes.extend(frame));
                     return false;
                 }
-                Event::Call(call) => self.call(call).await,
+                Event::Call(call) if self.outbox.begin_call().await => self.call(call),
+                // Nobody would hear of it.
+                Event::Call(_) => return false,
             }
         }
     }
 
-    async fn call(&mut self, call: Call) {
+    fn call(&mut self, call: Call) {
         if self.peer.user.is_empty() {
             let Peer { machine, reached, by, .. } = &*self.peer;
             let (user, machine, reached) = (self.decoder.user().to_owned(), machine.clone(), *reached);
             self.peer = Arc::new(Peer { user, machine, reached, by });
         }
-        self.outbox.begin_call().await;
         let Call { caller, protocol, method, body } = call;
         let answerer = Answerer { caller, outbox: self.outbox.clone(), is_answered: false };
         match protocol::find(&protocol) {

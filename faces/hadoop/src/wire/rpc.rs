@@ -44,8 +44,8 @@ pub(crate) struct ResponseHeader {
     pub(crate) message: Option<String>,
     #[prost(int32, optional, tag = "6")]
     pub(crate) detail: Option<i32>,
-    #[prost(bytes = "bytes", optional, tag = "7")]
-    pub(crate) client: Option<Bytes>,
+    #[prost(bytes = "vec", optional, tag = "7")]
+    pub(crate) client: Option<Vec<u8>>,
     #[prost(sint32, optional, tag = "8")]
     pub(crate) retry: Option<i32>,
 }

@@ -30,7 +30,7 @@ fn golden() -> Vec<u8> {
 }
 
 fn caller() -> Caller {
-    Caller { call: 0, client: hex(ID).into(), retry: 0 }
+    Caller { call: 0, client: ClientName::of(&hex(ID)).unwrap(), retry: 0 }
 }
 
 #[test]
@@ -61,9 +61,12 @@ fn bytes_that_come_one_by_one_are_the_same() {
 
 #[test]
 fn answers_are_those_of_hadoop() {
-    let nothing = answer::success(&caller(), &crate::wire::client::Nothing {});
-    assert_eq!(nothing, hex(&format!("0000001c 1a 0800100018093a10{ID}4000 00")));
-    let unknown = answer::refused(&caller(), "X", "Y", Detail::NoSuchMethod);
+    // Behind what is to be sent already.
+    let mut nothing = vec![7];
+    answer::success(&mut nothing, &caller(), &crate::wire::client::Nothing {});
+    assert_eq!(nothing, hex(&format!("07 0000001c 1a 0800100018093a10{ID}4000 00")));
+    let mut unknown = Vec::new();
+    answer::refused(&mut unknown, &caller(), "X", "Y", Detail::NoSuchMethod);
     assert_eq!(unknown, hex(&format!("00000023 22 0800100118092201582a015930023a10{ID}4000")));
     let class = "org.apache.hadoop.ipc.RPC$VersionMismatch";
     let message = "Server IPC version 9 cannot communicate with client version 10";
