@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use prost::Message as _;
 
@@ -16,6 +16,9 @@ const CONTEXT: i32 = -3;
 
 /// What is still to be said of one file when the answer has come.
 type Rest = VecDeque<(&'static str, Vec<u8>)>;
+
+/// A call that is under way: when it was sent, and what is to be said behind it.
+type UnderWay = Option<(Instant, Rest)>;
 
 /// A connection.
 pub(crate) struct Connection {
@@ -41,17 +44,17 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Makes the calls of all numbers. How many calls there were, or what the first that failed says.
+    /// Makes the calls of all numbers. How long each took, or what the first that failed says.
     pub(crate) fn run(
         &mut self,
-        numbers: Range<usize>,
+        numbers: impl Iterator<Item = usize>,
         in_flight: usize,
         calls: impl Fn(usize) -> Vec<(&'static str, Vec<u8>)>,
-    ) -> Result<usize, String> {
+    ) -> Result<Vec<Duration>, String> {
         let mut numbers = numbers.map(|number| Rest::from(calls(number)));
-        let mut under_way: VecDeque<Option<Rest>> = VecDeque::new();
+        let mut under_way: VecDeque<UnderWay> = VecDeque::new();
         // The number of the call at the front of `under_way`.
-        let (mut front, mut waiting, mut done) = (0, 0, 0);
+        let (mut front, mut waiting, mut took) = (0, 0, Vec::new());
         let (mut bytes, mut part) = (Vec::new(), vec![0; READ]);
         for rest in numbers.by_ref().take(in_flight) {
             waiting += usize::from(self.say(rest, &mut under_way));
@@ -70,9 +73,9 @@ impl Connection {
                 let Some(frame) = bytes[at + 4..].get(..length) else { break };
                 at += 4 + length;
                 let call = answered(frame)?;
-                let rest = under_way.get_mut(call as usize - front).and_then(Option::take);
-                let rest = rest.ok_or_else(|| format!("call {call} is answered, which is not under way"))?;
-                done += 1;
+                let it = (call as usize).checked_sub(front).and_then(|at| under_way.get_mut(at)).and_then(Option::take);
+                let (sent, rest) = it.ok_or_else(|| format!("call {call} is answered, which is not under way"))?;
+                took.push(sent.elapsed());
                 waiting -= 1;
                 while let Some(None) = under_way.front() {
                     under_way.pop_front();
@@ -83,18 +86,18 @@ impl Connection {
             }
             bytes.drain(..at);
         }
-        Ok(done)
+        Ok(took)
     }
 
     /// Says the first of what there is to say. Whether there is.
-    fn say(&mut self, mut rest: Rest, under_way: &mut VecDeque<Option<Rest>>) -> bool {
+    fn say(&mut self, mut rest: Rest, under_way: &mut VecDeque<UnderWay>) -> bool {
         let Some((method, request)) = rest.pop_front() else { return false };
         let header = MethodHeader { method: method.to_owned(), protocol: PROTOCOL.to_owned(), version: 1 };
         let mut body = header.encode_length_delimited_to_vec();
         body.extend(request);
         self.frame(self.next, &body);
         self.next += 1;
-        under_way.push_back(Some(rest));
+        under_way.push_back(Some((Instant::now(), rest)));
         true
     }
 

@@ -10,11 +10,12 @@ mod messages;
 
 use std::error::Error;
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
 use serde::Serialize;
 
 use crate::connection::Connection;
@@ -44,6 +45,15 @@ struct Options {
     /// Files of a directory.
     #[arg(long, default_value_t = 1_000)]
     per_directory: usize,
+    /// Calls are for files at random: most for one of so many, from the first on.
+    #[arg(long, requires = "others")]
+    hot: Option<usize>,
+    /// And some for one of all behind those.
+    #[arg(long)]
+    others: Option<usize>,
+    /// How many of a hundred are for those.
+    #[arg(long, default_value_t = 10)]
+    percent: u32,
     /// The directory of all of them.
     #[arg(long, default_value = "/bench")]
     directory: String,
@@ -101,33 +111,54 @@ impl Options {
 struct Report {
     calls: usize,
     seconds: f64,
+    /// Microseconds of a call: the middle one, one of a hundred, one of a thousand, and the longest.
+    p50: u128,
+    p99: u128,
+    p999: u128,
+    longest: u128,
 }
 
-/// The numbers of one of so many, which are next to each other.
-fn share(options: &Options, at: usize) -> Range<usize> {
+impl Report {
+    fn of(mut took: Vec<Duration>, seconds: f64) -> Self {
+        took.sort_unstable();
+        let at = |thousandth: usize| took.get((took.len() * thousandth / 1_000).min(took.len().saturating_sub(1)));
+        let at = |thousandth| at(thousandth).map_or(0, Duration::as_micros);
+        Self { calls: took.len(), seconds, p50: at(500), p99: at(990), p999: at(999), longest: at(1_000) }
+    }
+}
+
+/// The numbers of one connection: its share of all, which are next to each other, or as many at random.
+fn numbers(options: &Options, at: usize) -> Box<dyn Iterator<Item = usize>> {
     let edge = |at: usize| options.first + options.count * at / options.connections;
-    edge(at)..edge(at + 1)
+    let all = edge(at)..edge(at + 1);
+    let (Some(hot), Some(others)) = (options.hot, options.others) else { return Box::new(all) };
+    let (first, percent) = (options.first, options.percent);
+    let mut random = SmallRng::seed_from_u64(at as u64);
+    Box::new(all.map(move |_| {
+        let is_other = random.random_range(0..100) < percent;
+        first + if is_other { hot + random.random_range(0..others) } else { random.random_range(0..hot) }
+    }))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
-    if options.connections == 0 || options.in_flight == 0 || options.per_directory == 0 {
-        return Err("expected at least one connection, one call under way and one file of a directory".into());
+    if options.hot == Some(0) || options.others == Some(0) || options.connections == 0 || options.in_flight == 0 || options.per_directory == 0 {
+        return Err("expected at least one connection, one call under way, and one file of each kind".into());
     }
     let begun = Instant::now();
     let threads: Vec<_> = (0..options.connections)
         .map(|at| {
             let options = options.clone();
-            thread::spawn(move || -> Result<usize, String> {
+            thread::spawn(move || -> Result<Vec<Duration>, String> {
                 let mut connection = Connection::open(options.address).map_err(|error| error.to_string())?;
-                connection.run(share(&options, at), options.in_flight, |number| options.calls(number))
+                connection.run(numbers(&options, at), options.in_flight, |number| options.calls(number))
             })
         })
         .collect();
-    let mut calls = 0;
+    let mut took = Vec::new();
     for thread in threads {
-        calls += thread.join().map_err(|_| "a connection's thread ended early")??;
+        took.extend(thread.join().map_err(|_| "a connection's thread ended early")??);
     }
-    println!("{}", serde_json::to_string(&Report { calls, seconds: begun.elapsed().as_secs_f64() })?);
+    println!("{}", serde_json::to_string(&Report::of(took, begun.elapsed().as_secs_f64()))?);
     Ok(())
 }
