@@ -142,7 +142,12 @@ fn numbers(options: &Options, at: usize) -> Box<dyn Iterator<Item = usize>> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
-    if options.hot == Some(0) || options.others == Some(0) || options.connections == 0 || options.in_flight == 0 || options.per_directory == 0 {
+    if options.hot == Some(0)
+        || options.others == Some(0)
+        || options.connections == 0
+        || options.in_flight == 0
+        || options.per_directory == 0
+    {
         return Err("expected at least one connection, one call under way, and one file of each kind".into());
     }
     let begun = Instant::now();

@@ -162,7 +162,7 @@ pub(crate) fn stored(row: &SqlRow) -> Result<Option<Stored>, DatabaseError> {
         Kind::File(Box::new(File {
             replication: fits(row.try_get::<_, i32>(10)?.into(), "a replication from 0 to 65535")?,
             block_size: number(11)?.cast_unsigned(),
-            blocks: blocks(&row.try_get::<_, Vec<i64>>(12)?),
+            blocks: blocks(&row.try_get::<_, Vec<i64>>(12)?).into(),
             writer,
         }))
     };
