@@ -178,6 +178,7 @@ impl Drop for Writing {
 mod tests {
     use std::pin::Pin;
     use std::task::{Context, Poll};
+    use std::time::Duration;
 
     use savanna_epoch::NodeEpoch;
     use savanna_journal::sim::SimDisk;
@@ -239,9 +240,14 @@ mod tests {
             tokio::task::yield_now().await;
         }
         box_of_one.send(say("at once"));
-        while written.writes.lock().is_empty() {
-            tokio::task::yield_now().await;
-        }
+        let is_written = async {
+            while written.writes.lock().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), is_written)
+            .await
+            .expect("it waits for those that leave together");
         go_on.send(()).unwrap();
         replies.join().unwrap();
         journal.close().unwrap();
