@@ -56,11 +56,38 @@ pub(crate) async fn shards(config: &Config, format: Format, args: &ShardsArgs) -
     match format {
         Format::Json => shards.iter().try_for_each(output::write_json)?,
         Format::Table => {
+            let shards = if prefix.starts_with(VIRTUAL_NODES) { shards } else { with_virtual_nodes_together(shards) };
             let rows: Vec<_> = shards.iter().map(shard_row).collect();
             output::write(output::text_table(&["shard", "owner", "epoch", "state", "log"], &rows).as_bytes())?;
         }
     }
     Ok(Exit::Done)
+}
+
+/// What the shards of virtual nodes of keys begin with. There are 1,024 of them.
+pub(super) const VIRTUAL_NODES: &str = "keys/v/";
+
+/// The same shards, with one for all virtual nodes of keys of which the same is to be said.
+fn with_virtual_nodes_together(shards: Vec<ClusterShard>) -> Vec<ClusterShard> {
+    let mut together: Vec<(ClusterShard, usize)> = Vec::new();
+    for shard in shards {
+        let is_alike = |(known, _): &&mut (ClusterShard, usize)| {
+            let [known, other] = [known, &shard].map(|it| (&it.owner, it.epoch, &it.state, &it.log, &it.moving_to));
+            known == other
+        };
+        let mut alike = together.iter_mut().filter(|(known, _)| known.shard.starts_with(VIRTUAL_NODES));
+        match alike.find(is_alike).filter(|_| shard.shard.starts_with(VIRTUAL_NODES)) {
+            Some((_, count)) => *count += 1,
+            None => together.push((shard, 1)),
+        }
+    }
+    let named = |(mut shard, count): (ClusterShard, usize)| {
+        if count > 1 {
+            shard.shard = format!("{VIRTUAL_NODES}.. ({count})");
+        }
+        shard
+    };
+    together.into_iter().map(named).collect()
 }
 
 fn shard_row(shard: &ClusterShard) -> Vec<String> {
