@@ -96,3 +96,39 @@ fn shard_row(shard: &ClusterShard) -> Vec<String> {
         shard.moving_to.as_ref().map_or_else(|| shard.state.clone(), |to| format!("{}, moves to {to}", shard.state));
     vec![shard.shard.clone(), or_none(&shard.owner), shard.epoch.to_string(), state, or_none(&shard.log)]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn virtual_nodes_of_which_the_same_is_to_be_said_are_one_row() {
+        let shard = |name: &str, owner: &str, state: &str| ClusterShard {
+            shard: name.to_owned(),
+            owner: Some(owner.to_owned()),
+            epoch: 1,
+            state: state.to_owned(),
+            log: None,
+            moving_to: None,
+        };
+        let shards = vec![
+            shard("keys", "n1", "serving"),
+            shard("keys/v/0", "n1", "serving"),
+            shard("keys/v/1", "n2", "serving"),
+            shard("keys/v/10", "n1", "serving"),
+            shard("keys/v/100", "n1", "starting"),
+            shard("tenants", "n1", "serving"),
+        ];
+        let shown: Vec<_> = with_virtual_nodes_together(shards).iter().map(|shard| shard_row(shard).join(" ")).collect();
+        assert_eq!(
+            shown,
+            [
+                "keys n1 1 serving -",
+                "keys/v/.. (2) n1 1 serving -",
+                "keys/v/1 n2 1 serving -",
+                "keys/v/100 n1 1 starting -",
+                "tenants n1 1 serving -"
+            ]
+        );
+    }
+}
