@@ -119,7 +119,8 @@ mod tests {
             shard("keys/v/100", "n1", "starting"),
             shard("tenants", "n1", "serving"),
         ];
-        let shown: Vec<_> = with_virtual_nodes_together(shards).iter().map(|shard| shard_row(shard).join(" ")).collect();
+        let shown: Vec<_> =
+            with_virtual_nodes_together(shards).iter().map(|shard| shard_row(shard).join(" ")).collect();
         assert_eq!(
             shown,
             [

@@ -269,7 +269,7 @@ impl Candidate {
         }
     }
 
-    /// Whether keys that nobody had before are to be spread over the nodes. Where there is a log of all keys, there are some.
+    /// Whether a cluster that is made now spreads its keys over the nodes. Where there is a log of all keys, there are some.
     fn spreads_keys(&self) -> bool {
         let is_new = || {
             let kept = Shared::Directory(self.config.data_dir.clone()).has_no_keys_log();
@@ -293,8 +293,8 @@ impl Candidate {
     async fn serve(&mut self, lease: &DataDirLease, stopping: &mut watch::Receiver<bool>) -> Result<(), String> {
         let (directory, epoch, terms) = (self.directory.clone(), lease.epoch(), self.config.lease);
         let newest = blocking(move || newest_epoch_in(&directory)).await?;
-        let directory = self.directory.clone();
-        let file = blocking(move || ClusterFile::ensure(&directory, newest.max(epoch), terms)).await?;
+        let (directory, spreads) = (self.directory.clone(), self.spreads_keys());
+        let file = blocking(move || ClusterFile::ensure(&directory, newest.max(epoch), terms, spreads)).await?;
         let file = file.encrypted_by(self.tls.as_ref());
         self.show(&file).await?;
         let journal = JournalOptions::dir(self.directory.join("coordinator"))
@@ -323,7 +323,7 @@ impl Candidate {
                 Ok(())
             }
             _ = stopping.wait_for(|stop| *stop) => Ok(()),
-            () = grants::propose(Arc::clone(&coordinator), self.config.cluster_nodes, self.spreads_keys()) => Ok(()),
+            () = grants::propose(Arc::clone(&coordinator), self.config.cluster_nodes, file.spreads_keys) => Ok(()),
             Sides { reached, beyond, .. } = self.cut_off(&file) => {
                 tracing::warn!(reached, beyond, "this node reaches fewer nodes that work, itself included, than it does not; the coordinator is left to those");
                 Ok(())

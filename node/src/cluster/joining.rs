@@ -210,7 +210,7 @@ impl Joined {
         if state.is_none() {
             let is_turn = machines::is_turn_of(tenure.clone());
             let (coordinator, view) = (Arc::clone(&coordinator), view.clone());
-            let (wanted, spreads) = (config.cluster_nodes, config.keys_spread);
+            let (wanted, spreads) = (config.cluster_nodes, file.spreads_keys);
             tasks.push(runtime.spawn(grants::propose_in_turn(coordinator, view, wanted, spreads, is_turn)));
         }
         let (guard, address) = (keeper.guard(), server.local_address());

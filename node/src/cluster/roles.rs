@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn a_process_owns_what_it_was_granted_and_nothing_that_another_of_its_name_was() {
         let directory = tempfile::tempdir().unwrap();
-        let file = ClusterFile::ensure(directory.path(), NodeEpoch(50), LeaseTerms::default()).unwrap();
+        let file = ClusterFile::ensure(directory.path(), NodeEpoch(50), LeaseTerms::default(), false).unwrap();
         let mut core = CoordinatorCore::new(Duration::from_secs(3600));
         let join = |core: &mut CoordinatorCore, incarnation| {
             let (name, incarnation) = (NodeId::new("n1"), Incarnation(incarnation));

@@ -18,19 +18,20 @@ use savanna_keys::cluster::ClusterNode;
 use savanna_keys::cluster::owners::{Owners, Peer, PeerId, Whose};
 use savanna_keys_host::Hearer;
 use savanna_ownership::logs::{self, LogPlace, LogRecord, LogState, NewLog};
-use savanna_ownership::{Batch, ClusterView, CoordinatorError, History, Tenure, Transition};
+use savanna_ownership::{Batch, ClusterView, CoordinatorError, History, Revision, Tenure, Transition};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::Joined;
 use super::histories::TakeError;
 use super::shared::PlaceError;
 use super::view::View;
 use super::virtual_nodes::{PREFIX, SERVICE, is_host, node_of};
+use super::{Joined, databases};
 use crate::remote::RemoteKeys;
 
-/// What was not done is tried again after this time.
+/// What was not done is tried again after this time, which is doubled as long as it fails.
 const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(3);
 /// Before a node is asked again that has not said where clients of clusters reach it.
 const PORT_PAUSE: Duration = Duration::from_millis(200);
 
@@ -93,40 +94,70 @@ impl Joined {
         tasks
     }
 
-    /// Takes what this node is granted.
+    /// Takes what this node is granted. What is taken is served by then: it is never read out of a log again.
     async fn take_shares(self: Arc<Self>, hearer: Hearer, own: LogId, taken: watch::Sender<BTreeSet<u16>>) {
         let mut view = self.view.clone();
+        let (mut read, mut pause, mut told) = (BTreeSet::new(), PAUSE, String::new());
         loop {
             let now = view.now();
-            let granted = Granted::of(&now, &self.tenure, &own);
+            let granted = Granted::of(&now, &self.tenure, &own, &taken.borrow());
             taken.send_if_modified(|known| {
                 let before = known.len();
                 known.extend(granted.here.iter().copied());
                 known.len() > before
             });
-            let mut is_done = true;
-            if !granted.new.is_empty() {
-                is_done &= self.take(&now, &granted.new, &own, &taken).await;
-            }
+            let mut failed = String::new();
+            let mut ready = granted.new;
             for (log, nodes) in granted.elsewhere {
-                is_done &= self.adopt(&now, &hearer, &log, &nodes).await && self.take(&now, &nodes, &own, &taken).await;
+                // What was read in is in the own log: only its record is missing.
+                let is_read = |node: &u16| read.contains(&(log.clone(), *node));
+                let (mut known, unread): (Vec<u16>, Vec<u16>) = nodes.into_iter().partition(is_read);
+                if !unread.is_empty() {
+                    match self.adopt(&now, &hearer, &log, &unread).await {
+                        Ok(()) => {
+                            read.extend(unread.iter().map(|node| (log.clone(), *node)));
+                            known.extend(unread);
+                        }
+                        Err(error) => failed = error,
+                    }
+                }
+                ready.extend(known);
             }
-            match is_done {
-                true if !view.changed().await => return,
-                true => {}
-                false => tokio::time::sleep(PAUSE).await,
+            let seen = match self.take(&now, &ready, &own, &taken).await {
+                Ok(seen) => seen,
+                Err(error) => {
+                    failed = error;
+                    Revision::NONE
+                }
+            };
+            if failed.is_empty() {
+                (pause, told) = (PAUSE, String::new());
+                // An older view would show what is taken as granted alone.
+                view.until(|view| view.revision() >= seen).await;
+                if !view.changed().await {
+                    return;
+                }
+                continue;
             }
+            if failed != told {
+                tracing::error!(
+                    error = failed,
+                    "keys that were granted to this node are not served yet; it is tried again"
+                );
+                told = failed;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
-    /// Reads what a log that has ended has of virtual nodes, into the node's own. Says whether it did.
-    async fn adopt(&self, view: &ClusterView, hearer: &Hearer, log: &LogId, nodes: &[u16]) -> bool {
+    /// Reads what a log that has ended has of virtual nodes, into the node's own.
+    async fn adopt(&self, view: &ClusterView, hearer: &Hearer, log: &LogId, nodes: &[u16]) -> Result<(), String> {
         let Ok(Some((_, record))) = logs::get(view, log) else {
-            tracing::error!(%log, "expected a record of the log that has keys which this node was granted, found none that can be read");
-            return false;
+            return Err(format!("expected a record of log {log}, found none that can be read"));
         };
         if record.state != LogState::Sealed {
-            return false;
+            return Err(format!("log {log} has not ended yet"));
         }
         let (shared, hearer, epoch) = (self.shared.clone(), hearer.clone(), record.seal_epoch());
         let (place, wanted): (LogPlace, BTreeSet<u16>) = (record.place, nodes.iter().copied().collect());
@@ -134,24 +165,20 @@ impl Joined {
             let sealed = shared.seal(&place, epoch).map_err(|error| error.to_string())?;
             hearer.adopt(&sealed, &|node| wanted.contains(&node)).map_err(|error| error.to_string())
         };
-        match tokio::task::spawn_blocking(reading).await {
-            Ok(Ok(keys)) => {
-                tracing::info!(%log, nodes = nodes.len(), keys, "keys of a node that is gone are here now");
-                true
-            }
-            Ok(Err(error)) => {
-                tracing::error!(%log, error, "keys that were granted to this node are not here yet; it is tried again");
-                false
-            }
-            Err(error) => {
-                tracing::error!(%log, %error, "keys that were granted to this node are not here yet; it is tried again");
-                false
-            }
-        }
+        let keys = tokio::task::spawn_blocking(reading).await.map_err(|error| error.to_string())??;
+        tracing::info!(%log, nodes = nodes.len(), keys, "keys of a node that is gone are here now");
+        Ok(())
     }
 
-    /// Says that the keys of virtual nodes are in the own log, which has all of them; then they are served. Says whether all were told.
-    async fn take(&self, view: &ClusterView, nodes: &[u16], own: &LogId, taken: &watch::Sender<BTreeSet<u16>>) -> bool {
+    /// Says that the keys of virtual nodes are in the own log, which has all of them; then they are served. Gives the revision at which that is
+    /// known.
+    async fn take(
+        &self,
+        view: &ClusterView,
+        nodes: &[u16],
+        own: &LogId,
+        taken: &watch::Sender<BTreeSet<u16>>,
+    ) -> Result<Revision, String> {
         let transition = |node: &u16| {
             let shard = super::virtual_nodes::shard(*node);
             let record = view.shard(&shard)?;
@@ -161,25 +188,20 @@ impl Joined {
             Some((*node, Transition { shard, expected, record, by: Some(self.tenure.clone()) }))
         };
         let transitions: Vec<(u16, Transition)> = nodes.iter().filter_map(transition).collect();
-        let mut is_done = transitions.len() == nodes.len();
+        let mut seen = Revision::NONE;
         for some in transitions.chunks(GRANTS_PER_BATCH) {
             let batch = Batch {
                 transitions: some.iter().map(|(_, transition)| transition.clone()).collect(),
                 ..Batch::default()
             };
-            match self.coordinator.apply(&batch).await {
-                Ok(_) => taken.send_modify(|taken| taken.extend(some.iter().map(|(node, _)| *node))),
-                Err(error) => {
-                    tracing::debug!(%error, "whose keys this node has is not known to all yet; it is said again");
-                    is_done = false;
-                }
-            }
+            seen = self.coordinator.apply(&batch).await.map_err(|error| error.to_string())?;
+            taken.send_modify(|taken| taken.extend(some.iter().map(|(node, _)| *node)));
         }
-        is_done
+        Ok(seen)
     }
 }
 
-/// What a node is granted, by where its keys are.
+/// What a node is granted and has not taken, by where its keys are.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Granted {
     /// In its own log.
@@ -191,10 +213,13 @@ struct Granted {
 }
 
 impl Granted {
-    fn of(view: &ClusterView, tenure: &Tenure, own: &LogId) -> Self {
+    fn of(view: &ClusterView, tenure: &Tenure, own: &LogId, taken: &BTreeSet<u16>) -> Self {
         let mut granted = Self::default();
         for (shard, record) in view.shards(PREFIX) {
             let (Some(node), Some(_)) = (node_of(shard), record.value.epoch_of(tenure)) else { continue };
+            if taken.contains(&node) {
+                continue;
+            }
             match &record.value.history {
                 None => granted.new.push(node),
                 Some(history) if history.log == *own => granted.here.push(node),
@@ -255,11 +280,22 @@ fn owners(
         cluster_port: ports.get(tenure).cloned().flatten(),
     };
     let mut owners = Owners::among(numbered.iter().map(peer).collect());
+    // Whose logs they are is in a record each.
+    let mut holders: BTreeMap<(&LogId, &Tenure), bool> = BTreeMap::new();
     for (shard, record) in view.shards(PREFIX) {
         let (Some(node), Some(owner)) = (node_of(shard), record.value.owner()) else { continue };
+        // Who was granted something has it when it says that its keys are in its log.
+        let mut has_taken = || {
+            let Some(history) = &record.value.history else { return false };
+            *holders.entry((&history.log, owner)).or_insert_with(|| databases::holds(view, &history.log, owner))
+        };
         let whose = match numbered.iter().position(|tenure| tenure == owner) {
             _ if owner == myself && taken.contains(&node) => Whose::Here,
-            Some(number) if view.lives(owner) => Whose::There(PeerId(number as u16)),
+            _ if owner == myself => {
+                owners.note_arriving();
+                Whose::Nobody
+            }
+            Some(number) if view.lives(owner) && has_taken() => Whose::There(PeerId(number as u16)),
             _ => Whose::Nobody,
         };
         owners.set(node, whose, record.value.epoch);
@@ -318,6 +354,25 @@ mod tests {
         cluster.0.step(&Request::Apply(granted.into()), MonoTime(0)).reply.unwrap();
     }
 
+    /// An owner says that the keys of virtual nodes are in a log of its own.
+    fn take(cluster: &mut Cluster, nodes: &[u16], owner: &Tenure) {
+        let new = NewLog::numbered(&owner.node, SERVICE, &(owner.epoch.0..owner.epoch.0 + 1)).unwrap();
+        let log = new.id().clone();
+        let begun = logs::begin(&cluster.view(), new, LogPlace::Folder(log.to_string()), owner.clone()).unwrap();
+        cluster.0.step(&Request::Apply(begun.into()), MonoTime(0)).reply.unwrap();
+        for node in nodes {
+            let record = cluster.view().shard(&shard(*node)).unwrap().clone();
+            let history = Some(History { log: log.clone(), epoch: record.value.epoch });
+            let taken = Transition {
+                shard: shard(*node),
+                expected: record.version,
+                record: record.value.with_history(history),
+                by: Some(owner.clone()),
+            };
+            cluster.0.step(&Request::Apply(taken.into()), MonoTime(0)).reply.unwrap();
+        }
+    }
+
     #[test]
     fn what_is_granted_is_served_when_it_is_taken_and_other_nodes_keep_their_numbers() {
         let mut cluster = Cluster::new();
@@ -327,19 +382,28 @@ mod tests {
             grant(&mut cluster, node, owner);
         }
         let own = NewLog::numbered(&n1.node, SERVICE, &(1..2)).unwrap();
-        let granted = Granted::of(&cluster.view(), &n1, own.id());
+        let granted = Granted::of(&cluster.view(), &n1, own.id(), &BTreeSet::new());
         assert_eq!(granted, Granted { new: vec![0, 1], ..Granted::default() });
+        let granted = Granted::of(&cluster.view(), &n1, own.id(), &BTreeSet::from([0]));
+        assert_eq!(granted, Granted { new: vec![1], ..Granted::default() }, "the view is behind: it is served");
         let (mut numbered, ports) = (Vec::new(), Ports::new());
         let mut told = |cluster: &Cluster, taken: &[u16]| {
             let owners = owners(&cluster.view(), &n1, &taken.iter().copied().collect(), &ports, &mut numbered);
             ([0, 1, 2, 3, 4].map(|node| owners.of(node)), owners)
         };
         let [two, three] = [0, 1].map(|number| Whose::There(PeerId(number)));
-        assert_eq!(told(&cluster, &[]).0, [Whose::Nobody, Whose::Nobody, two, three, Whose::Nobody]);
+        assert_eq!(told(&cluster, &[]).0, [Whose::Nobody; 5], "nobody has said that its log has them");
+        take(&mut cluster, &[2], &n2);
+        take(&mut cluster, &[3], &n3);
+        let (whose, owners) = told(&cluster, &[]);
+        assert_eq!(whose, [Whose::Nobody, Whose::Nobody, two, three, Whose::Nobody]);
+        assert!(owners.are_arriving());
         assert_eq!(told(&cluster, &[1]).0, [Whose::Nobody, Whose::Here, two, three, Whose::Nobody]);
+        assert!(!told(&cluster, &[0, 1]).1.are_arriving());
         cluster.leave(n2.clone());
         let again = cluster.join("n2", ALL);
         grant(&mut cluster, 4, &again);
+        take(&mut cluster, &[4], &again);
         let (whose, owners) = told(&cluster, &[1]);
         assert_eq!(whose, [Whose::Nobody, Whose::Here, Whose::Nobody, three, Whose::There(PeerId(2))]);
         assert!(owners.peer(PeerId(0)).is_some_and(|peer| !peer.is_there && peer.node == n2.node));

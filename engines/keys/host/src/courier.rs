@@ -104,6 +104,32 @@ impl Courier {
         })
     }
 
+    /// Answers what is about all keys of a node that is not the one that is asked now. Gives what is told, and the rest that is to be asked.
+    pub(crate) fn shed(&mut self) -> (Replies, Option<Arc<KeysRequest>>) {
+        let mut replies = Replies::default();
+        let Some(mut flight) = self.flight.take() else { return (replies, None) };
+        let (mut rest, mut to, mut about) = (Vec::new(), Vec::new(), Vec::new());
+        for (place, (its, of)) in flight.to.drain(..).zip(flight.about.drain(..)).enumerate() {
+            if of.first().is_none() {
+                replies.push(its, |reply| reply.error("PARTIAL a node did not do its part: it is gone"));
+            } else {
+                rest.push(place);
+                to.push(its);
+                about.push(of);
+            }
+        }
+        if rest.is_empty() {
+            return (replies, None);
+        }
+        if rest.len() < flight.request.len() {
+            flight.request = Arc::new(flight.request.only(&rest));
+        }
+        (flight.to, flight.about) = (to, about);
+        let request = Arc::clone(&flight.request);
+        self.flight = Some(flight);
+        (replies, Some(request))
+    }
+
     /// Notes who is being asked.
     pub(crate) const fn note_peer(&mut self, peer: PeerId) {
         if let Some(flight) = &mut self.flight {
@@ -178,7 +204,7 @@ impl Flight {
         // What a node was asked of all its keys nobody else can answer.
         let is_bound = |place: usize| is_of_lane && self.about[place].first().is_none();
         let told = |error: &HandleError, only_reads: bool| match may_repeat(error, only_reads) {
-            true => format!("TRYAGAIN a node did not do its part: {error}"),
+            true => format!("PARTIAL a node did not do its part: {error}"),
             false => unknown(error),
         };
         let parts = self.request.parts().zip(&self.to).enumerate();
@@ -371,7 +397,29 @@ mod tests {
         let number = courier.depart(at(0), || Some(dbsize)).expect("something").number;
         let away = HandleError::Unavailable { reason: "nobody listens".to_owned(), may_have_run: false };
         let replies = courier.hear(at(1), number, Err(away));
-        assert!(matches!(&told(&replies)[..], [(0, text)] if text.starts_with("!TRYAGAIN")), "{:?}", told(&replies));
+        assert!(matches!(&told(&replies)[..], [(0, text)] if text.starts_with("!PARTIAL")), "{:?}", told(&replies));
         assert_eq!(courier.depart(at(6), || None).expect("the other").request.len(), 1);
+    }
+
+    #[test]
+    fn what_is_about_all_keys_of_a_node_does_not_go_along_to_another() {
+        let mut courier = Courier::of_lane(Duration::from_secs(1));
+        let mut both = asked(&[&["get", "a"], &["dbsize"], &["get", "b"]]);
+        both.about[1] = About::default();
+        let number = courier.depart(at(0), || Some(both)).expect("something").number;
+        let (replies, rest) = courier.shed();
+        assert!(matches!(&told(&replies)[..], [(1, text)] if text.starts_with("!PARTIAL")), "{:?}", told(&replies));
+        assert_eq!(rest.expect("the others").len(), 2);
+        let mut reply = KeysReply::awaiting(2);
+        reply.answer(0, |tape| tape.integer(1));
+        reply.answer(1, |tape| tape.integer(2));
+        let replies = courier.hear(at(1), number, Ok(reply));
+        assert_eq!(told(&replies), [(0, "1".to_owned()), (2, "2".to_owned())]);
+        assert_eq!(courier.take_ended(), [About::one(0), About::one(2)]);
+        let mut alone = asked(&[&["dbsize"]]);
+        alone.about[0] = About::default();
+        courier.depart(at(2), || Some(alone)).expect("something");
+        assert!(courier.shed().1.is_none());
+        assert!(courier.depart(at(2), || Some(asked(&[&["get", "a"]]))).is_some(), "it is over");
     }
 }

@@ -129,7 +129,7 @@ impl<L: Log> Host<L> {
                 self.taken_in.push((taken, outcome.map_err(|refusal| refusal.to_string())));
             }
             // For whoever drives it.
-            Mail::Answered { .. } | Mail::Owners(_) | Mail::Stop => {}
+            Mail::Answered { .. } | Mail::Owners(_) | Mail::Told(_) | Mail::Stop => {}
         }
     }
 

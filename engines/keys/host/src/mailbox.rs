@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use savanna_journal::Lsn;
-use savanna_keys::actor::message::Message;
+use savanna_keys::actor::message::{Message, Replies};
 use savanna_keys::actor::saving::SaveOutcome;
 use savanna_keys::cluster::owners::Owners;
 use savanna_keys::handle::{HandleError, KeysReply};
@@ -49,6 +49,8 @@ pub enum Mail {
         /// What became of it.
         outcome: Box<Result<KeysReply, HandleError>>,
     },
+    /// What clients of this thread are told of what it would have asked another node.
+    Told(Box<Replies>),
     /// Who has which keys, where each node has some.
     Owners(Arc<Owners>),
     /// Keys of a node that is gone.

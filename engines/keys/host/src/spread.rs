@@ -1,5 +1,6 @@
 //! Keys that are spread over nodes: who has which, as all threads of the service hear it, and what comes out of the logs of nodes that are gone.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -81,7 +82,9 @@ impl Hearer {
     /// # Errors
     /// [`AdoptError`].
     pub fn adopt(&self, log: &SealedLog, wanted: &dyn Fn(u16) -> bool) -> Result<usize, AdoptError> {
-        let (keys, latest) = inherit(log, 0, wanted).map_err(AdoptError::Read)?;
+        // Whoever chose the keys is not to know how they are hashed here.
+        let seed = RandomState::new().build_hasher().finish();
+        let (keys, latest) = inherit(log, seed, wanted).map_err(AdoptError::Read)?;
         let count = keys.len();
         let mut shares: Vec<(Vec<Adopted>, usize)> = self.routes.all().map(|_| (Vec::new(), 0)).collect();
         let mut last = Lsn::NONE;

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use savanna_journal::{Journal, JournalError};
 use savanna_keys::actor::message::Replies;
 use savanna_keys::actor::saving::CopyFor;
-use savanna_keys::actor::{Actor, Progress, Traffic, Way};
+use savanna_keys::actor::{Actor, Progress, Traffic, Way, is_home};
 use savanna_keys::cluster::owners::{Owners, PeerId};
 use savanna_keys::error_counts::ErrorCounts;
 use savanna_keys::figures::Figures;
@@ -186,6 +186,7 @@ impl Worker {
             match mail {
                 Mail::Stop => self.is_stopping = true,
                 Mail::Owners(owners) => self.hear_owners(&owners),
+                Mail::Told(replies) => self.host.actor_mut().hear_answers(*replies),
                 Mail::Answered { lane, number, outcome } => self.hear_answers(lane, number, *outcome),
                 mail => self.host.hear(mail, post_to(&self.slots)),
             }
@@ -226,7 +227,17 @@ impl Worker {
         }
         for (lane, courier) in abroad.couriers.iter_mut().enumerate() {
             let Some(departure) = courier.depart(since_begin(), || actor.take_asked(lane)) else { continue };
-            let Departure { to, about, request, number } = departure;
+            let Departure { to, about, mut request, number } = departure;
+            let way = actor.way_of(lane, about);
+            if to.is_none() && about.is_some() && !is_home(lane, &way) {
+                // Parts about all keys of the lane's own node are nobody else's.
+                let (replies, rest) = courier.shed();
+                if !replies.is_empty() {
+                    own.put(Mail::Told(Box::new(replies)));
+                }
+                let Some(rest) = rest else { continue };
+                request = rest;
+            }
             let slot = own.clone();
             let answer =
                 Answer::new(move |outcome| slot.put(Mail::Answered { lane, number, outcome: Box::new(outcome) }));
@@ -234,7 +245,7 @@ impl Worker {
                 abroad.nodes.at(&node).call(request, answer);
                 continue;
             }
-            match actor.way_of(lane, about) {
+            match way {
                 Way::Here => own.put(Mail::Call(Call { request, answer })),
                 Way::To(peer, node) => {
                     courier.note_peer(peer);

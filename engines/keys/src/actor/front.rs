@@ -81,6 +81,11 @@ impl Front {
         Self { lanes: Vec::new(), beyond }
     }
 
+    /// How many bytes of a lane are still to be asked.
+    pub(super) fn waiting_bytes(&self, lane: usize) -> usize {
+        self.lanes.get(lane).map_or(0, |lane| lane.0.iter().map(|asked| asked.request.byte_count()).sum())
+    }
+
     /// The request of a lane that is being filled.
     fn next(&mut self, lane: usize, bytes: usize) -> &mut Asked {
         if self.lanes.len() <= lane {

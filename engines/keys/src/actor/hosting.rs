@@ -90,11 +90,17 @@ impl Actor {
     /// Takes in keys of a node that is gone, out of its log, as changes of this actor. What is changed from now on is later than `latest`.
     ///
     /// # Errors
-    /// If the log has no space, or all keys are held.
+    /// If the log has no space, all keys are held, or one of them is served here.
     pub fn take_over(&mut self, adopted: Vec<Adopted>, latest: Hlc) -> Outcome {
         if self.claims.holds_all() {
             // All are being flushed, perhaps: what comes in between would be in the log behind that, and not here.
             return Err(CommandError::text("TRYAGAIN all keys are held for the moment"));
+        }
+        // They are served: what a log of before says of them is old.
+        if adopted.iter().any(|(_, entry)| self.is_spread() && self.is_of_this_node(&entry.key)) {
+            return Err(CommandError::text(
+                "ERR expected keys that this node does not serve yet, came some that it does",
+            ));
         }
         self.keys.take_in(adopted, latest)
     }

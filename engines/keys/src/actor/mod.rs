@@ -80,7 +80,7 @@ pub(crate) use self::pubsub::Topic;
 use self::room::out_of_memory;
 use self::saving::Saves;
 use self::slots::shown_to;
-pub use self::spread::{About, Way};
+pub use self::spread::{About, Way, is_home};
 use self::spreading::Spreading;
 pub use self::terms::SessionLimits;
 use self::tracking::Trackers;
@@ -456,6 +456,11 @@ impl Actor {
             self.check_log_space()?;
         }
         memory::ask_for_value(args.byte_count())?;
+        let refusal_where_spread = if self.front.is_some() && session.queued.is_some() {
+            self.check_is_spread(session, command, args).err()
+        } else {
+            None
+        };
         if let Some(program) = &mut session.queued
             && !flags.has(Flags::UNQUEUED)
         {
@@ -467,6 +472,9 @@ impl Actor {
             }
             if self.routes.actors() > 1 {
                 is_refused_by_several(command, args)?;
+            }
+            if let Some(refusal) = &refusal_where_spread {
+                return Err(refusal.clone());
             }
             // What other threads have room for they say when it runs.
             let is_here = || command.keys.of(args).is_ok_and(|keys| matches!(self.place(keys, None), Place::Here));

@@ -28,7 +28,7 @@ use crate::command::{Combine, Command, CommandNumber, Run};
 use crate::commands::generic::flush_of;
 use crate::commands::parse_cursor;
 use crate::commands::sort::patterns;
-use crate::error::CommandError;
+use crate::error::{CommandError, Outcome};
 use crate::handle::{HandleError, KeysRequest, Part};
 use crate::placement::KeyHash;
 use crate::reply::Reply;
@@ -39,6 +39,8 @@ use crate::slot::HashSlot;
 
 /// The lane of what nobody has.
 const NOBODYS: usize = 0;
+/// So many bytes of what was published wait for a node that does not take them; what comes then it misses.
+const NOTICES_BYTES_MAX: usize = 16 << 20;
 /// After this time somebody may have what nobody has.
 const OWNERLESS_PAUSE_MS: u64 = 50;
 
@@ -129,8 +131,25 @@ impl Spread {
     }
 }
 
+/// The lane of requests to a node.
 const fn lane_to(peer: PeerId) -> usize {
-    1 + peer.index()
+    1 + 2 * peer.index()
+}
+
+/// The lane of what a node is told: no request waits behind it.
+const fn notices_to(peer: PeerId) -> usize {
+    2 + 2 * peer.index()
+}
+
+/// The node that a lane is to.
+fn peer_of(lane: usize) -> Option<PeerId> {
+    lane.checked_sub(1).map(|index| PeerId((index / 2) as u16))
+}
+
+/// Whether a lane asks the node that it is to: then it asks it also for what is about all keys of that.
+#[must_use]
+pub fn is_home(lane: usize, way: &Way) -> bool {
+    matches!(way, Way::To(peer, _) if peer_of(lane) == Some(*peer))
 }
 
 /// Where the keys of a request are.
@@ -210,7 +229,7 @@ impl Actor {
             Some(Whose::Here) => return Way::Here,
             Some(Whose::Nobody) => return Way::Nowhere,
             Some(Whose::There(peer)) => Some(peer),
-            None => lane.checked_sub(1).map(|index| PeerId(index as u16)),
+            None => peer_of(lane),
         };
         match peer.and_then(|id| Some((id, owners.peer(id).filter(|peer| peer.is_there)?))) {
             Some((id, peer)) => Way::To(id, peer.node.clone()),
@@ -280,10 +299,17 @@ impl Actor {
     /// Why a part of a request of another node does not run here, if it does not.
     pub(super) fn refusal_of(&self, part: Part<'_>) -> Option<Refused> {
         let Spread { owners, .. } = self.spread()?;
+        let frozen = HandleError::Frozen { retry_after_ms: OWNERLESS_PAUSE_MS };
+        if owners.are_arriving() && part.steps().any(|(command, _)| is_about_all_keys(command)) {
+            return Some(Refused::Part(frozen));
+        }
         let keys = || part.steps().flat_map(|(command, args)| command.keys.of(args).into_iter().flatten());
+        let scanned = part.steps().filter_map(|(command, args)| match command.run {
+            Run::Scan(_) => Some(virtual_node_of(KeyHash::from_cursor(parse_cursor(&args[1]).ok()?).group())),
+            _ => None,
+        });
         let (mut is_here, mut why) = (false, None);
-        for key in keys() {
-            let node = virtual_node_of(self.keys.group_of(key));
+        for node in keys().map(|key| virtual_node_of(self.keys.group_of(key))).chain(scanned) {
             match owners.of(node) {
                 Whose::Here => is_here = true,
                 _ if why.is_some() => {}
@@ -291,7 +317,7 @@ impl Actor {
                     let to = owners.peer(peer).map(|peer| peer.node.clone())?;
                     why = Some(HandleError::Moved { to, epoch: owners.epoch(node) });
                 }
-                Whose::Nobody => why = Some(HandleError::Frozen { retry_after_ms: OWNERLESS_PAUSE_MS }),
+                Whose::Nobody => why = Some(frozen.clone()),
             }
         }
         match why {
@@ -299,6 +325,11 @@ impl Actor {
             why => why.map(Refused::Part),
         }
     }
+}
+
+/// Whether a command is about all keys, as they are at one instant or not.
+fn is_about_all_keys(command: &Command) -> bool {
+    matches!(command.name, "dbsize" | "keys" | "randomkey" | "flushdb" | "flushall")
 }
 
 /// Whether a command is about this node as a whole, or has no meaning where keys are at several.
@@ -328,11 +359,11 @@ impl Actor {
         if !self.is_spread() {
             return self.ask_owner(session, command, args, reply).map(Some);
         }
-        if is_of_one_node(session, command, args) {
-            return Err(CommandError::from(format!(
-                "CROSSNODE {} is not there yet where the keys are spread over nodes",
-                command.name.to_uppercase()
-            )));
+        self.check_is_spread(session, command, args)?;
+        let are_arriving = self.spread().is_some_and(|spread| spread.owners.are_arriving());
+        if session.is_of_cluster && are_arriving && (is_about_all_keys(command) || matches!(command.run, Run::Scan(_)))
+        {
+            return Err(CommandError::text("TRYAGAIN nothing was done: keys are on their way to this node"));
         }
         let keys = || command.keys.of(args).into_iter().flatten();
         match command.run {
@@ -372,6 +403,31 @@ impl Actor {
                 self.ask_by(lane, about, session, command, args).map(Some)
             }
         }
+    }
+
+    /// Whether a command is there where keys are spread.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub(super) fn check_is_spread(&self, session: &Session, command: &Command, args: Args<'_>) -> Outcome {
+        if !self.is_spread() || !is_of_one_node(session, command, args) {
+            return Ok(());
+        }
+        let name = command.name.to_uppercase();
+        Err(CommandError::from(format!("CROSSNODE {name} is not there yet where the keys are spread over nodes")))
+    }
+
+    /// What MULTI has queued as it is sent to another node.
+    pub(super) fn with_scripts(&mut self, program: &Program) -> Result<Program, CommandError> {
+        let mut sent = Program::new(program.database);
+        for (command, args) in program.steps() {
+            let (command, args) = match command.run {
+                Run::Script(_) => self.with_script(command, args)?,
+                _ => (command, OwnedArgs::of(args)),
+            };
+            sent.push(command, args.args());
+        }
+        Ok(sent)
     }
 
     /// A script as it is sent to another node, which may not know it: with its text.
@@ -468,14 +524,20 @@ impl Actor {
         Ok(Progress::LaterAlone(ticket))
     }
 
-    /// Tells other nodes what was published here. How many listen there nobody waits for, as in Redis Cluster.
+    /// Tells other nodes what was published here. How many listen there nobody waits for, as in Redis Cluster; a node that takes nothing misses
+    /// what is too much to be kept for it.
     pub(crate) fn publish_beyond(&mut self, args: Args<'_>) {
         /// What nobody puts together.
         const NOWHERE: Destination = Destination::Gather(0);
         let peers = self.spread().into_iter().flat_map(|spread| spread.owners.peers());
         let peers: Vec<PeerId> = peers.map(|(id, _)| id).collect();
-        if let Some(number) = Command::find(&args[0]).and_then(CommandNumber::of) {
-            peers.into_iter().for_each(|peer| self.ask_peer(peer, NOWHERE, 0, number, args));
+        let Some(number) = Command::find(&args[0]).and_then(CommandNumber::of) else { return };
+        for peer in peers {
+            let lane = notices_to(peer);
+            if self.front.as_ref().is_some_and(|front| front.waiting_bytes(lane) < NOTICES_BYTES_MAX) {
+                let push = |request: &mut KeysRequest| request.push(0, number, args);
+                self.put_in_lane(lane, NOWHERE, About::default(), byte_count(args), push);
+            }
         }
     }
 
@@ -505,7 +567,7 @@ impl Actor {
         database: u8,
         command: &'static Command,
         args: Args<'_>,
-    ) -> Result<(), CommandError> {
+    ) -> Outcome {
         let flushed = match command.name {
             "flushdb" => flush_of(args, Some(database))?,
             "flushall" => flush_of(args, None)?,
@@ -620,6 +682,56 @@ mod tests {
         assert!(info.contains("cluster_state:fail") && info.contains("cluster_slots_assigned:16368"), "{info}");
         assert!(info.contains("cluster_known_nodes:2") && info.contains("cluster_size:2"), "{info}");
         assert_eq!(ask(&mut actor, client, "DBSIZE"), "1", "of this node");
+    }
+
+    #[test]
+    fn what_is_served_is_not_taken_in_again() {
+        let mut actor = actor();
+        let client = actor.open_session(String::new(), String::new());
+        assert_eq!(ask(&mut actor, client, "SET bar 8"), "OK");
+        let of = |key: &str| {
+            let mut former = Actor::new(ActorId(0), Routes::over(1), Config::default(), 1);
+            let session = former.open_session(String::new(), String::new());
+            ask(&mut former, session, &format!("SET {key} 7"));
+            (0, former.keys.lend(0, key.as_bytes()).expect("it is there"))
+        };
+        assert!(actor.take_over(vec![of("bar")], Hlc::ZERO).is_err());
+        assert_eq!(ask(&mut actor, client, "GET bar"), "\"8\"");
+        assert!(actor.take_over(vec![of("foo")], Hlc::ZERO).is_ok(), "another node has it so far");
+    }
+
+    #[test]
+    fn nothing_is_said_of_all_keys_while_some_are_on_their_way_here() {
+        let mut actor = actor();
+        let client = actor.open_session(String::new(), String::new());
+        actor.note_cluster_port(client);
+        let mut owners = Owners::clone(&actor.spread().expect("it is").owners);
+        owners.note_arriving();
+        actor.hear_owners(&Arc::new(owners));
+        for request in ["DBSIZE", "KEYS *", "SCAN 0", "FLUSHALL"] {
+            assert!(ask(&mut actor, client, request).starts_with("!TRYAGAIN"), "{request}");
+        }
+        for words in [&["DBSIZE"][..], &["FLUSHALL"]] {
+            let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+            let number = Command::find(words[0]).and_then(CommandNumber::of).expect("a command");
+            let mut request = KeysRequest::default();
+            request.push(0, number, OwnedArgs::of_words(&words).args());
+            let part = request.parts().next().expect("one");
+            assert!(matches!(actor.refusal_of(part), Some(Refused::Part(HandleError::Frozen { .. }))));
+        }
+    }
+
+    #[test]
+    fn what_was_published_waits_for_a_node_up_to_a_bound_and_keeps_no_request_waiting() {
+        let mut actor = actor();
+        let client = actor.open_session(String::new(), String::new());
+        let message = "x".repeat(1 << 20);
+        for _ in 0..40 {
+            ask(&mut actor, client, &format!("PUBLISH news {message}"));
+        }
+        let waiting = |actor: &Actor, lane| actor.front.as_ref().expect("it has one").waiting_bytes(lane);
+        assert!((16 << 20..18 << 20).contains(&waiting(&actor, notices_to(PeerId(0)))));
+        assert_eq!(waiting(&actor, lane_to(PeerId(0))), 0);
     }
 
     #[test]

@@ -585,7 +585,10 @@ impl Actor {
             if let Span::Beyond { lane, about } = self.span(|| keys.iter().map(|key| &**key))? {
                 // A key that is watched was here, and is on its way back at most.
                 return match program.watched.is_empty() {
-                    true => self.ask_for_program(session, lane, about, &program),
+                    true => {
+                        let program = self.with_scripts(&program)?;
+                        self.ask_for_program(session, lane, about, &program)
+                    }
                     false => Err(CommandError::text("TRYAGAIN nothing was done: a watched key is on its way")),
                 };
             }

@@ -350,6 +350,8 @@ impl Actor {
             return self.try_for(number, None);
         }
         match waiter.ending {
+            // Nobody has its keys for the moment: it goes on waiting.
+            None if waiter.is_far && is_refusal(outcome, "TRYAGAIN") => self.stand_in_queues(number),
             _ if !is_nothing(outcome) => {
                 let (id, keys) = (waiter.session, waiter.awaited());
                 let lost = waiter.lost(outcome);

@@ -55,8 +55,9 @@ pub enum Whose {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owners {
     peers: Vec<Peer>,
-    whose: [Whose; VIRTUAL_NODES as usize],
-    epochs: [OwnerEpoch; VIRTUAL_NODES as usize],
+    rows: Box<[(Whose, OwnerEpoch)]>,
+    /// Whether this node is to have some that it does not serve yet: a part of their keys may be here.
+    are_arriving: bool,
 }
 
 impl Default for Owners {
@@ -68,41 +69,47 @@ impl Default for Owners {
 impl Owners {
     /// Nobody has anything yet, among these other nodes, by their numbers.
     #[must_use]
-    pub const fn among(peers: Vec<Peer>) -> Self {
-        Self {
-            peers,
-            whose: [Whose::Nobody; VIRTUAL_NODES as usize],
-            epochs: [OwnerEpoch::NONE; VIRTUAL_NODES as usize],
-        }
+    pub fn among(peers: Vec<Peer>) -> Self {
+        let rows = vec![(Whose::Nobody, OwnerEpoch::NONE); usize::from(VIRTUAL_NODES)].into();
+        Self { peers, rows, are_arriving: false }
     }
 
     /// Says who has a virtual node, and since which epoch. What there is not is left out.
     pub fn set(&mut self, node: u16, whose: Whose, epoch: OwnerEpoch) {
-        if let (Some(known), Some(since)) =
-            (self.whose.get_mut(usize::from(node)), self.epochs.get_mut(usize::from(node)))
-        {
-            (*known, *since) = (whose, epoch);
+        if let Some(row) = self.rows.get_mut(usize::from(node)) {
+            *row = (whose, epoch);
         }
+    }
+
+    /// Says that this node is to have some that it does not serve yet.
+    pub const fn note_arriving(&mut self) {
+        self.are_arriving = true;
+    }
+
+    /// Whether this node is to have some that it does not serve yet.
+    #[must_use]
+    pub const fn are_arriving(&self) -> bool {
+        self.are_arriving
     }
 
     /// Who has a virtual node.
     #[inline]
     #[must_use]
-    pub const fn of(&self, node: u16) -> Whose {
-        self.whose[(node % VIRTUAL_NODES) as usize]
+    pub fn of(&self, node: u16) -> Whose {
+        self.rows[usize::from(node % VIRTUAL_NODES)].0
     }
 
     /// Who has a key group.
     #[inline]
     #[must_use]
-    pub const fn of_group(&self, group: KeyGroup) -> Whose {
+    pub fn of_group(&self, group: KeyGroup) -> Whose {
         self.of(virtual_node_of(group))
     }
 
     /// Since which epoch somebody has a virtual node.
     #[must_use]
-    pub const fn epoch(&self, node: u16) -> OwnerEpoch {
-        self.epochs[(node % VIRTUAL_NODES) as usize]
+    pub fn epoch(&self, node: u16) -> OwnerEpoch {
+        self.rows[usize::from(node % VIRTUAL_NODES)].1
     }
 
     /// Another node.
@@ -121,14 +128,14 @@ impl Owners {
     #[must_use]
     pub fn holders(&self) -> Vec<PeerId> {
         let there =
-            self.whose.iter().filter_map(|whose| if let Whose::There(peer) = whose { Some(*peer) } else { None });
+            self.rows.iter().filter_map(|(whose, _)| if let Whose::There(peer) = whose { Some(*peer) } else { None });
         there.collect::<BTreeSet<PeerId>>().into_iter().collect()
     }
 
     /// Whether somebody serves each virtual node.
     #[must_use]
     pub fn are_all_served(&self) -> bool {
-        !self.whose.contains(&Whose::Nobody)
+        self.rows.iter().all(|(whose, _)| *whose != Whose::Nobody)
     }
 
     /// The first key group behind a key group that somebody else has.

@@ -400,6 +400,22 @@ fn what_a_node_was_asked_that_is_gone_is_in_doubt_and_others_go_on() {
 }
 
 #[test]
+fn what_a_node_was_asked_about_all_its_keys_is_asked_of_no_other() {
+    let (mut nodes, [client, ..]) = three();
+    let lost = key_of(1, 0);
+    nodes.board.0.lock().unwrap().insert(NodeId::new("n1"), Arc::new(Silent::default()));
+    let write = nodes.send(client, &["INCR", &lost]).expect_err("elsewhere");
+    nodes.turn();
+    // They wait behind that, and go with what is about a key that somebody else has by then.
+    let read = nodes.send(client, &["GET", &lost]).expect_err("elsewhere");
+    let size = nodes.send(client, &["DBSIZE"]).expect_err("of all nodes");
+    nodes.say(|node| third(node).map(|owner| if owner == 1 { 2 } else { owner }), &[1]);
+    assert!(nodes.hear(client, write).starts_with("!UNKNOWN"));
+    assert_eq!(nodes.hear(client, read), "nil");
+    assert!(nodes.hear(client, size).starts_with("!PARTIAL"), "one node is counted twice");
+}
+
+#[test]
 fn keys_of_a_node_that_is_gone_are_taken_in_out_of_its_log() {
     let (mut nodes, clients) = three();
     for number in 0..200 {
