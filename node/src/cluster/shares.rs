@@ -132,11 +132,9 @@ impl Joined {
             };
             if failed.is_empty() {
                 (pause, told) = (PAUSE, String::new());
-                // An older view would show what is taken as granted alone.
-                view.until(|view| view.revision() >= seen).await;
-                if !view.changed().await {
-                    return;
-                }
+                // An older view would show what is taken as granted alone; one that came meanwhile may show more.
+                let looked = now.revision();
+                view.until(|view| view.revision() > looked && view.revision() >= seen).await;
                 continue;
             }
             if failed != told {
