@@ -206,10 +206,12 @@ fn logs_that_end(view: &ClusterView) -> LogsThatEnd {
     intents
 }
 
-/// The shards whose owner is gone, in the order in which they get another: the one that everybody needs, then the busiest.
+/// The shards of these loads whose owner is gone, in the order in which they get another: the one that everybody needs, then the busiest.
 fn orphans<'v>(view: &'v ClusterView, loads: &Loads) -> Vec<(&'v ShardId, &'v Versioned<ShardRecord>)> {
+    let is_of_them = |shard: &ShardId| shard.0.starts_with(&loads.prefix);
     let is_orphan = |record: &Versioned<ShardRecord>| record.value.owner().is_some_and(|owner| !view.lives(owner));
-    let mut orphans: Vec<_> = view.shards("").filter(|(_, record)| is_orphan(record)).collect();
+    let orphans = view.shards("").filter(|(shard, record)| is_of_them(shard) && is_orphan(record));
+    let mut orphans: Vec<_> = orphans.collect();
     orphans.sort_by_key(|(shard, _)| (loads.login.as_ref() != Some(*shard), Reverse(load_of(loads, shard)), *shard));
     orphans
 }

@@ -2,13 +2,17 @@
 
 use std::net::SocketAddr;
 
+use savanna_epoch::NodeEpoch;
 use savanna_identity::SecretError;
+use savanna_journal::Options as JournalOptions;
 use savanna_keys::cluster::{ClusterNode, node_id};
-use savanna_keys_host::{Elsewhere, HostOptions};
+use savanna_keys_host::{Elsewhere, HostOptions, Spread};
+use savanna_ownership::guard::LeaseGuard;
 use savanna_resp::{Opened, Server, ServerError, ServerOptions};
 
 use crate::cluster::TakeError;
 use crate::cluster::shared::{PlaceError, Shared};
+use crate::cluster::shares::OwnLogError;
 use crate::config::{NodeConfig, threads_or_cores};
 use crate::membership::Membership;
 use crate::places::clients_max;
@@ -28,6 +32,9 @@ pub(crate) enum KeysError {
     /// Its shard is not, or no longer, this node's.
     #[error(transparent)]
     Take(#[from] TakeError),
+    /// There is no log for its share.
+    #[error(transparent)]
+    OwnLog(#[from] OwnLogError),
 }
 
 /// Reads the log where it is `shared`. Blocks while it reads.
@@ -51,6 +58,20 @@ pub(crate) fn front(config: &NodeConfig, elsewhere: Elsewhere) -> Result<Server,
     Ok(Server::start(server_options(config, host))?)
 }
 
+/// Serves what this node has of keys that are spread, and passes on what is about others. Blocks while it reads its log.
+pub(crate) fn share(
+    config: &NodeConfig,
+    log: (JournalOptions, NodeEpoch),
+    guard: LeaseGuard,
+    spread: Spread,
+) -> Result<Server, KeysError> {
+    let mut options = options(config)?;
+    // There is no file of all keys: no node has them.
+    options.config.dump_directory = None;
+    let host = HostOptions { log: Some(log), lease: Some(guard), spread: Some(spread), ..options };
+    Ok(Server::start(server_options(config, host))?)
+}
+
 /// Where clients of clusters reach the node, as other nodes are told.
 pub(crate) fn cluster_node(config: &NodeConfig, server: &Server) -> Option<ClusterNode> {
     let mut address = server.cluster_address()?;
@@ -68,7 +89,15 @@ fn options(config: &NodeConfig) -> Result<HostOptions, KeysError> {
     settings.may_be_shut_down = config.keys_shutdown.unwrap_or_else(|| config.services == ["keys"]);
     settings.clients_max = clients_max(config, "keys", settings.clients_max);
     let threads = threads_or_cores(config.keys_threads);
-    Ok(HostOptions { threads, config: settings, log: None, lease: None, seed: rand::random(), elsewhere: None })
+    Ok(HostOptions {
+        threads,
+        config: settings,
+        log: None,
+        lease: None,
+        seed: rand::random(),
+        elsewhere: None,
+        spread: None,
+    })
 }
 
 const fn server_options(config: &NodeConfig, host: HostOptions) -> ServerOptions {

@@ -3,13 +3,15 @@
 use savanna_epoch::{NodeEpoch, OwnerEpoch};
 use tokio::sync::watch;
 
-/// What a node is to a service that one node at a time runs for all.
+/// What a node is to a service that one node at a time runs for all, or each a share of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// It runs the service.
     Owner(Grant),
     /// It passes on what it is asked, to whoever runs the service.
     Front,
+    /// It runs a share of the service, as all others do.
+    Member,
 }
 
 /// That a node runs a service.

@@ -12,6 +12,7 @@ use savanna_epoch::ShardId;
 use savanna_hadoop::ServerError as FilesServerError;
 use savanna_http::{Credentials, Facts, HttpFace, HttpLimits};
 use savanna_identity::{Tls, Token};
+use savanna_keys_host::Spread;
 use savanna_lambda::ServerError as FunctionsServerError;
 use savanna_pgwire::{Acceptor, Admission, CLIENTS_MAX};
 use savanna_pgwire_tenants::{Back, ServerError};
@@ -25,7 +26,8 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::board::Board;
 use crate::cluster::moves::{self, Moves};
-use crate::cluster::{Cancels, Offer, View, gone, routed};
+use crate::cluster::shares::OwnLog;
+use crate::cluster::{Cancels, Joined, Offer, View, gone, routed};
 use crate::config::NodeConfig;
 use crate::error::NodeError;
 use crate::figures::{self, Busiest};
@@ -35,7 +37,7 @@ use crate::keys::{self, KeysError};
 use crate::membership::Place;
 use crate::own_database::OwnDatabase;
 use crate::places::clients_max;
-use crate::remote;
+use crate::remote::{self, RemoteKeys};
 use crate::roles::{Grant, Role};
 use crate::supervisor::{GiveUp, NotStarted, Started, Supervisor};
 use crate::tenants::{self, TenantsError};
@@ -114,6 +116,9 @@ impl Services {
 
     /// Keys behind the Redis protocol: over the log that the data directory has, or those of the node that has it open.
     pub(crate) async fn start_keys(&mut self, config: NodeConfig, place: Place) {
+        if let Some(joined) = place.joined() {
+            self.controller.spawn(Arc::clone(joined).control_keys());
+        }
         let (board, role, giver) = (Arc::clone(&self.board), place.role("keys"), place.clone());
         let cluster_port = Mutex::new(config.keys_cluster_port);
         let start = move |role: Role, before: Option<SocketAddr>| {
@@ -121,7 +126,7 @@ impl Services {
             config.keys_port = before.map_or(config.keys_port, |address| address.port());
             config.keys_cluster_port = *cluster_port.lock();
             match serve_keys(&config, &place, role) {
-                Ok((server, offer)) => {
+                Ok((server, among)) => {
                     *cluster_port.lock() = config.keys_cluster_port.kept_at(server.cluster_address());
                     let gauge = server.gauge();
                     board.shows("keys", move || figures::of_keys(&gauge));
@@ -131,7 +136,7 @@ impl Services {
                     Ok(Started {
                         address: Some(server.address()),
                         stop: Box::new(move || {
-                            drop(offer);
+                            drop(among);
                             board.hides("keys");
                             stopper.stop();
                         }),
@@ -402,16 +407,23 @@ fn giving_tenants_up(place: &Place) -> Arc<GiveUp> {
     })
 }
 
-/// Runs the keys, or a face for those of another node. Who owns them answers other nodes as long as it offers to.
-fn serve_keys(config: &NodeConfig, place: &Place, role: Role) -> Result<(KeysServer, Option<Offer>), KeysError> {
+/// What keys are among other nodes, as long as it is kept: who owns them answers others as long as it offers to.
+type Among = (Option<Offer>, JoinSet<()>);
+
+/// Runs the keys, a share of them, or a face for those of another node.
+fn serve_keys(config: &NodeConfig, place: &Place, role: Role) -> Result<(KeysServer, Among), KeysError> {
     let grant = match (role, place) {
         (Role::Owner(grant), _) => grant,
-        (Role::Front, Place::Alone(_)) => unreachable!("a node that is alone owns all"),
+        (Role::Front | Role::Member, Place::Alone(_)) => unreachable!("a node that is alone owns all"),
         (Role::Front, Place::Joined(joined)) => {
             let elsewhere = routed::keys(joined.view().clone(), joined.transport(), Handle::current());
-            return Ok((keys::front(config, elsewhere)?, None));
+            return Ok((keys::front(config, elsewhere)?, (None, JoinSet::new())));
         }
+        (Role::Member, Place::Joined(joined)) => return serve_share(config, joined),
     };
+    if config.keys_spread && place.joined().is_some() {
+        tracing::warn!("keys.spread has no effect: the keys of this cluster have one owner, as it was made so");
+    }
     let opened = keys::open(config, &place.shared(config), &place.membership(grant))?;
     place.take_history("keys", grant)?;
     let server = opened.serve()?;
@@ -419,7 +431,19 @@ fn serve_keys(config: &NodeConfig, place: &Place, role: Role) -> Result<(KeysSer
         let keys = remote::serve_keys(server.handle(), keys::cluster_node(config, &server));
         joined.offered("keys").offer(keys, joined.guard())
     });
-    Ok((server, offer))
+    Ok((server, (offer, JoinSet::new())))
+}
+
+/// Runs what this node has of keys that are spread.
+fn serve_share(config: &NodeConfig, joined: &Arc<Joined>) -> Result<(KeysServer, Among), KeysError> {
+    let OwnLog { log, options } = Handle::current().block_on(joined.own_keys_log())?;
+    let others = RemoteKeys::new(joined.transport(), Handle::current());
+    let spread = Spread { nodes: Arc::new(others.clone()), patience: routed::KEYS_PATIENCE };
+    let server = keys::share(config, options, joined.guard(), spread)?;
+    let offered = remote::serve_keys(server.handle(), keys::cluster_node(config, &server));
+    let offer = joined.offered("keys").offer(offered, joined.guard());
+    let tasks = joined.has_shares(&server.hearer(), log, others);
+    Ok((server, (Some(offer), tasks)))
 }
 
 /// Runs the tenants of this node, for clients of this node and of others.

@@ -35,6 +35,31 @@ def test_a_machine_that_is_lost_takes_nothing_along(start_machines):
     assert set(cluster.stop().values()) == {0}, cluster.logs()
 
 
+def test_keys_that_are_spread_outlive_the_machines_that_had_them(start_machines):
+    cluster = start_machines("keys.spread=true", "keys.appendfsync=always")
+
+    def are_served(asked):
+        own = [shard for name, shard in cluster.shards(asked).items() if name.startswith("keys/v/")]
+        return len(own) == 1024 and all(shard["state"] == "serving" for shard in own)
+
+    cluster.until(lambda: all(are_served(node) for node in NODES), "each virtual node of keys is served")
+    for number in range(90):
+        assert cluster.redis(NODES[number % 3]).set(f"k:{number}", number)
+    # No machine is left then that was there before.
+    for lost in NODES:
+        assert any(shard["owner"] == lost for name, shard in cluster.shards(lost).items() if name.startswith("keys/v/"))
+        cluster.lose(lost)
+        left = cluster.living()
+        cluster.until_served(left)
+        cluster.until(lambda: all(are_served(node) for node in left), f"others have what {lost} had")
+        for node in left:
+            client = cluster.redis(node)
+            assert [client.get(f"k:{number}") for number in range(90)] == [str(number) for number in range(90)]
+            client.close()
+        cluster.replace(lost)
+    assert set(cluster.stop().values()) == {0}, cluster.logs()
+
+
 def test_a_node_joins_through_another_one_and_goes_on_when_that_is_gone(start_machines):
     cluster = start_machines()
     address = next(node["address"] for node in cluster.get("n1", "/api/v1/nodes")["nodes"] if node["name"] == "n1")

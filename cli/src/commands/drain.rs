@@ -8,6 +8,7 @@ use savanna_node::Config;
 use serde_json::json;
 
 use super::moves::{ask, ask_asleep, show};
+use super::nodes::VIRTUAL_NODES;
 use crate::args::{DrainArgs, Format};
 use crate::client::{Client, path_part};
 use crate::error::{CliError, Exit};
@@ -178,11 +179,13 @@ pub(crate) async fn drain(config: &Config, format: Format, args: &DrainArgs) -> 
         );
     }
     let shards = shards(&client).await?;
-    let kept: Vec<_> = shards
+    let kept = shards
         .iter()
         .filter(|shard| shard.owner.as_ref() == Some(&args.node) && !shard.shard.starts_with(DATABASES))
-        .map(|shard| shard.shard.as_str())
-        .collect();
+        .map(|shard| shard.shard.as_str());
+    let (virtual_nodes, kept): (Vec<&str>, Vec<&str>) = kept.partition(|shard| shard.starts_with(VIRTUAL_NODES));
+    let virtual_nodes = (!virtual_nodes.is_empty()).then(|| format!("{} virtual nodes of keys", virtual_nodes.len()));
+    let kept: Vec<String> = kept.into_iter().map(str::to_owned).chain(virtual_nodes).collect();
     if !kept.is_empty() {
         eprintln!("the shards {} stay there until the node ends; another one takes them over then", kept.join(", "));
     }

@@ -56,6 +56,7 @@ pub(crate) async fn shards(config: &Config, format: Format, args: &ShardsArgs) -
     match format {
         Format::Json => shards.iter().try_for_each(output::write_json)?,
         Format::Table => {
+            let shards = if prefix.starts_with(VIRTUAL_NODES) { shards } else { with_virtual_nodes_together(shards) };
             let rows: Vec<_> = shards.iter().map(shard_row).collect();
             output::write(output::text_table(&["shard", "owner", "epoch", "state", "log"], &rows).as_bytes())?;
         }
@@ -63,9 +64,72 @@ pub(crate) async fn shards(config: &Config, format: Format, args: &ShardsArgs) -
     Ok(Exit::Done)
 }
 
+/// What the shards of virtual nodes of keys begin with. There are 1,024 of them.
+pub(super) const VIRTUAL_NODES: &str = "keys/v/";
+
+/// The same shards, with one for all virtual nodes of keys of which the same is to be said.
+fn with_virtual_nodes_together(shards: Vec<ClusterShard>) -> Vec<ClusterShard> {
+    let mut together: Vec<(ClusterShard, usize)> = Vec::new();
+    for shard in shards {
+        let is_alike = |(known, _): &&mut (ClusterShard, usize)| {
+            let [known, other] = [known, &shard].map(|it| (&it.owner, it.epoch, &it.state, &it.log, &it.moving_to));
+            known == other
+        };
+        let mut alike = together.iter_mut().filter(|(known, _)| known.shard.starts_with(VIRTUAL_NODES));
+        match alike.find(is_alike).filter(|_| shard.shard.starts_with(VIRTUAL_NODES)) {
+            Some((_, count)) => *count += 1,
+            None => together.push((shard, 1)),
+        }
+    }
+    let named = |(mut shard, count): (ClusterShard, usize)| {
+        if count > 1 {
+            shard.shard = format!("{VIRTUAL_NODES}.. ({count})");
+        }
+        shard
+    };
+    together.into_iter().map(named).collect()
+}
+
 fn shard_row(shard: &ClusterShard) -> Vec<String> {
     let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
     let state =
         shard.moving_to.as_ref().map_or_else(|| shard.state.clone(), |to| format!("{}, moves to {to}", shard.state));
     vec![shard.shard.clone(), or_none(&shard.owner), shard.epoch.to_string(), state, or_none(&shard.log)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn virtual_nodes_of_which_the_same_is_to_be_said_are_one_row() {
+        let shard = |name: &str, owner: &str, state: &str| ClusterShard {
+            shard: name.to_owned(),
+            owner: Some(owner.to_owned()),
+            epoch: 1,
+            state: state.to_owned(),
+            log: None,
+            moving_to: None,
+        };
+        let shards = vec![
+            shard("keys", "n1", "serving"),
+            shard("keys/v/0", "n1", "serving"),
+            shard("keys/v/1", "n2", "serving"),
+            shard("keys/v/10", "n1", "serving"),
+            shard("keys/v/100", "n1", "starting"),
+            shard("tenants", "n1", "serving"),
+        ];
+        let shown: Vec<_> =
+            with_virtual_nodes_together(shards).iter().map(|shard| shard_row(shard).join(" ")).collect();
+        assert_eq!(
+            shown,
+            [
+                "keys n1 1 serving -",
+                "keys/v/.. (2) n1 1 serving -",
+                "keys/v/1 n2 1 serving -",
+                "keys/v/100 n1 1 starting -",
+                "tenants n1 1 serving -"
+            ]
+        );
+    }
 }

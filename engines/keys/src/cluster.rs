@@ -1,5 +1,6 @@
 //! Keys over several nodes: who has which slots, and nodes as the clients of cluster ports know them.
 
+pub mod owners;
 pub mod table;
 
 use std::net::{IpAddr, SocketAddr};
@@ -35,14 +36,22 @@ pub fn node_id(name: &str) -> String {
     Sha1::digest(name).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Which node has the slots; all of them, for the present.
+/// Slots next to each other that one node has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SlotRange {
+    pub(crate) first: u16,
+    pub(crate) last: u16,
+    pub(crate) owner: SlotsOwner,
+}
+
+/// Which node has a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SlotsOwner {
     /// This one.
     Myself,
     /// Another one.
     Other(Arc<ClusterNode>),
-    /// None that is known.
+    /// None that is known, or one that clients of clusters do not reach.
     Nobody,
 }
 

@@ -13,12 +13,14 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use savanna_epoch::NodeEpoch;
-use savanna_journal::{Draft, Journal, JournalError, Lsn, Options};
+use savanna_journal::{Draft, Filter, Journal, JournalError, Lsn, Options, Record, SealedLog};
 use savanna_lattice::Hlc;
 
 use crate::actor::{Actor, FIRST};
-use crate::delta::{self, Body};
+use crate::cluster::owners::virtual_node_of;
+use crate::delta::{self, Body, Header, Malformed};
 use crate::error::{CommandError, Outcome};
+use crate::keyspace::adoption::Adopted;
 use crate::keyspace::{Keyspace, is_of_library};
 use crate::placement::{Routes, group_of};
 
@@ -70,9 +72,70 @@ fn recover_keyspaces(
     routes: &Routes,
     keyspaces: &mut [&mut Keyspace],
 ) -> Result<(Arc<Journal>, bool), JournalError> {
-    let (mut latest, mut is_half_loaded) = (Hlc::ZERO, false);
-    let mut begun: HashMap<u64, Vec<u8>> = HashMap::new();
-    let journal = Journal::open(options.segment_bytes(SEGMENT_BYTES).patience(PATIENCE), epoch, &mut |record| {
+    let mut reading = Reading::begin(routes, keyspaces, &|_| true);
+    let options = options.segment_bytes(SEGMENT_BYTES).patience(PATIENCE);
+    let journal = Journal::open(options, epoch, &mut |record| reading.take(&record))?;
+    let (latest, is_half_loaded) = reading.end();
+    let journal = Arc::new(journal);
+    let last = keyspaces.iter().map(|keyspace| keyspace.last_writer()).max().unwrap_or_default();
+    for (keyspace, id) in keyspaces.iter_mut().zip(routes.all()) {
+        keyspace.belong_to(id, last);
+        // Also later than what was deleted, of which nothing is left.
+        keyspace.observe(latest);
+        keyspace.log.enable(true);
+        keyspace.log_space = LogSpace::of(&journal);
+    }
+    for first in routes.all() {
+        for recovered in keyspaces[first.index()].recovered() {
+            keyspaces.iter_mut().for_each(|keyspace| keyspace.take_copy(first, &recovered));
+        }
+    }
+    Ok((journal, is_half_loaded))
+}
+
+/// What a log that has ended has of the virtual nodes that are `wanted`: their keys, and the latest version of anything. The call blocks.
+///
+/// # Errors
+/// Those of [`SealedLog::read`].
+pub fn inherit(log: &SealedLog, seed: u64, wanted: &dyn Fn(u16) -> bool) -> Result<(Vec<Adopted>, Hlc), JournalError> {
+    let routes = Routes::over(1);
+    let mut keyspace = Keyspace::new(routes.clone(), seed);
+    let mut keyspaces = [&mut keyspace];
+    let is_wanted = |header: &Header<'_>| !is_of_library(header) && wanted(virtual_node_of(group_of(header.key)));
+    let mut reading = Reading::begin(&routes, &mut keyspaces, &is_wanted);
+    log.read(&Filter::default(), &mut |record| reading.take(&record))?;
+    let (latest, _) = reading.end();
+    let last = keyspace.last_writer();
+    keyspace.belong_to(FIRST, last);
+    // What was at several threads is merged: it is as a key of one.
+    keyspace.recovered();
+    let latest = latest.max(keyspace.latest_version());
+    Ok((keyspace.take_out(), latest))
+}
+
+/// Puts what is in a log into keyspaces.
+struct Reading<'r, 'k> {
+    routes: &'r Routes,
+    keyspaces: &'r mut [&'k mut Keyspace],
+    /// Which keys are.
+    wanted: &'r dyn Fn(&Header<'_>) -> bool,
+    begun: HashMap<u64, Vec<u8>>,
+    latest: Hlc,
+    is_half_loaded: bool,
+}
+
+impl<'r, 'k> Reading<'r, 'k> {
+    fn begin(
+        routes: &'r Routes,
+        keyspaces: &'r mut [&'k mut Keyspace],
+        wanted: &'r dyn Fn(&Header<'_>) -> bool,
+    ) -> Self {
+        Self { routes, keyspaces, wanted, begun: HashMap::new(), latest: Hlc::ZERO, is_half_loaded: false }
+    }
+
+    fn take(&mut self, record: &Record) -> Result<(), Malformed> {
+        let wanted = self.wanted;
+        let Self { routes, keyspaces, begun, latest, is_half_loaded, .. } = self;
         let mut whole;
         let deltas: &[u8] = match record.kind {
             BEGINNING => {
@@ -95,21 +158,24 @@ fn recover_keyspaces(
                 }
             },
             LOADING => {
-                is_half_loaded = true;
+                *is_half_loaded = true;
                 begun.clear();
                 keyspaces.iter_mut().for_each(|keyspace| keyspace.forget_all());
                 return Ok(());
             }
             LOADED => {
-                is_half_loaded = false;
+                *is_half_loaded = false;
                 return Ok(());
             }
             _ => &record.payload,
         };
         delta::read_all(deltas, &mut |header, body| {
-            latest = latest.max(header.version);
+            *latest = (*latest).max(header.version);
             if matches!(body, Body::Swap { .. } | Body::Flush { .. }) {
                 return keyspaces.iter_mut().try_for_each(|keyspace| keyspace.replay(header, body));
+            }
+            if !wanted(&header) {
+                return Ok(());
             }
             let actor = match is_of_library(&header) {
                 true => FIRST,
@@ -117,25 +183,15 @@ fn recover_keyspaces(
             };
             keyspaces[actor.index()].replay(header, body)
         })
-    })?;
-    if is_half_loaded {
-        keyspaces.iter_mut().for_each(|keyspace| keyspace.forget_all());
     }
-    let journal = Arc::new(journal);
-    let last = keyspaces.iter().map(|keyspace| keyspace.last_writer()).max().unwrap_or_default();
-    for (keyspace, id) in keyspaces.iter_mut().zip(routes.all()) {
-        keyspace.belong_to(id, last);
-        // Also later than what was deleted, of which nothing is left.
-        keyspace.observe(latest);
-        keyspace.log.enable(true);
-        keyspace.log_space = LogSpace::of(&journal);
-    }
-    for first in routes.all() {
-        for recovered in keyspaces[first.index()].recovered() {
-            keyspaces.iter_mut().for_each(|keyspace| keyspace.take_copy(first, &recovered));
+
+    /// The latest version of anything, and whether a file was not put into the log as a whole: then nothing of it is kept.
+    fn end(self) -> (Hlc, bool) {
+        if self.is_half_loaded {
+            self.keyspaces.iter_mut().for_each(|keyspace| keyspace.forget_all());
         }
+        (self.latest, self.is_half_loaded)
     }
-    Ok((journal, is_half_loaded))
 }
 
 /// How long changes wait for company before they are flushed, where replies do not wait for that.

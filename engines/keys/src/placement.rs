@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use savanna_ownership::{KEY_GROUPS, KeyGroup, stable_hash};
 
+use crate::cluster::owners::GROUPS;
 use crate::cluster::table::VIRTUAL_NODES;
 pub use crate::slot::group_of;
 
@@ -86,9 +87,6 @@ impl fmt::Display for ActorId {
         write!(f, "actor {}", self.0)
     }
 }
-
-/// The key groups of a virtual node.
-const GROUPS: u16 = KEY_GROUPS / VIRTUAL_NODES;
 
 /// Which actor of this node has which virtual node: a table that all of them read. An actor's are next to each other. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]

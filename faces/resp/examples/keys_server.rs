@@ -48,7 +48,7 @@ fn serve() -> Result<(), Box<dyn Error>> {
     let server = Server::start(ServerOptions {
         address,
         cluster_port,
-        host: HostOptions { threads, config, log, lease: None, seed, elsewhere: None },
+        host: HostOptions { threads, config, log, lease: None, seed, elsewhere: None, spread: None },
     })?;
     let stopper = server.stopper();
     server.when_asked_to_end(move || stopper.stop());

@@ -14,7 +14,7 @@ use rustls::ServerConfig;
 use savanna_identity::PendingClients;
 use savanna_keys::handle::SharedKeysHandle;
 use savanna_keys::placement::Routes;
-use savanna_keys_host::{Gauge, HostError, HostOptions, Service, Stopper, Worker};
+use savanna_keys_host::{Gauge, Hearer, HostError, HostOptions, Service, Stopper, Worker};
 
 use crate::thread::eviction::{Scales, Weight};
 use crate::thread::{
@@ -228,6 +228,12 @@ impl Server {
         self.service.gauge()
     }
 
+    /// What tells it which node has which keys, where each has some.
+    #[must_use]
+    pub fn hearer(&self) -> Hearer {
+        self.service.hearer()
+    }
+
     /// What stops it while somebody else waits for its end.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
@@ -329,7 +335,7 @@ mod tests {
         let server = Server::start(ServerOptions {
             address: (Ipv4Addr::LOCALHOST, 0).into(),
             cluster_port: ClusterPort::None,
-            host: HostOptions { threads: 1, config, log: None, lease: None, seed: 1, elsewhere: None },
+            host: HostOptions { threads: 1, config, log: None, lease: None, seed: 1, elsewhere: None, spread: None },
         })
         .unwrap();
         let [mut silent, mut talking, mut known] = [(); 3].map(|()| TcpStream::connect(server.address()).unwrap());
@@ -367,6 +373,7 @@ mod tests {
                 lease: None,
                 seed: 1,
                 elsewhere: None,
+                spread: None,
             },
         })
         .unwrap();

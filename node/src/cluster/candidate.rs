@@ -40,6 +40,7 @@ use super::cluster_file::{ClusterFile, ClusterFileError};
 use super::grants::{self, SHARDS};
 use super::leader::{self, Leader, Ping, connections};
 use super::reach::{self, Showing};
+use super::shared::Shared;
 use crate::config::NodeConfig;
 use crate::data_dir::{directory_options, high_water, newest_epoch_in};
 
@@ -268,6 +269,16 @@ impl Candidate {
         }
     }
 
+    /// Whether a cluster that is made now spreads its keys over the nodes. Where there is a log of all keys, there are some.
+    fn spreads_keys(&self) -> bool {
+        let is_new = || {
+            let kept = Shared::Directory(self.config.data_dir.clone()).has_no_keys_log();
+            kept.inspect_err(|error| tracing::warn!(%error, "keys are not spread, as they may have an owner"))
+                .unwrap_or(false)
+        };
+        self.config.keys_spread && is_new()
+    }
+
     /// Runs the coordinator for as long as the lease lasts, or until the node stops.
     async fn hold(&mut self, lease: DataDirLease, stopping: &mut watch::Receiver<bool>) -> Result<(), String> {
         self.state.send_replace(State::This);
@@ -282,8 +293,8 @@ impl Candidate {
     async fn serve(&mut self, lease: &DataDirLease, stopping: &mut watch::Receiver<bool>) -> Result<(), String> {
         let (directory, epoch, terms) = (self.directory.clone(), lease.epoch(), self.config.lease);
         let newest = blocking(move || newest_epoch_in(&directory)).await?;
-        let directory = self.directory.clone();
-        let file = blocking(move || ClusterFile::ensure(&directory, newest.max(epoch), terms)).await?;
+        let (directory, spreads) = (self.directory.clone(), self.spreads_keys());
+        let file = blocking(move || ClusterFile::ensure(&directory, newest.max(epoch), terms, spreads)).await?;
         let file = file.encrypted_by(self.tls.as_ref());
         self.show(&file).await?;
         let journal = JournalOptions::dir(self.directory.join("coordinator"))
@@ -312,7 +323,7 @@ impl Candidate {
                 Ok(())
             }
             _ = stopping.wait_for(|stop| *stop) => Ok(()),
-            () = grants::propose(Arc::clone(&coordinator), self.config.cluster_nodes) => Ok(()),
+            () = grants::propose(Arc::clone(&coordinator), self.config.cluster_nodes, file.spreads_keys) => Ok(()),
             Sides { reached, beyond, .. } = self.cut_off(&file) => {
                 tracing::warn!(reached, beyond, "this node reaches fewer nodes that work, itself included, than it does not; the coordinator is left to those");
                 Ok(())

@@ -1,7 +1,7 @@
 //! The file of a cluster: `cluster.toml` in its data directory says who belongs to it.
 //!
 //! ```text
-//! format = 1
+//! format = 1                    2 if the keys are spread over the nodes: earlier releases would serve them from one
 //! id = "5e2f.."                 told in each greeting between nodes
 //! secret = "90ab.."             proved in each greeting; whoever can read the file can be a node
 //! log_epochs_above = 57         the logs of shards are opened under this plus the epoch of the shard
@@ -25,6 +25,8 @@ use savanna_rpc::{Cluster, MutualTls};
 
 const FILE: &str = "cluster.toml";
 const FORMAT: i64 = 1;
+/// That of a cluster whose keys are spread.
+const SPREAD_FORMAT: i64 = 2;
 
 /// Who belongs to a cluster.
 #[derive(Clone, Debug)]
@@ -35,6 +37,8 @@ pub(crate) struct ClusterFile {
     log_epochs_above: NodeEpoch,
     /// Of all nodes.
     lease: LeaseTerms,
+    /// Whether its keys are spread over the nodes.
+    pub(super) spreads_keys: bool,
 }
 
 /// Why there is no file of the cluster.
@@ -75,7 +79,7 @@ pub enum ClusterFileError {
     },
     /// It holds something else.
     #[error(
-        "{path}: expected the file of a cluster in format {FORMAT}, came: {came}; it is damaged, or a later release wrote it"
+        "{path}: expected the file of a cluster in format {FORMAT} or {SPREAD_FORMAT}, came: {came}; it is damaged, or a later release wrote it"
     )]
     Malformed {
         /// The file.
@@ -92,8 +96,13 @@ pub(crate) fn are_in(directory: &Path) -> bool {
 
 impl ClusterFile {
     /// What was agreed on.
-    pub(super) const fn new(cluster: Cluster, log_epochs_above: NodeEpoch, lease: LeaseTerms) -> Self {
-        Self { cluster, log_epochs_above, lease }
+    pub(super) const fn new(
+        cluster: Cluster,
+        log_epochs_above: NodeEpoch,
+        lease: LeaseTerms,
+        spreads_keys: bool,
+    ) -> Self {
+        Self { cluster, log_epochs_above, lease, spreads_keys }
     }
 
     /// The file of the cluster in a data directory, if there is one, for a node with this lease.
@@ -122,12 +131,17 @@ impl ClusterFile {
         Ok(Some(file))
     }
 
-    /// The file of the cluster in a data directory that this process holds. It is made if there is none; no log in the directory was opened under
-    /// a later epoch than `newest`.
+    /// The file of the cluster in a data directory that this process holds. It is made if there is none, and then it `spreads_keys` or not; no log
+    /// in the directory was opened under a later epoch than `newest`.
     ///
     /// # Errors
     /// [`ClusterFileError`].
-    pub(crate) fn ensure(directory: &Path, newest: NodeEpoch, lease: LeaseTerms) -> Result<Self, ClusterFileError> {
+    pub(crate) fn ensure(
+        directory: &Path,
+        newest: NodeEpoch,
+        lease: LeaseTerms,
+        spreads_keys: bool,
+    ) -> Result<Self, ClusterFileError> {
         if let Some(file) = Self::read(directory, lease)? {
             return Ok(file);
         }
@@ -140,7 +154,7 @@ impl ClusterFile {
                 _ => Err(error),
             })?;
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-            file.write_all(text(newest, lease).as_bytes())?;
+            file.write_all(text(newest, lease, spreads_keys).as_bytes())?;
             file.sync_all()?;
             fs::rename(&new, &path)?;
             File::open(directory)?.sync_all()
@@ -170,19 +184,20 @@ impl ClusterFile {
             let word = table.get(key).and_then(toml::Value::as_str).filter(|word| !word.is_empty());
             word.ok_or_else(|| format!("no text `{key}`"))
         };
-        match number("format")? {
-            FORMAT => {}
+        let spreads_keys = match number("format")? {
+            FORMAT => false,
+            SPREAD_FORMAT => true,
             came => return Err(format!("format {came}")),
-        }
+        };
         let cluster = Cluster::new(word("id")?, word("secret")?.as_bytes()).map_err(|error| error.to_string())?;
         let whole = |key: &str| u64::try_from(number(key)?).map_err(|error| format!("{key}: {error}"));
         let [ttl, margin] = [whole("lease_ttl_us")?, whole("lease_margin_us")?].map(Duration::from_micros);
         let lease = LeaseTerms::new(ttl, margin).map_err(|error| error.to_string())?;
-        Ok(Self { cluster, log_epochs_above: NodeEpoch(whole("log_epochs_above")?), lease })
+        Ok(Self { cluster, log_epochs_above: NodeEpoch(whole("log_epochs_above")?), lease, spreads_keys })
     }
 }
 
-fn text(newest: NodeEpoch, lease: LeaseTerms) -> String {
+fn text(newest: NodeEpoch, lease: LeaseTerms, spreads_keys: bool) -> String {
     let hex = |bytes: &[u8]| {
         bytes.iter().fold(String::new(), |mut text, byte| {
             let _ = write!(text, "{byte:02x}");
@@ -190,9 +205,10 @@ fn text(newest: NodeEpoch, lease: LeaseTerms) -> String {
         })
     };
     let (id, secret): ([u8; 8], [u8; 32]) = (rand::random(), rand::random());
+    let format = if spreads_keys { SPREAD_FORMAT } else { FORMAT };
     format!(
         "# Who belongs to this cluster. Whoever knows the secret can be one of its nodes.\n\
-         format = {FORMAT}\nid = \"{}\"\nsecret = \"{}\"\nlog_epochs_above = {newest}\n\
+         format = {format}\nid = \"{}\"\nsecret = \"{}\"\nlog_epochs_above = {newest}\n\
          lease_ttl_us = {}\nlease_margin_us = {}\n",
         hex(&id),
         hex(&secret),
@@ -210,15 +226,26 @@ mod tests {
     }
 
     #[test]
+    fn keys_are_spread_if_the_cluster_was_made_so_and_earlier_releases_do_not_know_its_file() {
+        for (made_so, format) in [(false, "format = 1\n"), (true, "format = 2\n")] {
+            let directory = tempfile::tempdir().unwrap();
+            ClusterFile::ensure(directory.path(), NodeEpoch(57), lease(), made_so).unwrap();
+            let again = ClusterFile::ensure(directory.path(), NodeEpoch(57), lease(), !made_so).unwrap();
+            assert_eq!(again.spreads_keys, made_so, "that was decided");
+            assert!(fs::read_to_string(directory.path().join(FILE)).unwrap().contains(format));
+        }
+    }
+
+    #[test]
     fn a_node_whose_lease_lasts_otherwise_is_refused() {
         let directory = tempfile::tempdir().unwrap();
-        ClusterFile::ensure(directory.path(), NodeEpoch(57), lease()).unwrap();
+        ClusterFile::ensure(directory.path(), NodeEpoch(57), lease(), false).unwrap();
         let second = Duration::from_secs(1);
         for other in [(lease().ttl() * 2, lease().margin()), (lease().ttl(), lease().margin() * 2)] {
             let other = LeaseTerms::new(other.0, other.1).unwrap();
             for refused in [
                 ClusterFile::read(directory.path(), other).map(drop),
-                ClusterFile::ensure(directory.path(), NodeEpoch(58), other).map(drop),
+                ClusterFile::ensure(directory.path(), NodeEpoch(58), other, false).map(drop),
             ] {
                 assert!(matches!(refused, Err(ClusterFileError::Lease { .. })), "{refused:?}");
             }
@@ -231,13 +258,13 @@ mod tests {
     fn papers_are_made_once_and_are_their_owners_alone() {
         let directory = tempfile::tempdir().unwrap();
         assert!(ClusterFile::read(directory.path(), lease()).unwrap().is_none() && !are_in(directory.path()));
-        let made = ClusterFile::ensure(directory.path(), NodeEpoch(57), lease()).unwrap();
+        let made = ClusterFile::ensure(directory.path(), NodeEpoch(57), lease(), false).unwrap();
         assert!(are_in(directory.path()) && made.cluster.has_secret());
         assert_eq!(made.log_epoch(OwnerEpoch(1)), NodeEpoch(58));
         let path = directory.path().join(FILE);
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let again = ClusterFile::ensure(directory.path(), NodeEpoch(90), lease()).unwrap();
+        let again = ClusterFile::ensure(directory.path(), NodeEpoch(90), lease(), false).unwrap();
         assert_eq!(again.log_epoch(OwnerEpoch(1)), NodeEpoch(58));
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
@@ -247,7 +274,7 @@ mod tests {
     #[test]
     fn what_are_no_papers_of_this_release_is_refused_with_the_reason() {
         let refused = |text: &str| ClusterFile::parse(text).unwrap_err();
-        assert_eq!(refused("format = 2\n"), "format 2");
+        assert_eq!(refused("format = 3\n"), "format 3");
         assert_eq!(refused("id = 'x'"), "no whole number `format`");
         assert_eq!(refused("format = 1\nid = ''"), "no text `id`");
         assert!(refused("format = 1\nid = 'x'\nsecret = 'short'").contains("16 bytes"));

@@ -1,7 +1,7 @@
 //! The record of a cluster over several machines: root `cluster` of its coordinator says what all nodes have to agree on.
 //!
 //! ```text
-//! format, lease_ttl_us, lease_margin_us     as in the file of a cluster on one machine
+//! format, lease_ttl_us, lease_margin_us     as in the file of a cluster on one machine; 2 if the keys are spread
 //! id                                        follows from the secret: a node that has another one is refused
 //! store                                     where logs and rows are
 //! store_id, is_marked                       what object `cluster` there says, and whether it is known to be there
@@ -33,6 +33,8 @@ const ROOT: &str = "cluster";
 /// The object in the store that says whose it is.
 const MARK: &str = "cluster";
 const FORMAT: u32 = 1;
+/// That of a cluster whose keys are spread.
+const SPREAD_FORMAT: u32 = 2;
 
 /// What all nodes have to agree on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,7 +151,7 @@ pub enum ClusterRecordError {
     },
     /// It holds something else.
     #[error(
-        "root `{ROOT}`: expected the record of a cluster in format {FORMAT}, came: {came}; a later release wrote it"
+        "root `{ROOT}`: expected the record of a cluster in format {FORMAT} or {SPREAD_FORMAT}, came: {came}; a later release wrote it"
     )]
     Malformed {
         /// What is wrong with it.
@@ -214,7 +216,7 @@ impl ClusterRecord {
     fn of(cluster: &Cluster, config: &NodeConfig) -> Result<Self, ClusterRecordError> {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         Ok(Self {
-            format: FORMAT,
+            format: if config.keys_spread { SPREAD_FORMAT } else { FORMAT },
             id: cluster.id().to_owned(),
             store: config.cluster_store.as_ref().ok_or(ClusterRecordError::NoStore)?.to_string(),
             store_id: format!("{:032x}", rand::random::<u128>()),
@@ -227,7 +229,11 @@ impl ClusterRecord {
     fn decode(value: &RootValue) -> Result<Self, ClusterRecordError> {
         let malformed = |came: String| ClusterRecordError::Malformed { came };
         let record: Self = serde_json::from_slice(&value.0).map_err(|error| malformed(error.to_string()))?;
-        if record.format == FORMAT { Ok(record) } else { Err(malformed(format!("format {}", record.format))) }
+        if [FORMAT, SPREAD_FORMAT].contains(&record.format) {
+            Ok(record)
+        } else {
+            Err(malformed(format!("format {}", record.format)))
+        }
     }
 
     fn encode(&self) -> RootValue {
@@ -271,7 +277,7 @@ impl ClusterRecord {
 
     /// Logs in a store begin with the cluster, and so do the epochs under which they are opened.
     fn file(&self, cluster: &Cluster) -> Result<ClusterFile, ClusterRecordError> {
-        Ok(ClusterFile::new(cluster.clone(), NodeEpoch::NONE, self.lease()?))
+        Ok(ClusterFile::new(cluster.clone(), NodeEpoch::NONE, self.lease()?, self.format == SPREAD_FORMAT))
     }
 
     /// Makes sure that the store has the mark, and keeps what was created; one that is known to have had the mark gets none.

@@ -320,7 +320,7 @@ impl Joined {
     }
 
     /// Does what was decided. When a step of a log fails, its later ones wait for the next decision. Returns what failed, by log.
-    async fn carry_out(&self, view: &ClusterView, intents: Vec<Intent>) -> BTreeMap<Option<LogId>, String> {
+    pub(super) async fn carry_out(&self, view: &ClusterView, intents: Vec<Intent>) -> BTreeMap<Option<LogId>, String> {
         let mut failed = BTreeMap::new();
         for intent in intents {
             let log = intent.log().cloned();
@@ -357,7 +357,7 @@ impl Joined {
             Intent::Grant { batch, .. } => {
                 let count = batch.transitions.len();
                 propose(batch).await?;
-                tracing::info!(count, "databases of a node that is gone are granted to others");
+                tracing::info!(count, "shards of a node that is gone are granted to others");
                 Ok(())
             }
             Intent::DeleteLog { place, .. } => {
@@ -376,7 +376,7 @@ const OVERTAKEN: &str = "it was decided by an old view";
 
 /// What was told of what could not be done: it is told again when it is something else.
 #[derive(Default)]
-struct Told {
+pub(super) struct Told {
     undecided: String,
     failed: BTreeMap<Option<LogId>, String>,
     stuck: BTreeMap<ShardId, Stuck>,
@@ -390,7 +390,7 @@ impl Told {
         }
     }
 
-    fn failed(&mut self, failed: BTreeMap<Option<LogId>, String>) {
+    pub(super) fn failed(&mut self, failed: BTreeMap<Option<LogId>, String>) {
         let is_new = |log: &Option<LogId>, error: &String| self.failed.get(log) != Some(error) && error != OVERTAKEN;
         for (log, error) in failed.iter().filter(|(log, error)| is_new(log, error)) {
             let log = log.as_ref().map(ToString::to_string);

@@ -13,13 +13,15 @@ use savanna_ownership::{
     ShardRecord, Tenure, Transition,
 };
 
-use super::databases;
 use super::view::View;
+use super::{databases, virtual_nodes};
 
 /// What one node at a time does for all: each is a shard. Two are services; the owner of `tenants` is their [controller](databases).
 pub(crate) const SHARDS: [&str; 3] = ["keys", "streams", "tenants"];
 /// Those of them that keep nothing, and so have no log.
 const WITHOUT_LOG: [&str; 2] = ["streams", "tenants"];
+/// The shard of keys. Where these are spread, it keeps nothing either.
+pub(super) const KEYS: &str = "keys";
 /// The state of a shard that is served.
 pub(super) const SERVING: &str = "serving";
 /// The label of a node with the names of its services.
@@ -40,11 +42,12 @@ pub(crate) fn services_of(node: &NodeRecord) -> impl Iterator<Item = &str> {
 pub(crate) fn state_of(view: &ClusterView, shard: &ShardId, record: &ShardRecord) -> &'static str {
     let Some(owner) = record.owner() else { return "without an owner" };
     let has_record = |history: &History| matches!(logs::get(view, &history.log), Ok(Some(_)));
-    if databases::is_tenant(shard) && record.history.as_ref().is_some_and(|history| !has_record(history)) {
+    let has_own_log = databases::is_tenant(shard) || virtual_nodes::node_of(shard).is_some();
+    if has_own_log && record.history.as_ref().is_some_and(|history| !has_record(history)) {
         return "log lost";
     }
-    let has_log = !WITHOUT_LOG.contains(&shard.0.as_str());
-    let is_taken = record.history.as_ref().is_some_and(|history| match databases::is_tenant(shard) {
+    let has_log = !WITHOUT_LOG.contains(&shard.0.as_str()) && !(shard.0 == KEYS && virtual_nodes::are_spread(view));
+    let is_taken = record.history.as_ref().is_some_and(|history| match has_own_log {
         true => databases::holds(view, &history.log, owner),
         // The log of a service begins with each epoch.
         false => history.log.node == owner.node && history.epoch == record.epoch,
@@ -131,10 +134,10 @@ pub(super) fn granted(view: &ClusterView, transition: Transition) -> Batch {
     Batch { expects, ..Batch::from(transition) }
 }
 
-/// Proposes grants, for ever.
-pub(super) async fn propose(coordinator: Arc<dyn Coordinator>, wanted: usize) {
+/// Proposes grants, for ever. If it `spreads` keys, those that nobody had before get spread over the nodes.
+pub(super) async fn propose(coordinator: Arc<dyn Coordinator>, wanted: usize, spreads: bool) {
     let mut follower = Follower::new(Arc::clone(&coordinator), ClusterView::default());
-    let mut proposer = Proposer { coordinator, wanted, unowned_since: None };
+    let mut proposer = Proposer { coordinator, wanted, spreads, unowned_since: None };
     loop {
         if let Ok(Err(error)) = tokio::time::timeout(PERIOD, follower.next()).await {
             tracing::warn!(%error, "who owns shards is not known for the moment");
@@ -150,9 +153,10 @@ pub(super) async fn propose_in_turn(
     coordinator: Arc<dyn Coordinator>,
     mut view: View,
     wanted: usize,
+    spreads: bool,
     is_turn: impl Fn(&ClusterView) -> bool + Send,
 ) {
-    let mut proposer = Proposer { coordinator, wanted, unowned_since: None };
+    let mut proposer = Proposer { coordinator, wanted, spreads, unowned_since: None };
     loop {
         let _ = tokio::time::timeout(PERIOD, view.changed()).await;
         let now = view.now();
@@ -164,6 +168,8 @@ pub(super) async fn propose_in_turn(
 struct Proposer {
     coordinator: Arc<dyn Coordinator>,
     wanted: usize,
+    /// Whether keys that nobody had before are spread over the nodes.
+    spreads: bool,
     /// Since when nobody owns anything, as far as is known.
     unowned_since: Option<tokio::time::Instant>,
 }
@@ -178,7 +184,12 @@ impl Proposer {
         }
         for transition in due(view, self.wanted, is_patience_over) {
             let (shard, owner) = (transition.shard.clone(), transition.record.owner().cloned());
-            match self.coordinator.apply(&granted(view, transition)).await {
+            let is_first = shard.0 == KEYS && transition.expected == Revision::NONE;
+            let mut batch = granted(view, transition);
+            if is_first && self.spreads {
+                batch.roots.push(virtual_nodes::say_spread());
+            }
+            match self.coordinator.apply(&batch).await {
                 Ok(_) => tracing::info!(%shard, owner = owner.map(|owner| owner.to_string()), "a shard is granted"),
                 // The view is behind.
                 Err(CoordinatorError::Conflict { .. }) => {}
@@ -340,7 +351,8 @@ pub(super) mod tests {
         let old = now().await;
         let change = savanna_control::drained::change(&old, &NodeId::new("n1"), true, |_| true).unwrap().unwrap();
         coordinator.apply(&change).await.unwrap();
-        let mut proposer = Proposer { coordinator: Arc::clone(&coordinator), wanted: 2, unowned_since: None };
+        let mut proposer =
+            Proposer { coordinator: Arc::clone(&coordinator), wanted: 2, spreads: false, unowned_since: None };
         proposer.look(&old, true).await;
         assert_eq!(owners(&now().await), ["streams n2"], "keys and tenants would have come to n1");
         proposer.look(&now().await, true).await;

@@ -210,7 +210,8 @@ impl Joined {
         if state.is_none() {
             let is_turn = machines::is_turn_of(tenure.clone());
             let (coordinator, view) = (Arc::clone(&coordinator), view.clone());
-            tasks.push(runtime.spawn(grants::propose_in_turn(coordinator, view, config.cluster_nodes, is_turn)));
+            let (wanted, spreads) = (config.cluster_nodes, file.spreads_keys);
+            tasks.push(runtime.spawn(grants::propose_in_turn(coordinator, view, wanted, spreads, is_turn)));
         }
         let (guard, address) = (keeper.guard(), server.local_address());
         let served: ServedTraffic = Box::new(server.traffic());

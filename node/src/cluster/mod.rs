@@ -15,7 +15,7 @@
 //! ```
 //!
 //! The services `keys` and `streams` are shards: one node owns each and runs the engine over the folder in D, the others run its
-//! faces and ask the owner. When the owner is gone, its lease runs out, another node is granted the shard under a higher epoch, opens the folder
+//! faces and ask the owner (keys that are spread are shards of their own, and every node has some: see [`virtual_nodes`]). When the owner is gone, its lease runs out, another node is granted the shard under a higher epoch, opens the folder
 //! under it, which fences the former owner out, says in the record that the commits are in its log, and serves. A [`Role`] tells a service of
 //! this node what to be; what it is told comes from the view and nothing else. Each tenant is a shard of its own, and every node hosts some:
 //! see [`databases`].
@@ -45,8 +45,10 @@ mod reach;
 mod roles;
 pub(crate) mod routed;
 pub(crate) mod shared;
+pub(crate) mod shares;
 mod stay;
 mod view;
+pub(crate) mod virtual_nodes;
 
 use std::collections::BTreeMap;
 use std::fmt;

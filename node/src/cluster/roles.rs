@@ -10,11 +10,11 @@ use savanna_pgwire_tenants::Front;
 use tokio::sync::watch;
 
 use super::cluster_file::ClusterFile;
-use super::grants::{self, SHARDS, state_of};
+use super::grants::{self, KEYS, SHARDS, state_of};
 use super::offered::Offered;
 use super::routed::RoutedStreams;
 use super::view::{self, View, gone};
-use super::{Joined, databases};
+use super::{Joined, databases, virtual_nodes};
 use crate::remote::FrontSessions;
 use crate::roles::{Grant, Role};
 use crate::services::StreamsService;
@@ -104,8 +104,17 @@ impl Joined {
             let mut tenants = view.shards("tenants/").filter(|(_, record)| record.value.owner().is_some());
             !has_tenants || tenants.all(|(shard, record)| state_of(view, shard, &record.value) == grants::SERVING)
         };
-        let are_served =
-            |view: &ClusterView| wanted.iter().all(|shard| is_served(view, shard)) && are_tenants_served(view);
+        let has_keys = wanted.iter().any(|shard| shard.0 == KEYS);
+        let are_keys_served = |view: &ClusterView| {
+            let mut nodes = view.shards(virtual_nodes::PREFIX);
+            !has_keys
+                || !virtual_nodes::are_spread(view)
+                || virtual_nodes::are_all_there(view)
+                    && nodes.all(|(shard, record)| state_of(view, shard, &record.value) == grants::SERVING)
+        };
+        let are_served = |view: &ClusterView| {
+            wanted.iter().all(|shard| is_served(view, shard)) && are_tenants_served(view) && are_keys_served(view)
+        };
         if tokio::time::timeout(SERVED_TIME, self.view.clone().until(are_served)).await.is_err() {
             tracing::warn!("not every shard is served yet; `savanna shards` says by whom each is");
         }
@@ -114,6 +123,9 @@ impl Joined {
 
 /// What a node is to a shard.
 fn role_of(view: &ClusterView, shard: &ShardId, tenure: &Tenure, file: &ClusterFile) -> Role {
+    if shard.0 == KEYS && virtual_nodes::are_spread(view) {
+        return Role::Member;
+    }
     let record = view.shard(shard).filter(|record| record.value.owner() == Some(tenure));
     record.map_or(Role::Front, |record| {
         let epoch = record.value.epoch;
@@ -171,7 +183,7 @@ mod tests {
     #[test]
     fn a_process_owns_what_it_was_granted_and_nothing_that_another_of_its_name_was() {
         let directory = tempfile::tempdir().unwrap();
-        let file = ClusterFile::ensure(directory.path(), NodeEpoch(50), LeaseTerms::default()).unwrap();
+        let file = ClusterFile::ensure(directory.path(), NodeEpoch(50), LeaseTerms::default(), false).unwrap();
         let mut core = CoordinatorCore::new(Duration::from_secs(3600));
         let join = |core: &mut CoordinatorCore, incarnation| {
             let (name, incarnation) = (NodeId::new("n1"), Incarnation(incarnation));

@@ -26,7 +26,7 @@ use super::view::View;
 use crate::remote::{RemoteKeys, RemoteStreams};
 
 /// How long a command of keys is tried while nobody does it: longer than a lease lasts, and another owner needs to start.
-const KEYS_PATIENCE: Duration = Duration::from_secs(15);
+pub(crate) const KEYS_PATIENCE: Duration = Duration::from_secs(15);
 /// A service without an owner may have one after this time.
 const OWNERLESS_MS: u64 = 50;
 /// Before it is looked again whether the owner of keys is known.

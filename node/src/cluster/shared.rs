@@ -5,6 +5,7 @@
 //!  D/keys/                             URL/keys/log/             the log of keys, opened by each owner under a higher epoch
 //!  D/tenants/store/                    URL/tenants/store/        the rows of tenants
 //!  D/tenants/logs/n1.3/                URL/tenants/logs/n1.3/    the log of one tenure, which it alone appends to
+//!  D/keys-logs/n1.4/                   URL/keys-logs/n1.4/       the same of keys that are spread
 //! ```
 
 use std::fmt;
@@ -22,8 +23,9 @@ use savanna_ownership::logs::LogPlace;
 
 use crate::data_dir::{create_private, high_water};
 
-/// The folder, or prefix, with the logs of tenures.
+/// The folder, or prefix, with the logs of tenures: of tenants, and of keys that are spread.
 const TENANTS_LOGS: &str = "tenants/logs/";
+const KEYS_LOGS: &str = "keys-logs/";
 
 /// Why a log is not to be had.
 #[derive(Debug, thiserror::Error)]
@@ -136,7 +138,8 @@ pub(crate) enum Shared {
 pub(super) fn name_of(log: &LogId) -> String {
     // A node may be called anything.
     let node = log.node.0.replace('%', "%25").replace('/', "%2F");
-    format!("{TENANTS_LOGS}{node}.{}", log.number)
+    let logs = if log.service == "keys" { KEYS_LOGS } else { TENANTS_LOGS };
+    format!("{logs}{node}.{}", log.number)
 }
 
 /// A store, and where in it the rows of tenants are.
@@ -155,6 +158,14 @@ impl Shared {
         }
     }
 
+    /// Whether there is no log of keys that one node has for all.
+    pub(crate) fn has_no_keys_log(&self) -> Result<bool, PlaceError> {
+        let Self::Directory(directory) = self else { return Ok(true) };
+        let place = LogPlace::Folder("keys".to_owned());
+        let newest = newest_epoch(&directory.join("keys")).map_err(|source| self.failed(&place, source))?;
+        Ok(newest == NodeEpoch::NONE)
+    }
+
     /// The store of the rows of tenants; none if it is in the data directory.
     pub(crate) fn rows(&self) -> Result<Option<Rows>, PlaceError> {
         match self {
@@ -170,6 +181,14 @@ impl Shared {
             Self::Directory(_) => LogPlace::Folder(place),
             Self::Store(_) => LogPlace::Prefix(place),
         }
+    }
+
+    /// Makes the folder in which the log of a tenure is to be, for this user alone.
+    pub(crate) fn make_private(&self, place: &LogPlace) -> Result<(), PlaceError> {
+        let (Self::Directory(directory), LogPlace::Folder(folder)) = (self, place) else { return Ok(()) };
+        let path = directory.join(folder);
+        let parent = path.parent().unwrap_or(&path);
+        create_private(parent).map_err(|source| PlaceError::Directory { path: parent.to_owned(), source })
     }
 
     /// How a log is opened.
@@ -236,9 +255,10 @@ impl Shared {
 
 /// Where it is noted how far the log in a folder has been durable.
 fn notes(folder: &str) -> String {
-    match folder.strip_prefix(TENANTS_LOGS) {
-        Some(own) => format!("tenants-{own}"),
-        None => "tenants".to_owned(),
+    match (folder.strip_prefix(TENANTS_LOGS), folder.strip_prefix(KEYS_LOGS)) {
+        (Some(own), _) => format!("tenants-{own}"),
+        (None, Some(own)) => format!("keys-{own}"),
+        (None, None) => "tenants".to_owned(),
     }
 }
 

@@ -217,6 +217,8 @@ pub struct NodeConfig {
     pub keys_port: u16,
     /// `keys.cluster_port`
     pub keys_cluster_port: ClusterPort,
+    /// Whether the keys of a new cluster are spread over its nodes.
+    pub keys_spread: bool,
     /// Threads of the keys service; none for one per core.
     pub keys_threads: Option<u16>,
     /// The file in the form of `redis.conf` whose settings it has, if it has one.

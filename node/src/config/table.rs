@@ -96,6 +96,11 @@ pub const SETTINGS: &[SettingSpec] = &[
         "none",
         "port of the Redis protocol for clients of clusters (redis-cli -c), 0 for any, none; auto is 7000 if that is free",
     ),
+    setting(
+        "keys.spread",
+        "false",
+        "whether the keys of a cluster that is new to keys are spread over its nodes, and not all at one",
+    ),
     setting("keys.threads", "auto", "threads of the keys service, one per core if auto"),
     setting(
         "keys.config",
@@ -530,6 +535,7 @@ impl NodeConfig {
                     port => port.parse().ok().map(ClusterPort::At),
                 },
             )?,
+            keys_spread: read.flag("keys.spread")?,
             keys_threads: read.automatic("keys.threads")?,
             keys_file: read.file(keys::IMPORT)?,
             keys_shutdown: read.get("keys.shutdown", "auto, yes or no", |text| match text {

@@ -50,7 +50,15 @@ async fn engine_process() {
     }
     let directory = tempfile::tempdir().unwrap();
     let log = Some((Options::dir(directory.path()), NodeEpoch(2)));
-    let keys = start(HostOptions { threads: 2, config: Config::default(), log, lease: None, seed: 1, elsewhere: None });
+    let keys = start(HostOptions {
+        threads: 2,
+        config: Config::default(),
+        log,
+        lease: None,
+        seed: 1,
+        elsewhere: None,
+        spread: None,
+    });
     let engine = serve("engine", keys.handle()).await;
     let former = serve("former", Arc::new(Former(AtomicUsize::new(0)))).await;
     println!("\n{ANNOUNCES}{} {} {}", engine.local_address(), former.local_address(), keys.address());
@@ -80,8 +88,15 @@ impl Both {
             patience: PATIENCE,
         };
         let config = Config::default();
-        let face =
-            start(HostOptions { threads: 2, config, log: None, lease: None, seed: 1, elsewhere: Some(elsewhere) });
+        let face = start(HostOptions {
+            threads: 2,
+            config,
+            log: None,
+            lease: None,
+            seed: 1,
+            elsewhere: Some(elsewhere),
+            spread: None,
+        });
         Self { engine: Some(engine), face, direct: announced[2].parse().unwrap() }
     }
 

@@ -4,6 +4,7 @@
 //! leaves, and what may be told is judged. There are no threads, clocks or sockets here: a thread drives it ([`crate::Worker`]),
 //! or a simulation.
 
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use savanna_journal::{JournalError, Lsn};
@@ -44,6 +45,8 @@ pub struct Host<L> {
     rewrite_bytes: usize,
     /// Whether the first is to hear that this one has appended what a rewrite needs, after what this one has told.
     is_rewritten: bool,
+    /// Who waits until keys that were taken in are appended.
+    taken_in: Vec<(Sender<Result<Lsn, String>>, Result<(), String>)>,
 }
 
 impl<L: Log> Host<L> {
@@ -61,6 +64,7 @@ impl<L: Log> Host<L> {
             is_to_settle: false,
             rewrite_bytes: REWRITE_BYTES,
             is_rewritten: false,
+            taken_in: Vec::new(),
         }
     }
 
@@ -119,8 +123,13 @@ impl<L: Log> Host<L> {
                 self.calls.begin(number, answer);
             }
             Mail::Saved(outcome) => self.actor.end_save(&outcome),
+            Mail::Arriving(arriving) => {
+                let (keys, latest, taken) = arriving.into_parts();
+                let outcome = self.actor.take_over(keys, latest);
+                self.taken_in.push((taken, outcome.map_err(|refusal| refusal.to_string())));
+            }
             // For whoever drives it.
-            Mail::Answered(_) | Mail::Stop => {}
+            Mail::Answered { .. } | Mail::Owners(_) | Mail::Told(_) | Mail::Stop => {}
         }
     }
 
@@ -139,6 +148,10 @@ impl<L: Log> Host<L> {
         self.rewrite(now, &mut post)?;
         // Who reads a message may write what follows from it: the log has to have this actor's part first.
         self.append()?;
+        for (taken, outcome) in self.taken_in.drain(..) {
+            // Who has gone asks again.
+            let _ = taken.send(outcome.map(|()| self.gate.depends().get()));
+        }
         self.actor.tell_trackers();
         for (number, reply) in self.actor.take_answered() {
             self.calls.end(number, reply);

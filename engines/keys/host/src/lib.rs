@@ -27,6 +27,7 @@ mod memory;
 mod rewrite;
 mod saving;
 mod service;
+mod spread;
 mod worker;
 
 pub use savanna_journal::Lsn;
@@ -41,5 +42,6 @@ pub use crate::{
     mailbox::{Bell, Mail},
     meanwhile::{Clients, Meanwhile},
     service::{Elsewhere, Gauge, HostOptions, Service, Stopper},
+    spread::{AdoptError, Arriving, Hearer, Spread},
     worker::Worker,
 };

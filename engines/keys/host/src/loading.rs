@@ -186,7 +186,7 @@ mod tests {
         fn start(&mut self) -> Result<u64, String> {
             let config = Config { dump_directory: Some(self.folder.path().to_owned()), ..Config::default() };
             let log = Some(self.log());
-            let options = HostOptions { threads: 2, config, log, lease: None, seed: 1, elsewhere: None };
+            let options = HostOptions { threads: 2, config, log, lease: None, seed: 1, elsewhere: None, spread: None };
             let opened = Service::open(options, vec![Waker::noop().clone(); 2]).map_err(|error| error.to_string());
             let (mut service, workers) = opened?;
             let count = workers.iter().map(|worker| worker.actor().figures().keys).sum();

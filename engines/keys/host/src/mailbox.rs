@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use savanna_journal::Lsn;
-use savanna_keys::actor::message::Message;
+use savanna_keys::actor::message::{Message, Replies};
 use savanna_keys::actor::saving::SaveOutcome;
+use savanna_keys::cluster::owners::Owners;
 use savanna_keys::handle::{HandleError, KeysReply};
 use savanna_keys::placement::ActorId;
 
 use crate::calls::Call;
+use crate::spread::Arriving;
 
 /// Something for an actor and its host.
 #[derive(Debug)]
@@ -38,8 +40,21 @@ pub enum Mail {
     Rewritten(Lsn),
     /// Another node asks for something.
     Call(Call),
-    /// What became of what this thread asked the owner of the keys.
-    Answered(Box<Result<KeysReply, HandleError>>),
+    /// What became of what this thread asked another node.
+    Answered {
+        /// By which lane.
+        lane: usize,
+        /// The departure's number.
+        number: u64,
+        /// What became of it.
+        outcome: Box<Result<KeysReply, HandleError>>,
+    },
+    /// What clients of this thread are told of what it would have asked another node.
+    Told(Box<Replies>),
+    /// Who has which keys, where each node has some.
+    Owners(Arc<Owners>),
+    /// Keys of a node that is gone.
+    Arriving(Arriving),
     /// What became of a file with all keys.
     Saved(Arc<SaveOutcome>),
     /// The service ends.

@@ -178,7 +178,15 @@ mod tests {
     fn what_a_transaction_says_before_its_script_waits_for_its_changes() {
         let folder = tempfile::tempdir().expect("a folder");
         let log = Some((Options::dir(folder.path()), NodeEpoch(1)));
-        let options = HostOptions { threads: 2, config: Config::default(), log, lease: None, seed: 1, elsewhere: None };
+        let options = HostOptions {
+            threads: 2,
+            config: Config::default(),
+            log,
+            lease: None,
+            seed: 1,
+            elsewhere: None,
+            spread: None,
+        };
         let (_service, mut workers) = Service::open(options, vec![Waker::noop().clone(); 2]).expect("an empty log");
         let (looks, mails) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
         let mailbox = workers[1].mailbox.clone();
@@ -228,7 +236,8 @@ mod tests {
             [(60_000, ["PONG", "\"x\"", "OK"]), (0, ["PONG", "\"x\"", "OK"]), (10, ["!BUSY"; 3])]
         {
             let config = Config { busy_millis, ..Config::default() };
-            let options = HostOptions { threads: 1, config, log: None, lease: None, seed: 1, elsewhere: None };
+            let options =
+                HostOptions { threads: 1, config, log: None, lease: None, seed: 1, elsewhere: None, spread: None };
             let (_service, mut workers) = Service::open(options, vec![Waker::noop().clone()]).expect("no log");
             let told = Arc::<Mutex<Vec<String>>>::default();
             workers[0].begin(Box::new(Asker(Arc::clone(&told))));

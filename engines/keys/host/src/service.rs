@@ -27,6 +27,7 @@ use crate::loading::load;
 use crate::mailbox::{Bell, Mail, Slot, mailbox};
 use crate::memory::Release;
 use crate::saving::{Desk, Place};
+use crate::spread::{Hearer, Spread};
 use crate::worker::{Abroad, Worker, unix_now};
 
 /// What a service is to be.
@@ -44,6 +45,8 @@ pub struct HostOptions {
     pub seed: u64,
     /// Who has the keys, if another node does. There is no log then.
     pub elsewhere: Option<Elsewhere>,
+    /// How the others are reached, if each node has some of the keys. Who has which is said by [`Service::hearer`].
+    pub spread: Option<Spread>,
 }
 
 /// Keys that another node has.
@@ -79,7 +82,7 @@ impl Service {
     /// # Panics
     /// If there are not as many wakers as [`Routes::over`] gives actors to the threads.
     pub fn open(options: HostOptions, wakers: Vec<Waker>) -> Result<(Self, Vec<Worker>), HostError> {
-        let HostOptions { threads, mut config, log, lease, seed, elsewhere } = options;
+        let HostOptions { threads, mut config, log, lease, seed, elsewhere, spread } = options;
         let routes = Routes::over(threads);
         assert_eq!(wakers.len(), usize::from(routes.actors()), "each thread has a waker");
         config.is_logged = log.is_some();
@@ -89,6 +92,8 @@ impl Service {
         Actor::introduce(&mut actors);
         if elsewhere.is_some() {
             actors.iter_mut().for_each(Actor::face_elsewhere);
+        } else if spread.is_some() {
+            actors.iter_mut().for_each(Actor::join_nodes);
         }
         actors.iter_mut().for_each(|actor| actor.change_users(|all| *all = users.clone()));
         let epoch = log.as_ref().map_or(0, |(_, epoch)| epoch.0);
@@ -105,6 +110,17 @@ impl Service {
         let figures = actors.iter().map(|actor| Arc::new(Mutex::new(actor.figures()))).collect();
         let owner = elsewhere.as_ref().map(|elsewhere| elsewhere.owner.clone());
         let ending = Ending::default();
+        let abroad = || match (&elsewhere, &spread) {
+            (Some(Elsewhere { owner, nodes, patience }), _) => Some(Abroad {
+                couriers: vec![Courier::new(owner.clone(), *patience)],
+                patience: *patience,
+                nodes: Arc::clone(nodes),
+            }),
+            (None, Some(Spread { nodes, patience })) => {
+                Some(Abroad { couriers: Vec::new(), patience: *patience, nodes: Arc::clone(nodes) })
+            }
+            (None, None) => None,
+        };
         let service = Self { slots, routes, figures, journal, lease: lease.clone(), owner, ending };
         let workers = actors.into_iter().zip(mailboxes).zip(service.figures.iter());
         let workers = workers.map(|((actor, mailbox), figures)| Worker {
@@ -112,10 +128,7 @@ impl Service {
             slots: Arc::clone(&service.slots),
             mailbox,
             lease: lease.clone(),
-            abroad: elsewhere.as_ref().map(|Elsewhere { owner, nodes, patience }| Abroad {
-                courier: Courier::new(owner.clone(), *patience),
-                nodes: Arc::clone(nodes),
-            }),
+            abroad: abroad(),
             desk: Arc::clone(&desk),
             saves_at: Duration::ZERO,
             has_log_failed: Arc::new(AtomicBool::new(false)),
@@ -142,6 +155,12 @@ impl Service {
     pub fn handle(&self) -> SharedKeysHandle {
         let (slots, lease, owner) = (Arc::clone(&self.slots), self.lease.clone(), self.owner.clone());
         Arc::new(LocalKeys { slots, routes: self.routes.clone(), lease, owner })
+    }
+
+    /// What tells it who has which keys, where each node has some.
+    #[must_use]
+    pub fn hearer(&self) -> Hearer {
+        Hearer::new(Arc::clone(&self.slots), self.routes.clone(), self.journal.as_ref())
     }
 
     /// What stops it while somebody else waits for its end.
@@ -250,7 +269,15 @@ mod tests {
     use super::*;
 
     fn options(threads: u16) -> HostOptions {
-        HostOptions { threads, config: Config::default(), log: None, lease: None, seed: 1, elsewhere: None }
+        HostOptions {
+            threads,
+            config: Config::default(),
+            log: None,
+            lease: None,
+            seed: 1,
+            elsewhere: None,
+            spread: None,
+        }
     }
 
     fn open(options: HostOptions) -> (Service, Vec<Worker>) {

@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use savanna_journal::{Journal, JournalError};
 use savanna_keys::actor::message::Replies;
 use savanna_keys::actor::saving::CopyFor;
-use savanna_keys::actor::{Actor, Progress, Traffic};
+use savanna_keys::actor::{Actor, Progress, Traffic, Way, is_home};
+use savanna_keys::cluster::owners::{Owners, PeerId};
 use savanna_keys::error_counts::ErrorCounts;
 use savanna_keys::figures::Figures;
 use savanna_keys::handle::{Answer, HandleError, KeysNodes, KeysReply};
@@ -20,7 +21,8 @@ use savanna_lattice::{Hlc, UnixMillis};
 use savanna_ownership::guard::LeaseGuard;
 
 use crate::admission::Admission;
-use crate::courier::Courier;
+use crate::calls::Call;
+use crate::courier::{Courier, Departure};
 use crate::ending::Ending;
 use crate::error::HostError;
 use crate::gate::Clearance;
@@ -40,6 +42,8 @@ const HEARD_BYTES: usize = 8 << 20;
 const SAVE_BYTES: usize = 256 << 10;
 /// How often that is done. The thread sleeps between: one that never does waits for its core when a request comes.
 const SAVE_PERIOD: Duration = Duration::from_millis(1);
+/// After this time somebody may have what nobody has.
+const OWNERLESS_PAUSE_MS: u64 = 50;
 /// How old the figures of the service may be.
 const FIGURES_PERIOD: Duration = Duration::from_secs(1);
 
@@ -71,10 +75,13 @@ pub struct Worker {
     pub(crate) is_stopping: bool,
 }
 
-/// How a worker reaches the owner of its keys.
+/// How a worker reaches keys of other nodes.
 #[derive(Debug)]
 pub(crate) struct Abroad {
-    pub(crate) courier: Courier,
+    /// By lanes.
+    pub(crate) couriers: Vec<Courier>,
+    /// How long those ask that are still to come.
+    pub(crate) patience: Duration,
     pub(crate) nodes: Arc<dyn KeysNodes>,
 }
 
@@ -178,30 +185,78 @@ impl Worker {
             self.own_slot().note_heard(&mail);
             match mail {
                 Mail::Stop => self.is_stopping = true,
-                Mail::Answered(outcome) => self.hear_answers(*outcome),
+                Mail::Owners(owners) => self.hear_owners(&owners),
+                Mail::Told(replies) => self.host.actor_mut().hear_answers(*replies),
+                Mail::Answered { lane, number, outcome } => self.hear_answers(lane, number, *outcome),
                 mail => self.host.hear(mail, post_to(&self.slots)),
             }
         }
         due
     }
 
-    fn hear_answers(&mut self, outcome: Result<KeysReply, HandleError>) {
-        if let Some(abroad) = &mut self.abroad {
-            let replies = abroad.courier.hear(since_begin(), outcome);
-            self.host.actor_mut().hear_answers(replies);
+    /// Hears who has which keys. What a node was asked that is gone it does not answer any more.
+    fn hear_owners(&mut self, owners: &Arc<Owners>) {
+        let actor = self.host.actor_mut();
+        actor.hear_owners(owners);
+        let own = &self.slots[actor.id().index()];
+        let is_gone = |peer: PeerId| owners.peer(peer).is_none_or(|peer| !peer.is_there);
+        for (lane, courier) in self.abroad.iter().flat_map(|abroad| &abroad.couriers).enumerate() {
+            if let Some(number) = courier.in_vain(is_gone) {
+                let reason = "the node that was asked is gone".to_owned();
+                let outcome = Box::new(Err(HandleError::Unavailable { reason, may_have_run: true }));
+                own.put(Mail::Answered { lane, number, outcome });
+            }
         }
     }
 
-    /// Asks the owner of the keys for what is due.
+    fn hear_answers(&mut self, lane: usize, number: u64, outcome: Result<KeysReply, HandleError>) {
+        let Some(courier) = self.abroad.as_mut().and_then(|abroad| abroad.couriers.get_mut(lane)) else { return };
+        let replies = courier.hear(since_begin(), number, outcome);
+        let actor = self.host.actor_mut();
+        actor.end_asked(&courier.take_ended());
+        actor.hear_answers(replies);
+    }
+
+    /// Asks other nodes for what is due.
     fn ask(&mut self) {
         let Some(abroad) = &mut self.abroad else { return };
         let actor = self.host.actor_mut();
-        if let Some((node, request)) = abroad.courier.depart(since_begin(), || actor.take_asked()) {
-            let slot = self.slots[actor.id().index()].clone();
-            abroad
-                .nodes
-                .at(&node)
-                .call(request, Answer::new(move |outcome| slot.put(Mail::Answered(Box::new(outcome)))));
+        let own = &self.slots[actor.id().index()];
+        while abroad.couriers.len() < actor.lanes() {
+            abroad.couriers.push(Courier::of_lane(abroad.patience));
+        }
+        for (lane, courier) in abroad.couriers.iter_mut().enumerate() {
+            let Some(departure) = courier.depart(since_begin(), || actor.take_asked(lane)) else { continue };
+            let Departure { to, about, mut request, number } = departure;
+            let way = actor.way_of(lane, about);
+            if to.is_none() && about.is_some() && !is_home(lane, &way) {
+                // Parts about all keys of the lane's own node are nobody else's.
+                let (replies, rest) = courier.shed();
+                if !replies.is_empty() {
+                    own.put(Mail::Told(Box::new(replies)));
+                }
+                let Some(rest) = rest else { continue };
+                request = rest;
+            }
+            let slot = own.clone();
+            let answer =
+                Answer::new(move |outcome| slot.put(Mail::Answered { lane, number, outcome: Box::new(outcome) }));
+            if let Some(node) = to {
+                abroad.nodes.at(&node).call(request, answer);
+                continue;
+            }
+            match way {
+                Way::Here => own.put(Mail::Call(Call { request, answer })),
+                Way::To(peer, node) => {
+                    courier.note_peer(peer);
+                    abroad.nodes.at(&node).call(request, answer);
+                }
+                Way::Nowhere => answer.give(Err(HandleError::Frozen { retry_after_ms: OWNERLESS_PAUSE_MS })),
+                Way::Gone => {
+                    let reason = "the node is gone".to_owned();
+                    answer.give(Err(HandleError::Unavailable { reason, may_have_run: false }));
+                }
+            }
         }
     }
 
@@ -354,7 +409,7 @@ impl Worker {
         if actor.is_saving() {
             timeout = timeout.min(self.saves_at.saturating_sub(since_begin()));
         }
-        if let Some(due) = self.abroad.as_ref().and_then(|abroad| abroad.courier.due()) {
+        if let Some(due) = self.abroad.iter().flat_map(|abroad| &abroad.couriers).filter_map(Courier::due).min() {
             timeout = timeout.min(due.saturating_sub(since_begin()));
         }
         self.release.due().map_or(timeout, |due| timeout.min(due))

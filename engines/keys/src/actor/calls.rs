@@ -5,12 +5,13 @@
 
 use super::message::{Destination, Message, Part};
 use super::program::Program;
+use super::spread::Refused;
 use super::transaction::keys_of;
 use super::{Actor, Place};
 use crate::command::{Command, Flags, Run};
 use crate::commands::parse_cursor;
 use crate::commands::sort::patterns;
-use crate::error::{CommandError, Outcome};
+use crate::error::Outcome;
 use crate::handle::{self, HandleError, KeysReply, KeysRequest};
 use crate::placement::KeyHash;
 use crate::request::Args;
@@ -33,12 +34,29 @@ impl Actor {
             call.reply.refuse(place, HandleError::Frozen { retry_after_ms: self.pause_left() });
             call.missing -= 1;
         }
+        // Of a virtual node that is not here nothing is done, whichever part it is.
+        let refused: Vec<Option<Refused>> = if self.is_spread() {
+            request.parts().take(held).map(|part| self.refusal_of(part)).collect()
+        } else {
+            Vec::new()
+        };
+        for (place, refused) in refused.iter().enumerate() {
+            match refused {
+                Some(Refused::Part(error)) => call.reply.refuse(place, error.clone()),
+                Some(Refused::Client(error)) => call.reply.answer(place, |reply| error.answer(reply)),
+                None => continue,
+            }
+            call.missing -= 1;
+        }
         if call.missing == 0 {
             self.answered.push((number, call.reply));
             return number;
         }
         self.asked.insert(number, call);
         for (place, part) in request.parts().take(held).enumerate() {
+            if matches!(refused.get(place), Some(Some(_))) {
+                continue;
+            }
             let to = Destination::Call { number, part: place as u32 };
             if let Err(error) = self.serve_part(to, part) {
                 self.replies.push(to, |reply| error.answer(reply));
@@ -102,7 +120,7 @@ impl Actor {
 
     fn serve_command(&mut self, to: Destination, database: u8, command: &'static Command, args: Args<'_>) -> Outcome {
         let place = match command.run {
-            Run::Session(_) => return Err(CommandError::text("ERR this command needs its connection")),
+            Run::Session(_) => return self.serve_for_all(to, database, command, args),
             Run::Everywhere(_, combine) if self.needs_parts(combine) => {
                 self.begin_gather(self.id, to, database, command, args, combine);
                 return Ok(());

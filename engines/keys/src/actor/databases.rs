@@ -87,29 +87,45 @@ impl Actor {
             return self.change_held(change, reply);
         }
         if self.routes.actors() == 1 {
-            self.may_change_databases(change)?;
-            match change {
-                DatabaseChange::Swap(one, other) => {
-                    self.keys.swap(one, other);
-                    self.look_again(|database| database == one || database == other);
-                }
-                DatabaseChange::Flush(flushed) => {
-                    self.flush(flushed);
-                    self.look_again(|database| flushed.is_none_or(|flushed| flushed == database));
-                }
-                DatabaseChange::Save(order) => self.begin_save(order),
-            }
+            self.change_own_databases(change)?;
             reply.ok();
             return Ok(Progress::Answered);
         }
         let ticket = session.ticket();
-        let to = Destination::Session(session.id, ticket);
-        if self.id == FIRST {
+        self.change_databases_for(Destination::Session(session.id, ticket), change);
+        Ok(Progress::LaterAlone(ticket))
+    }
+
+    /// Changes whole databases for whoever hears what becomes of it.
+    pub(super) fn change_databases_for(&mut self, to: Destination, change: DatabaseChange) {
+        if self.routes.actors() == 1 {
+            let changed = self.change_own_databases(change);
+            self.replies.push(to, |reply| match &changed {
+                Ok(()) => reply.ok(),
+                Err(error) => error.answer(reply),
+            });
+        } else if self.id == FIRST {
             self.begin_freeze(FIRST, to, change);
         } else {
             self.send(FIRST, Message::ChangeDatabases { to, change });
         }
-        Ok(Progress::LaterAlone(ticket))
+    }
+
+    /// Changes whole databases, all of whose keys are this actor's.
+    fn change_own_databases(&mut self, change: DatabaseChange) -> Outcome {
+        self.may_change_databases(change)?;
+        match change {
+            DatabaseChange::Swap(one, other) => {
+                self.keys.swap(one, other);
+                self.look_again(|database| database == one || database == other);
+            }
+            DatabaseChange::Flush(flushed) => {
+                self.flush(flushed);
+                self.look_again(|database| flushed.is_none_or(|flushed| flushed == database));
+            }
+            DatabaseChange::Save(order) => self.begin_save(order),
+        }
+        Ok(())
     }
 
     /// Whether databases may be changed, as far as this actor's keys go.

@@ -7,7 +7,7 @@ use crate::commands::generic::{combine_random, combine_scan, keys_in, part_ends_
 use crate::commands::server::combine_info;
 use crate::commands::{clients, hot_keys, latency, memory};
 use crate::error::CommandError;
-use crate::placement::ActorId;
+use crate::placement::{ActorId, KeyHash};
 use crate::random::Random;
 use crate::reply::{Reply, Tape, Value};
 use crate::request::{Args, OwnedArgs};
@@ -31,6 +31,8 @@ struct Walk {
     database: u8,
     command: &'static Command,
     args: OwnedArgs,
+    /// Whether it goes through the keys of this node alone, though others have some.
+    is_of_node: bool,
 }
 
 impl Actor {
@@ -44,9 +46,33 @@ impl Actor {
         args: Args<'_>,
         combine: Combine,
     ) {
+        let number = self.gather_parts(from, to, combine, self.routes.actors());
+        self.ask_actors(number, database, command, args);
+    }
+
+    /// Asks all actors for a session of this one, and gathers what so many other nodes say. Gives its number.
+    pub(super) fn gather_of_nodes(
+        &mut self,
+        to: Destination,
+        database: u8,
+        command: &'static Command,
+        args: Args<'_>,
+        combine: Combine,
+        others: u16,
+    ) -> u64 {
+        let number = self.gather_parts(self.id, to, combine, self.routes.actors() + others);
+        self.ask_actors(number, database, command, args);
+        number
+    }
+
+    /// Puts so many parts together.
+    pub(super) fn gather_parts(&mut self, from: ActorId, to: Destination, combine: Combine, missing: u16) -> u64 {
         let number = self.number();
-        let missing = self.routes.actors();
         self.gathers.insert(number, Gather { from, to, combine, missing, parts: Vec::new(), walk: None });
+        number
+    }
+
+    fn ask_actors(&mut self, number: u64, database: u8, command: &'static Command, args: Args<'_>) {
         let part = Destination::Gather(number);
         for actor in self.routes.all() {
             if actor == self.id {
@@ -90,14 +116,32 @@ impl Actor {
     ) -> Progress {
         let (number, ticket, database) = (self.number(), session.ticket(), session.database);
         let (from, to) = (self.id, Destination::Session(session.id, ticket));
-        let walk = Some(Walk { database, command, args: OwnedArgs::of(args) });
+        let walk = Some(Walk { database, command, args: OwnedArgs::of(args), is_of_node: false });
         let (combine, parts) = (Combine::Scan, Vec::new());
         self.gathers.insert(number, Gather { from, to, combine, missing: 1, parts, walk });
         self.ask_for_scanned(number, first, database, command, OwnedArgs::of(args));
         Progress::Later(ticket)
     }
 
-    fn ask_for_scanned(
+    /// Begins a walk through the keys of all nodes for a session, or through those of this one for a client of the cluster port.
+    pub(super) fn begin_walk(
+        &mut self,
+        session: &mut Session,
+        place: KeyHash,
+        command: &'static Command,
+        args: Args<'_>,
+    ) -> Progress {
+        let (number, ticket, database) = (self.number(), session.ticket(), session.database);
+        let (from, to) = (self.id, Destination::Session(session.id, ticket));
+        let (args, is_of_node) = (OwnedArgs::of(args), session.is_of_cluster);
+        let walk = Some(Walk { database, command, args: args.clone(), is_of_node });
+        let (combine, parts) = (Combine::Scan, Vec::new());
+        self.gathers.insert(number, Gather { from, to, combine, missing: 1, parts, walk });
+        self.ask_for_part(number, place, is_of_node, (database, command, &args));
+        Progress::Later(ticket)
+    }
+
+    pub(super) fn ask_for_scanned(
         &mut self,
         number: u64,
         actor: ActorId,
@@ -119,13 +163,13 @@ impl Actor {
         let routes = &self.routes;
         let rest = self.gathers.get(&number).and_then(|gather| {
             let walk = gather.walk.as_ref()?;
-            let place = part_ends_at(gather.parts.last()?, routes)?;
+            let place = part_ends_at(gather.parts.last()?, routes, self.keys.owners.as_deref())?;
             let found = gather.parts.iter().map(keys_in).sum();
             let rest = rest_of_scan(walk.args.args(), place, found)?;
-            Some((routes.actor_of(place.group()), walk.database, walk.command, rest))
+            Some((place, walk.is_of_node, (walk.database, walk.command, rest)))
         });
-        let Some((actor, database, command, rest)) = rest else { return false };
-        self.ask_for_scanned(number, actor, database, command, rest);
+        let Some((place, is_of_node, (database, command, rest))) = rest else { return false };
+        self.ask_for_part(number, place, is_of_node, (database, command, &rest));
         true
     }
 

@@ -7,7 +7,9 @@ use savanna_lattice::{Hlc, UnixMillis};
 
 use super::Actor;
 use crate::config;
+use crate::error::{CommandError, Outcome};
 use crate::keyspace::Keyspace;
+use crate::keyspace::adoption::Adopted;
 
 impl Actor {
     /// Begins to count and to keep time: `stopwatch` is for durations, `instant` for the order of changes. `began` is when the
@@ -83,6 +85,24 @@ impl Actor {
         append: impl FnMut(Draft<'_>) -> Result<Lsn, JournalError>,
     ) -> Result<Option<Lsn>, JournalError> {
         self.keys.append_changes(append)
+    }
+
+    /// Takes in keys of a node that is gone, out of its log, as changes of this actor. What is changed from now on is later than `latest`.
+    ///
+    /// # Errors
+    /// If the log has no space, all keys are held, or one of them is served here.
+    pub fn take_over(&mut self, adopted: Vec<Adopted>, latest: Hlc) -> Outcome {
+        if self.claims.holds_all() {
+            // All are being flushed, perhaps: what comes in between would be in the log behind that, and not here.
+            return Err(CommandError::text("TRYAGAIN all keys are held for the moment"));
+        }
+        // They are served: what a log of before says of them is old.
+        if adopted.iter().any(|(_, entry)| self.is_spread() && self.is_of_this_node(&entry.key)) {
+            return Err(CommandError::text(
+                "ERR expected keys that this node does not serve yet, came some that it does",
+            ));
+        }
+        self.keys.take_in(adopted, latest)
     }
 
     /// Notes why the log has no space for changes, or that it has. They are refused as long as it has none.

@@ -38,6 +38,7 @@ mod room;
 pub mod saving;
 mod scripts;
 mod slots;
+mod spread;
 mod spreading;
 mod terms;
 pub mod tracking;
@@ -79,6 +80,7 @@ pub(crate) use self::pubsub::Topic;
 use self::room::out_of_memory;
 use self::saving::Saves;
 use self::slots::shown_to;
+pub use self::spread::{About, Way, is_home};
 use self::spreading::Spreading;
 pub use self::terms::SessionLimits;
 use self::tracking::Trackers;
@@ -180,7 +182,7 @@ pub struct Actor {
     asked: HashMap<u64, Call>,
     /// Those that are answered.
     answered: Vec<(u64, KeysReply)>,
-    /// What is asked of another node, if that has the keys.
+    /// What is asked of other nodes, if they have keys.
     front: Option<Box<Front>>,
     /// At the first actor.
     freezes: HashMap<u64, Freeze>,
@@ -454,6 +456,11 @@ impl Actor {
             self.check_log_space()?;
         }
         memory::ask_for_value(args.byte_count())?;
+        let refusal_where_spread = if self.front.is_some() && session.queued.is_some() {
+            self.check_is_spread(session, command, args).err()
+        } else {
+            None
+        };
         if let Some(program) = &mut session.queued
             && !flags.has(Flags::UNQUEUED)
         {
@@ -465,6 +472,9 @@ impl Actor {
             }
             if self.routes.actors() > 1 {
                 is_refused_by_several(command, args)?;
+            }
+            if let Some(refusal) = &refusal_where_spread {
+                return Err(refusal.clone());
             }
             // What other threads have room for they say when it runs.
             let is_here = || command.keys.of(args).is_ok_and(|keys| matches!(self.place(keys, None), Place::Here));
@@ -488,8 +498,10 @@ impl Actor {
         args: Args<'_>,
         reply: &mut dyn Reply,
     ) -> Result<Progress, CommandError> {
-        if self.front.is_some() {
-            return self.ask_owner(session, command, args, reply);
+        if self.front.is_some()
+            && let Some(progress) = self.send_beyond(session, command, args, reply)?
+        {
+            return Ok(progress);
         }
         if args.len() == 2 && command.group == Group::Server && command.name == "memory" {
             return commands::memory::of_all(self, session, args, reply);
@@ -790,6 +802,7 @@ impl Actor {
         self.note_pace();
         self.waiters.begin_turn();
         self.end_pause_by(now);
+        self.look_at_far_keys(now);
         if self.end_overdue(now) {
             self.serve_ready();
             self.note_request();

@@ -122,11 +122,11 @@ impl Actor {
         }
         let is_allowed = match command.run {
             Run::Keys(_) => true,
-            Run::Finds { .. } => self.routes.actors() == 1 || patterns(args).is_empty(),
-            Run::Session(_) if matches!(command.name, "flushdb" | "flushall") => self.routes.actors() == 1,
+            Run::Finds { .. } => self.has_all_keys() || patterns(args).is_empty(),
+            Run::Session(_) if matches!(command.name, "flushdb" | "flushall") => self.has_all_keys(),
             Run::Session(_) => SESSION_COMMANDS.contains(&command.name),
             Run::Everywhere(_, Combine::HotKeys) => false,
-            Run::Scan(_) | Run::Everywhere(..) => self.routes.actors() == 1,
+            Run::Scan(_) | Run::Everywhere(..) => self.has_all_keys(),
             Run::Waits(..) => command.deadline(args, self.keys.now()).is_none(),
             Run::Script(_) => false,
         };
@@ -163,11 +163,11 @@ impl Actor {
         if command.is_refused(self.script_has_room, args) {
             return Err(out_of_memory());
         }
-        if self.routes.actors() > 1 {
+        if !self.has_all_keys() {
             let mut keys = command.keys.of(args).into_iter().flatten();
             if let Some(key) = keys.find(|key| !declared.contains(key) && !self.has_at_hand(key)) {
                 return Err(CommandError::from(format!(
-                    "ERR Script used the key '{}', which it did not declare and which is on another thread; declare it in \
+                    "ERR Script used the key '{}', which it did not declare and which is on another thread or node; declare it in \
                      KEYS, or give all keys one {{tag}}",
                     key.escape_ascii()
                 )));
@@ -178,6 +178,6 @@ impl Actor {
 
     /// Whether a key is of this actor, and no transaction has it.
     fn has_at_hand(&self, key: &[u8]) -> bool {
-        self.owner_of(key) == self.id && !self.claims.holds(key)
+        self.owner_of(key) == self.id && self.is_of_this_node(key) && !self.claims.holds(key)
     }
 }

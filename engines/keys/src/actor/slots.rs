@@ -65,7 +65,7 @@ impl Actor {
         let refused = match (is_one, one.slot) {
             (false, _) => CommandError::text("CROSSSLOT Keys in request don't hash to the same slot"),
             (true, None) => return Ok(()),
-            (true, Some(slot)) => match self.slots_owner() {
+            (true, Some(slot)) => match self.owner_of_slot(slot) {
                 SlotsOwner::Myself => return Ok(()),
                 SlotsOwner::Other(node) => CommandError::from(format!("MOVED {slot} {}", node.place())),
                 SlotsOwner::Nobody => CommandError::text("CLUSTERDOWN Hash slot not served"),

@@ -26,6 +26,7 @@ use super::databases::Thawed;
 use super::message::{Destination, LentRest, Loan, Message};
 use super::program::{Program, ProgramUser};
 use super::room::out_of_memory;
+use super::spread::{About, Span};
 use super::whole::{Answer, Held, Inquiry, LateStep, Whole, is_of_memory};
 use super::{Actor, Place, Progress, Work};
 use crate::access::{Access, permission_for};
@@ -576,8 +577,21 @@ impl Actor {
         mut program: Box<Program>,
         reply: &mut dyn Reply,
     ) -> Result<Progress, CommandError> {
-        if self.front.is_some() {
-            return self.ask_for_program(session, &program);
+        if self.has_keys_elsewhere() {
+            return self.ask_for_program(session, 0, About::default(), &program);
+        }
+        if self.is_spread() && !session.is_of_cluster {
+            let keys = keys_of(&program);
+            if let Span::Beyond { lane, about } = self.span(|| keys.iter().map(|key| &**key))? {
+                // A key that is watched was here, and is on its way back at most.
+                return match program.watched.is_empty() {
+                    true => {
+                        let program = self.with_scripts(&program)?;
+                        self.ask_for_program(session, lane, about, &program)
+                    }
+                    false => Err(CommandError::text("TRYAGAIN nothing was done: a watched key is on its way")),
+                };
+            }
         }
         if program.steps().any(|(command, _)| command.flags.has(Flags::WRITE)) {
             self.check_log_space()?;

@@ -16,6 +16,8 @@
 //! What one transaction brings to keys of several actors has an order, and its first key is taken from: the calls say their
 //! places in it, and who is called borrows all its keys before it chooses, so that all calls have come.
 //!
+//! Where another node has the keys, it does not know of the waiter: that looks again and again, and nobody is called before others.
+//!
 //! Whoever finds nothing says `Await` again and keeps its place; the key's actor looks at the key whenever it hears that, so
 //! that no call is missed. A time-out that comes during a try waits for its outcome, so that nothing is taken in vain.
 
@@ -24,8 +26,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use hashbrown::HashMap;
 use savanna_lattice::{Hlc, UnixMillis};
 
+use super::front::elsewhere;
 use super::message::{Destination, Message, Wanted};
 use super::program::Program;
+use super::spread::Span;
 use super::transaction::keys_of;
 use super::{Actor, Place, Progress};
 use crate::command::{Command, Group, Run, WaitsFor};
@@ -37,12 +41,17 @@ use crate::reply::{Reply, Tape, Value};
 use crate::request::{Args, OwnedArgs};
 use crate::session::{Session, SessionId, Ticket};
 
+/// After so many milliseconds a waiter looks again at keys of another node.
+const LOOK_PERIOD: u64 = 20;
+
 /// Waiters of an actor's sessions, and the queues at its keys.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     by_number: HashMap<u64, Waiter>,
     by_session: HashMap<SessionId, u64>,
     deadlines: BTreeSet<(UnixMillis, u64)>,
+    /// When those look again whose keys are at another node.
+    looks: BTreeSet<(UnixMillis, u64)>,
     queues: HashMap<(u8, Box<[u8]>), Queue>,
     /// Those that have come to stand in all their queues in this turn.
     entering: Vec<u64>,
@@ -59,6 +68,8 @@ struct Waiter {
     command: &'static Command,
     args: OwnedArgs,
     deadline: UnixMillis,
+    /// Whether its keys are at another node.
+    is_far: bool,
     /// Whether it was called and looks at the key.
     is_trying: bool,
     /// Keys of one transaction for which it was called besides, with their places in it.
@@ -235,9 +246,13 @@ impl Actor {
         deadline: UnixMillis,
         reply: &mut dyn Reply,
     ) -> Result<Progress, CommandError> {
+        let is_far = matches!(self.span(|| command.keys.of(args).into_iter().flatten())?, Span::Beyond { .. });
+        if is_far && names_last(command, args) {
+            return Err(elsewhere(command));
+        }
         self.go_to_firsts(session, command.keys.of(args).into_iter().flatten());
         let is_here = command.keys.of(args).is_ok_and(|keys| matches!(self.place(keys, None), Place::Here));
-        let tries_here = is_here && !self.is_blocked(command, args);
+        let tries_here = is_here && !is_far && !self.is_blocked(command, args);
         if tries_here {
             let mut tape = Tape::new();
             self.run(session.database, command, args, &mut tape);
@@ -262,6 +277,7 @@ impl Actor {
             command,
             args,
             deadline,
+            is_far,
             is_trying: false,
             called: Vec::new(),
             ending: None,
@@ -287,6 +303,9 @@ impl Actor {
         let Some(waiter) = self.waiters.by_number.get_mut(&number) else { return };
         waiter.is_trying = true;
         let program = waiter.attempt(key);
+        if waiter.is_far {
+            return self.look_beyond(number, &program);
+        }
         let to = Destination::Waiter(number);
         let keys = keys_of(&program);
         let keys = || keys.iter().map(|key| &**key);
@@ -331,6 +350,8 @@ impl Actor {
             return self.try_for(number, None);
         }
         match waiter.ending {
+            // Nobody has its keys for the moment: it goes on waiting.
+            None if waiter.is_far && is_refusal(outcome, "TRYAGAIN") => self.stand_in_queues(number),
             _ if !is_nothing(outcome) => {
                 let (id, keys) = (waiter.session, waiter.awaited());
                 let lost = waiter.lost(outcome);
@@ -354,6 +375,10 @@ impl Actor {
 
     fn stand_in_queues(&mut self, number: u64) {
         let Some(waiter) = self.waiters.by_number.get_mut(&number) else { return };
+        if waiter.is_far {
+            self.waiters.looks.insert((UnixMillis(self.keys.now().0 + LOOK_PERIOD), number));
+            return;
+        }
         if !std::mem::replace(&mut waiter.has_stood, true) {
             self.waiters.entering.push(number);
         }
@@ -374,6 +399,9 @@ impl Actor {
         let waiter = self.waiters.by_number.remove(&number)?;
         self.waiters.by_session.remove(&waiter.session);
         self.waiters.deadlines.remove(&(waiter.deadline, number));
+        if waiter.is_far {
+            return Some(Destination::Session(waiter.session, waiter.ticket));
+        }
         let database = waiter.database;
         for key in waiter.awaited() {
             match self.owner_of(&key) {
@@ -415,10 +443,22 @@ impl Actor {
         were_any
     }
 
-    /// When the next waiter's time is over.
+    /// Those look again at keys of another node that looked some time ago.
+    pub(super) fn look_at_far_keys(&mut self, now: UnixMillis) {
+        while let Some((due, number)) = self.waiters.looks.first().copied()
+            && due <= now
+        {
+            self.waiters.looks.pop_first();
+            // One that has gone is known no more.
+            self.try_for(number, None);
+        }
+    }
+
+    /// When the next waiter's time is over, or it looks again.
     #[must_use]
     pub fn next_time_out(&self) -> Option<UnixMillis> {
-        self.waiters.deadlines.first().map(|(deadline, _)| *deadline)
+        let [deadline, look] = [&self.waiters.deadlines, &self.waiters.looks].map(|dues| dues.first());
+        deadline.into_iter().chain(look).map(|(due, _)| *due).min()
     }
 
     /// Whether a session waits for a key.

@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 use crate::actor::{Actor, Progress};
-use crate::cluster::{ClusterNode, SlotsOwner};
+use crate::cluster::{ClusterNode, SlotRange, SlotsOwner};
 use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run};
 use crate::error::{CommandError, Outcome};
 use crate::number::parse_integer;
@@ -160,42 +161,55 @@ fn get_keys(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
 struct Nodes {
     /// The one that is asked, where the client has reached it.
     myself: ClusterNode,
-    owner: SlotsOwner,
+    others: Vec<Arc<ClusterNode>>,
+    ranges: Vec<SlotRange>,
 }
 
 impl Nodes {
     fn known(actor: &Actor, session: &Session) -> Self {
         let unknown = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), actor.config.cluster_port);
         let address = session.local_address.parse().unwrap_or(unknown);
-        Self { myself: ClusterNode { id: actor.node_id(), address }, owner: actor.slots_owner() }
+        let myself = ClusterNode { id: actor.node_id(), address };
+        Self { myself, others: actor.other_nodes(), ranges: actor.slot_ranges() }
     }
 
-    /// The node that has the slots.
-    fn owner(&self) -> Option<&ClusterNode> {
-        match &self.owner {
+    /// All of them, that which is asked first.
+    fn all(&self) -> impl Iterator<Item = &ClusterNode> {
+        std::iter::once(&self.myself).chain(self.others.iter().map(|node| &**node))
+    }
+
+    /// The node that has a range of slots, if clients of clusters can reach one.
+    fn owner<'n>(&'n self, range: &'n SlotRange) -> Option<&'n ClusterNode> {
+        match &range.owner {
             SlotsOwner::Myself => Some(&self.myself),
             SlotsOwner::Other(node) => Some(&**node),
             SlotsOwner::Nobody => None,
         }
     }
 
+    /// The ranges of a node.
+    fn ranges_of<'n>(&'n self, node: &'n ClusterNode) -> impl Iterator<Item = &'n SlotRange> {
+        self.ranges.iter().filter(|range| self.owner(range).is_some_and(|owner| owner.id == node.id))
+    }
+
     fn check_known(&self, id: &[u8]) -> Outcome {
-        let is_known = [Some(&self.myself), self.owner()].into_iter().flatten().any(|node| node.id.as_bytes() == id);
+        let is_known = self.all().any(|node| node.id.as_bytes() == id);
         if is_known { Ok(()) } else { Err(CommandError::from(format!("ERR Unknown node {}", id.escape_ascii()))) }
     }
 
     fn info(&self) -> String {
-        let served = if self.owner().is_some() { SLOTS } else { 0 };
-        let state = if self.owner().is_some() { "ok" } else { "fail" };
-        let known = if matches!(self.owner, SlotsOwner::Other(_)) { 2 } else { 1 };
+        let owned = self.ranges.iter().filter(|range| self.owner(range).is_some());
+        let served: usize = owned.map(|range| usize::from(range.last - range.first) + 1).sum();
+        let state = if served == usize::from(SLOTS) { "ok" } else { "fail" };
+        let size = self.all().filter(|node| self.ranges_of(node).next().is_some()).count();
         let lines = [
             ("cluster_state", state.to_owned()),
             ("cluster_slots_assigned", served.to_string()),
             ("cluster_slots_ok", served.to_string()),
             ("cluster_slots_pfail", "0".to_owned()),
             ("cluster_slots_fail", "0".to_owned()),
-            ("cluster_known_nodes", known.to_string()),
-            ("cluster_size", usize::from(served > 0).to_string()),
+            ("cluster_known_nodes", self.all().count().to_string()),
+            ("cluster_size", size.to_string()),
             ("cluster_current_epoch", "0".to_owned()),
             ("cluster_my_epoch", "0".to_owned()),
             ("cluster_stats_messages_sent", "0".to_owned()),
@@ -207,52 +221,45 @@ impl Nodes {
 
     fn lines(&self) -> String {
         let mut text = String::new();
-        let mut line = |node: &ClusterNode, flags: &str, slots: &str| {
+        for node in self.all() {
+            let flags = if std::ptr::eq(node, &self.myself) { "myself,master" } else { "master" };
             // Writing into a string does not fail. Nodes of Savanna have no port for what those of Redis tell each other.
-            let _ = writeln!(text, "{} {}@0 {flags} - 0 0 0 connected{slots}", node.id, node.place());
-        };
-        let all = format!(" 0-{}", SLOTS - 1);
-        match &self.owner {
-            SlotsOwner::Myself => line(&self.myself, "myself,master", &all),
-            SlotsOwner::Other(owner) => {
-                line(&self.myself, "myself,master", "");
-                line(owner, "master", &all);
+            let _ = write!(text, "{} {}@0 {flags} - 0 0 0 connected", node.id, node.place());
+            for SlotRange { first, last, .. } in self.ranges_of(node) {
+                let _ = if first == last { write!(text, " {first}") } else { write!(text, " {first}-{last}") };
             }
-            SlotsOwner::Nobody => line(&self.myself, "myself,master", ""),
+            text.push('\n');
         }
         text
     }
 
     fn slots(&self, reply: &mut dyn Reply) {
-        let Some(node) = self.owner() else { return reply.array(0) };
-        reply.array(1);
-        reply.array(3);
-        reply.integer(0);
-        reply.integer(i64::from(SLOTS - 1));
-        reply.array(4);
-        reply.bulk(node.ip().to_string().as_bytes());
-        reply.integer(i64::from(node.address.port()));
-        reply.bulk(node.id.as_bytes());
-        // What else there is to know of where it is.
-        reply.array(0);
+        let owned: Vec<(&SlotRange, &ClusterNode)> =
+            self.ranges.iter().filter_map(|range| Some((range, self.owner(range)?))).collect();
+        reply.array(owned.len());
+        for (range, node) in owned {
+            reply.array(3);
+            reply.integer(i64::from(range.first));
+            reply.integer(i64::from(range.last));
+            reply.array(4);
+            reply.bulk(node.ip().to_string().as_bytes());
+            reply.integer(i64::from(node.address.port()));
+            reply.bulk(node.id.as_bytes());
+            // What else there is to know of where it is.
+            reply.array(0);
+        }
     }
 
     fn shards(&self, reply: &mut dyn Reply) {
-        let nodes = match &self.owner {
-            SlotsOwner::Other(owner) => vec![(&**owner, true), (&self.myself, false)],
-            SlotsOwner::Myself => vec![(&self.myself, true)],
-            SlotsOwner::Nobody => vec![(&self.myself, false)],
-        };
-        reply.array(nodes.len());
-        for (node, has_slots) in nodes {
+        reply.array(self.all().count());
+        for node in self.all() {
+            let ranges: Vec<&SlotRange> = self.ranges_of(node).collect();
             reply.map(2);
             reply.bulk(b"slots");
-            if has_slots {
-                reply.array(2);
-                reply.integer(0);
-                reply.integer(i64::from(SLOTS - 1));
-            } else {
-                reply.array(0);
+            reply.array(2 * ranges.len());
+            for range in ranges {
+                reply.integer(i64::from(range.first));
+                reply.integer(i64::from(range.last));
             }
             reply.bulk(b"nodes");
             reply.array(1);

@@ -4,6 +4,7 @@ use savanna_ownership::{KEY_GROUPS, KeyGroup};
 
 use super::parse_cursor;
 use crate::actor::{Actor, DatabaseChange, Progress};
+use crate::cluster::owners::Owners;
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::events::EventClasses;
 use crate::keyspace::{DATABASES, Entry, Keyspace};
@@ -178,7 +179,12 @@ pub fn randomkey(actor: &mut Actor, _: Args<'_>, reply: &mut dyn Reply) -> Outco
 
 /// One of the actors' keys, each as likely as that actor has keys.
 pub(crate) fn combine_random(parts: &[Tape], random: &mut Random, reply: &mut dyn Reply) {
+    // Another node gives a key, and does not say of how many.
+    let is_of_node = |part: &Tape| matches!(part.first(), Some(Value::Bulk(_)));
+    let has_nodes = parts.iter().any(is_of_node);
     let counted = |part: &Tape| match part.values().nth(1) {
+        _ if is_of_node(part) => 1,
+        Some(Value::Integer(count)) if has_nodes => usize::from(count > 0),
         Some(Value::Integer(count)) => count as usize,
         _ => 0,
     };
@@ -188,7 +194,7 @@ pub(crate) fn combine_random(parts: &[Tape], random: &mut Random, reply: &mut dy
         place = place.saturating_sub(counted(part));
         is_in
     });
-    match chosen.and_then(|part| part.values().nth(2)) {
+    match chosen.and_then(|part| part.values().nth(if is_of_node(part) { 0 } else { 2 })) {
         Some(key) => key.play(reply),
         None => reply.null(),
     }
@@ -315,6 +321,7 @@ pub fn scan(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
     let from = KeyHash::from_cursor(parse_cursor(&args[1])?);
     let routes = keys.routes();
     let end = routes.end_of(routes.actor_of(from.group()));
+    let end = keys.owners.as_ref().map_or(end, |owners| end.min(owners.end_of_run(from.group())));
     let mut found: Vec<Box<[u8]>> = Vec::new();
     let next = keys.scan(from, end, options.count, &mut |entry| {
         if options.wants_key(entry) {
@@ -332,13 +339,15 @@ pub fn scan(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
     Ok(())
 }
 
-/// Where a part of `SCAN` ended because its actor has no more keys, if there are other actors behind it.
-pub(crate) fn part_ends_at(part: &Tape, routes: &Routes) -> Option<KeyHash> {
+/// Where a part of `SCAN` ended because its actor, or its node, has no more keys, if others follow.
+pub(crate) fn part_ends_at(part: &Tape, routes: &Routes, owners: Option<&Owners>) -> Option<KeyHash> {
     let Some(Value::Bulk(cursor)) = part.values().nth(1) else { return None };
     let place = KeyHash::from_cursor(str::from_utf8(cursor).ok()?.parse().ok().filter(|cursor| *cursor > 0)?);
     let is_boundary = place == KeyHash::first_of(place.group().get());
     let before = place.group().get().checked_sub(1).and_then(|group| KeyGroup::new(group).ok())?;
-    (is_boundary && routes.actor_of(before) != routes.actor_of(place.group())).then_some(place)
+    let is_of_another = routes.actor_of(before) != routes.actor_of(place.group())
+        || owners.is_some_and(|owners| owners.of_group(before) != owners.of_group(place.group()));
+    (is_boundary && is_of_another).then_some(place)
 }
 
 /// How many keys a part of `SCAN` has.

@@ -92,6 +92,7 @@ pub fn publish(
     reply: &mut dyn Reply,
 ) -> Result<Progress, CommandError> {
     reply.count(actor.publish(&args[1], &args[2]));
+    actor.publish_beyond(args);
     Ok(Progress::Answered)
 }
 
@@ -103,6 +104,7 @@ pub fn spublish(
     reply: &mut dyn Reply,
 ) -> Result<Progress, CommandError> {
     reply.count(actor.publish_to_shard(&args[1], &args[2]));
+    actor.publish_beyond(args);
     Ok(Progress::Answered)
 }
 

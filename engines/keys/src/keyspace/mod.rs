@@ -3,6 +3,7 @@
 //! Every change goes through a function of [`Keyspace`] or a method of [`Change`], which change the value and write the
 //! delta in one step, so that neither can be forgotten. Keys whose time has come are gone for whoever looks.
 
+pub mod adoption;
 mod content;
 mod database;
 mod databases;
@@ -23,6 +24,7 @@ mod spot;
 mod types;
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use savanna_lattice::{Hlc, HlcClock, UnixMillis};
@@ -43,6 +45,7 @@ pub use self::{
         StreamGroup, StreamId, StreamOperation, Trim,
     },
 };
+use crate::cluster::owners::Owners;
 use crate::delta::{DeltaLog, Header, OpWriter, STRING_TAG};
 use crate::error::{CommandError, Outcome};
 use crate::log::LogSpace;
@@ -103,6 +106,8 @@ pub struct Keyspace {
     now: UnixMillis,
     /// What time it is at this instant, finer than [`Keyspace::now`].
     pub instant: fn() -> Hlc,
+    /// Which node has which virtual node, where keys are spread: a walk ends where others have what follows.
+    pub(crate) owners: Option<Arc<Owners>>,
     clock: HlcClock,
     /// The latest deletion in each class of keys: the version of a key that is not there.
     deleted: Box<[Hlc]>,
@@ -183,6 +188,7 @@ impl Keyspace {
             selected: 0,
             now: UnixMillis(0),
             instant: || Hlc::ZERO,
+            owners: None,
             clock: HlcClock::new(DRIFT_MAX),
             deleted: vec![Hlc::ZERO; DELETION_CLASSES].into(),
             swapped: [Hlc::ZERO; DATABASES as usize],

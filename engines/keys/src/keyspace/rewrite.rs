@@ -114,6 +114,6 @@ impl Keyspace {
 }
 
 /// From a version to itself: the delta says what is there, for those who do not know.
-fn header_of(database: u8, entry: &Entry) -> Header<'_> {
+pub(super) fn header_of(database: u8, entry: &Entry) -> Header<'_> {
     Header { database, key: &entry.key, base: entry.version, version: entry.version }
 }

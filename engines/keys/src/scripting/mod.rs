@@ -235,6 +235,11 @@ impl Scripts {
         self.sources.contains_key(digest)
     }
 
+    /// The text of a script that is known.
+    pub(crate) fn text(&self, digest: &Digest) -> Option<&[u8]> {
+        self.sources.get(digest).map(|source| &*source.text)
+    }
+
     /// Whether the script that a request of this command names, by its text or its digest, or the function, says that it changes nothing.
     pub(crate) fn only_reads(&self, command: &str, named: &[u8]) -> bool {
         if command == "fcall" {

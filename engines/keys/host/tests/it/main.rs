@@ -1,0 +1,4 @@
+//! Services together, as the nodes of a cluster.
+
+mod histories;
+mod nodes;

@@ -1,0 +1,745 @@
+//! Keys that are spread over nodes: which node runs a request of a session, and what is asked of others for it.
+//!
+//! ```text
+//!                 ┌─ all here: as if there were no others
+//!  names keys ────┤
+//!                 ├─ all at one other node: sent there, in order
+//!                 └─ at several: refused with -CROSSNODE
+//!  about all keys ── asked of every node that is there, put together here
+//! ```
+//!
+//! What was asked about a virtual node and is not answered keeps its lane, also when somebody else has got the virtual node: what is asked
+//! later about it goes behind, so that requests about a key are done in their order. A client of the cluster port is told where
+//! to ask instead ([`super::slots`]), and what it asks about all keys is about those of this node.
+
+use std::sync::Arc;
+
+use savanna_epoch::NodeId;
+
+use super::front::{Beyond, Front, byte_count, elsewhere};
+use super::message::Destination;
+use super::program::Program;
+use super::{Actor, Progress};
+use crate::access::Access;
+use crate::cluster::owners::{Owners, PeerId, Whose, virtual_node_of};
+use crate::cluster::table::VIRTUAL_NODES;
+use crate::cluster::{ClusterNode, SlotRange, SlotsOwner};
+use crate::command::{Combine, Command, CommandNumber, Run};
+use crate::commands::generic::flush_of;
+use crate::commands::parse_cursor;
+use crate::commands::sort::patterns;
+use crate::error::{CommandError, Outcome};
+use crate::handle::{HandleError, KeysRequest, Part};
+use crate::placement::KeyHash;
+use crate::reply::Reply;
+use crate::request::{Args, OwnedArgs};
+use crate::scripting::{Digest, digest};
+use crate::session::Session;
+use crate::slot::HashSlot;
+
+/// The lane of what nobody has.
+const NOBODYS: usize = 0;
+/// So many bytes of what was published wait for a node that does not take them; what comes then it misses.
+const NOTICES_BYTES_MAX: usize = 16 << 20;
+/// After this time somebody may have what nobody has.
+const OWNERLESS_PAUSE_MS: u64 = 50;
+
+/// The virtual nodes that a part of a request is about; none if it is about all that a node has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    first: Option<u16>,
+    others: Vec<u16>,
+}
+
+impl About {
+    /// About a single one.
+    #[must_use]
+    pub const fn one(node: u16) -> Self {
+        Self { first: Some(node), others: Vec::new() }
+    }
+
+    /// The first of them.
+    #[must_use]
+    pub const fn first(&self) -> Option<u16> {
+        self.first
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = u16> {
+        self.first.into_iter().chain(self.others.iter().copied())
+    }
+
+    fn note(&mut self, node: u16) {
+        match self.first {
+            None => self.first = Some(node),
+            Some(first) if first == node || self.others.contains(&node) => {}
+            Some(_) => self.others.push(node),
+        }
+    }
+}
+
+/// What is asked about a virtual node.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asking {
+    /// How much of it is not answered.
+    count: u32,
+    /// By which lane it goes, as long as there is any.
+    lane: usize,
+}
+
+/// Who has which keys, and what is asked of others about them.
+#[derive(Debug)]
+pub(super) struct Spread {
+    owners: Arc<Owners>,
+    asking: Vec<Asking>,
+}
+
+impl Spread {
+    /// The lane of requests about a virtual node; none if they run here.
+    fn lane_of(&self, node: u16) -> Option<usize> {
+        match (self.asking.get(usize::from(node)), self.owners.of(node)) {
+            (Some(Asking { count: 1.., lane }), _) => Some(*lane),
+            (_, Whose::Here) => None,
+            (_, Whose::There(peer)) => Some(lane_to(peer)),
+            (_, Whose::Nobody) => Some(NOBODYS),
+        }
+    }
+
+    /// Something about virtual nodes begins to be asked.
+    pub(super) fn begin(&mut self, lane: usize, about: &About) {
+        for node in about.nodes() {
+            if let Some(asking) = self.asking.get_mut(usize::from(node)) {
+                *asking = Asking { count: asking.count + 1, lane };
+            }
+        }
+    }
+
+    fn end(&mut self, about: &About) {
+        for node in about.nodes() {
+            if let Some(asking) = self.asking.get_mut(usize::from(node)) {
+                asking.count = asking.count.saturating_sub(1);
+            }
+        }
+    }
+
+    fn port_of(&self, whose: Whose) -> SlotsOwner {
+        let port = |peer| self.owners.peer(peer).and_then(|peer| peer.cluster_port.clone());
+        match whose {
+            Whose::Here => SlotsOwner::Myself,
+            Whose::There(peer) => port(peer).map_or(SlotsOwner::Nobody, SlotsOwner::Other),
+            Whose::Nobody => SlotsOwner::Nobody,
+        }
+    }
+}
+
+/// The lane of requests to a node.
+const fn lane_to(peer: PeerId) -> usize {
+    1 + 2 * peer.index()
+}
+
+/// The lane of what a node is told: no request waits behind it.
+const fn notices_to(peer: PeerId) -> usize {
+    2 + 2 * peer.index()
+}
+
+/// The node that a lane is to.
+fn peer_of(lane: usize) -> Option<PeerId> {
+    lane.checked_sub(1).map(|index| PeerId((index / 2) as u16))
+}
+
+/// Whether a lane asks the node that it is to: then it asks it also for what is about all keys of that.
+#[must_use]
+pub fn is_home(lane: usize, way: &Way) -> bool {
+    matches!(way, Way::To(peer, _) if peer_of(lane) == Some(*peer))
+}
+
+/// Where the keys of a request are.
+pub(super) enum Span {
+    /// All here, or there are none.
+    Here,
+    /// At one other node, or at nobody.
+    Beyond { lane: usize, about: About },
+}
+
+/// Where a request that is under way is to be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Here.
+    Here,
+    /// Of this node.
+    To(PeerId, NodeId),
+    /// Of nobody, for the moment.
+    Nowhere,
+    /// Of a node that is gone.
+    Gone,
+}
+
+/// Why a part of another node's request does not run here.
+pub(super) enum Refused {
+    /// Nothing is done, and the other node goes on asking.
+    Part(HandleError),
+    /// The client is told so.
+    Client(CommandError),
+}
+
+impl Actor {
+    /// From now on the keys are spread over nodes, as [`Actor::hear_owners`] says. Until then nobody has any.
+    pub fn join_nodes(&mut self) {
+        let spread = Spread { owners: Arc::default(), asking: vec![Asking::default(); usize::from(VIRTUAL_NODES)] };
+        self.keys.owners = Some(Arc::clone(&spread.owners));
+        self.front = Some(Box::new(Front::new(Beyond::Nodes(spread))));
+    }
+
+    /// Hears who has which virtual node.
+    pub fn hear_owners(&mut self, owners: &Arc<Owners>) {
+        if let Some(front) = &mut self.front
+            && let Beyond::Nodes(spread) = &mut front.beyond
+        {
+            spread.owners = Arc::clone(owners);
+            self.keys.owners = Some(Arc::clone(owners));
+        }
+    }
+
+    fn spread(&self) -> Option<&Spread> {
+        match &self.front.as_ref()?.beyond {
+            Beyond::Nodes(spread) => Some(spread),
+            Beyond::Owner(_) => None,
+        }
+    }
+
+    /// Whether each node has some of the keys.
+    pub(crate) fn is_spread(&self) -> bool {
+        self.spread().is_some()
+    }
+
+    /// Whether all keys that there are, are this actor's.
+    pub(crate) fn has_all_keys(&self) -> bool {
+        self.routes.actors() == 1 && !self.is_spread()
+    }
+
+    /// Whether this node has a key.
+    pub(super) fn is_of_this_node(&self, key: &[u8]) -> bool {
+        self.spread().is_none_or(|spread| spread.owners.of_group(self.keys.group_of(key)) == Whose::Here)
+    }
+
+    /// Where what a lane asks goes now, whose first part is about `about`.
+    #[must_use]
+    pub fn way_of(&self, lane: usize, about: Option<u16>) -> Way {
+        let Some(Spread { owners, .. }) = self.spread() else { return Way::Nowhere };
+        let peer = match about.map(|node| owners.of(node)) {
+            Some(Whose::Here) => return Way::Here,
+            Some(Whose::Nobody) => return Way::Nowhere,
+            Some(Whose::There(peer)) => Some(peer),
+            None => peer_of(lane),
+        };
+        match peer.and_then(|id| Some((id, owners.peer(id).filter(|peer| peer.is_there)?))) {
+            Some((id, peer)) => Way::To(id, peer.node.clone()),
+            None if about.is_some() => Way::Nowhere,
+            None => Way::Gone,
+        }
+    }
+
+    /// Hears that parts are answered which were about this.
+    pub fn end_asked(&mut self, about: &[About]) {
+        if let Some(front) = &mut self.front
+            && let Beyond::Nodes(spread) = &mut front.beyond
+        {
+            about.iter().for_each(|about| spread.end(about));
+        }
+    }
+
+    /// Where keys are.
+    ///
+    /// # Errors
+    /// If they are at several nodes.
+    pub(super) fn span<'k, I>(&self, keys: impl Fn() -> I) -> Result<Span, CommandError>
+    where
+        I: Iterator<Item = &'k [u8]>,
+    {
+        let Some(spread) = self.spread() else { return Ok(Span::Here) };
+        let (mut lane, mut about) = (None, About::default());
+        for key in keys() {
+            let node = virtual_node_of(self.keys.group_of(key));
+            let its = spread.lane_of(node);
+            if *lane.get_or_insert(its) != its {
+                return Err(self.crossing(&spread.owners, keys()));
+            }
+            if its.is_some() {
+                about.note(node);
+            }
+        }
+        Ok(lane.flatten().map_or(Span::Here, |lane| Span::Beyond { lane, about }))
+    }
+
+    /// What is said of keys that are at several nodes: one of each.
+    fn crossing<'k>(&self, owners: &Owners, keys: impl Iterator<Item = &'k [u8]>) -> CommandError {
+        let mut seen: Vec<(Whose, String)> = Vec::new();
+        for key in keys {
+            let whose = owners.of_group(self.keys.group_of(key));
+            if seen.iter().all(|(other, _)| *other != whose) {
+                let place = match whose {
+                    Whose::Here => "on this node".to_owned(),
+                    Whose::There(peer) => {
+                        owners.peer(peer).map_or_else(|| "on another".to_owned(), |peer| format!("on {}", peer.node))
+                    }
+                    Whose::Nobody => "without a node for the moment".to_owned(),
+                };
+                seen.push((whose, format!("'{}' is {place}", key.escape_ascii())));
+            }
+        }
+        if seen.len() < 2 {
+            return CommandError::text("TRYAGAIN nothing was done: some of the keys are on their way to another node");
+        }
+        let places: Vec<String> = seen.into_iter().map(|(_, place)| place).collect();
+        CommandError::from(format!(
+            "CROSSNODE the keys of a request have to be on one node: {}; give them one {{tag}}",
+            places.join(", ")
+        ))
+    }
+
+    /// Why a part of a request of another node does not run here, if it does not.
+    pub(super) fn refusal_of(&self, part: Part<'_>) -> Option<Refused> {
+        let Spread { owners, .. } = self.spread()?;
+        let frozen = HandleError::Frozen { retry_after_ms: OWNERLESS_PAUSE_MS };
+        if owners.are_arriving() && part.steps().any(|(command, _)| is_about_all_keys(command)) {
+            return Some(Refused::Part(frozen));
+        }
+        let keys = || part.steps().flat_map(|(command, args)| command.keys.of(args).into_iter().flatten());
+        let scanned = part.steps().filter_map(|(command, args)| match command.run {
+            Run::Scan(_) => Some(virtual_node_of(KeyHash::from_cursor(parse_cursor(&args[1]).ok()?).group())),
+            _ => None,
+        });
+        let (mut is_here, mut why) = (false, None);
+        for node in keys().map(|key| virtual_node_of(self.keys.group_of(key))).chain(scanned) {
+            match owners.of(node) {
+                Whose::Here => is_here = true,
+                _ if why.is_some() => {}
+                Whose::There(peer) => {
+                    let to = owners.peer(peer).map(|peer| peer.node.clone())?;
+                    why = Some(HandleError::Moved { to, epoch: owners.epoch(node) });
+                }
+                Whose::Nobody => why = Some(frozen.clone()),
+            }
+        }
+        match why {
+            Some(_) if is_here => Some(Refused::Client(self.crossing(owners, keys()))),
+            why => why.map(Refused::Part),
+        }
+    }
+}
+
+/// Whether a command is about all keys, as they are at one instant or not.
+fn is_about_all_keys(command: &Command) -> bool {
+    matches!(command.name, "dbsize" | "keys" | "randomkey" | "flushdb" | "flushall")
+}
+
+/// Whether a command is about this node as a whole, or has no meaning where keys are at several.
+fn is_of_one_node(session: &Session, command: &Command, args: Args<'_>) -> bool {
+    let asks = |words: &[&[u8]]| args.len() > 1 && words.iter().any(|word| args[1].eq_ignore_ascii_case(word));
+    match command.name {
+        "save" | "bgsave" | "sync" | "psync" | "swapdb" => true,
+        // What it makes outlives neither its node nor reaches another.
+        "function" => asks(&[b"load", b"delete", b"flush", b"restore"]),
+        // Of keys that are here they tell the truth, and a client of the cluster port knows that it asks for such.
+        "wait" | "waitaof" => !session.is_of_cluster,
+        "client" => !session.is_of_cluster && asks(&[b"tracking"]),
+        _ => false,
+    }
+}
+
+impl Actor {
+    /// Sends a request where its keys are, if that is another node; then its reply comes later. `None` if it runs here.
+    #[inline(never)]
+    pub(super) fn send_beyond(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        reply: &mut dyn Reply,
+    ) -> Result<Option<Progress>, CommandError> {
+        if !self.is_spread() {
+            return self.ask_owner(session, command, args, reply).map(Some);
+        }
+        self.check_is_spread(session, command, args)?;
+        let are_arriving = self.spread().is_some_and(|spread| spread.owners.are_arriving());
+        if session.is_of_cluster && are_arriving && (is_about_all_keys(command) || matches!(command.run, Run::Scan(_)))
+        {
+            return Err(CommandError::text("TRYAGAIN nothing was done: keys are on their way to this node"));
+        }
+        let keys = || command.keys.of(args).into_iter().flatten();
+        match command.run {
+            Run::Scan(_) => {
+                let place = KeyHash::from_cursor(parse_cursor(&args[1])?);
+                Ok(Some(self.begin_walk(session, place, command, args)))
+            }
+            Run::Finds { .. } if !patterns(args).is_empty() => Err(CommandError::text(
+                "CROSSNODE BY and GET of SORT find keys that may be on other nodes: they are not there yet where the keys are spread over nodes",
+            )),
+            _ if session.is_of_cluster => Ok(None),
+            Run::Session(_) => match command.name {
+                "watch" => match self.span(keys)? {
+                    Span::Here => Ok(None),
+                    Span::Beyond { .. } => Err(elsewhere(command)),
+                },
+                "flushdb" => self.flush_nodes(session, command, args, Some(session.database)).map(Some),
+                "flushall" => self.flush_nodes(session, command, args, None).map(Some),
+                _ => Ok(None),
+            },
+            Run::Everywhere(..) if matches!(command.name, "dbsize" | "keys" | "randomkey") => {
+                self.ask_nodes(session, command, args).map(Some)
+            }
+            Run::Everywhere(..) => Ok(None),
+            Run::Keys(_) | Run::Waits(..) | Run::Script(_) | Run::Finds { .. } => {
+                let Span::Beyond { lane, about } = self.span(keys)? else { return Ok(None) };
+                if matches!(command.run, Run::Waits(..)) && command.deadline(args, self.keys.now()).is_some() {
+                    return Ok(None);
+                }
+                if let Run::Script(_) = command.run {
+                    if session.access != Access::Full {
+                        return Err(elsewhere(command));
+                    }
+                    let (command, args) = self.with_script(command, args)?;
+                    return self.ask_by(lane, about, session, command, args.args()).map(Some);
+                }
+                self.ask_by(lane, about, session, command, args).map(Some)
+            }
+        }
+    }
+
+    /// Whether a command is there where keys are spread.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub(super) fn check_is_spread(&self, session: &Session, command: &Command, args: Args<'_>) -> Outcome {
+        if !self.is_spread() || !is_of_one_node(session, command, args) {
+            return Ok(());
+        }
+        let name = command.name.to_uppercase();
+        Err(CommandError::from(format!("CROSSNODE {name} is not there yet where the keys are spread over nodes")))
+    }
+
+    /// What MULTI has queued as it is sent to another node.
+    pub(super) fn with_scripts(&mut self, program: &Program) -> Result<Program, CommandError> {
+        let mut sent = Program::new(program.database);
+        for (command, args) in program.steps() {
+            let (command, args) = match command.run {
+                Run::Script(_) => self.with_script(command, args)?,
+                _ => (command, OwnedArgs::of(args)),
+            };
+            sent.push(command, args.args());
+        }
+        Ok(sent)
+    }
+
+    /// A script as it is sent to another node, which may not know it: with its text.
+    fn with_script(
+        &mut self,
+        command: &'static Command,
+        args: Args<'_>,
+    ) -> Result<(&'static Command, OwnedArgs), CommandError> {
+        let as_it_is = (command, OwnedArgs::of(args));
+        let name = match command.name {
+            "eval" | "eval_ro" => {
+                self.learn_script(digest(&args[1]), &args[1], false)?;
+                return Ok(as_it_is);
+            }
+            "evalsha" => "eval",
+            "evalsha_ro" => "eval_ro",
+            _ => return Ok(as_it_is),
+        };
+        let known = Digest::try_from(args[1].to_ascii_lowercase()).ok().and_then(|digest| self.scripts.text(&digest));
+        let unknown = CommandError::text("NOSCRIPT No matching script. Please use EVAL.");
+        let (Some(text), Some(command)) = (known, Command::find(name.as_bytes())) else { return Err(unknown) };
+        let words: Vec<&[u8]> = [name.as_bytes(), text].into_iter().chain(args.from(2)).collect();
+        Ok((command, OwnedArgs::of_words(&words)))
+    }
+
+    /// Looks at keys of another node for a waiter.
+    pub(super) fn look_beyond(&mut self, waiter: u64, program: &Program) {
+        let Some((command, args)) = program.steps().next() else { return };
+        let key = command.keys.of(args).into_iter().flatten().next();
+        let (Some(key), Some(number)) = (key, CommandNumber::of(command)) else { return };
+        let node = virtual_node_of(self.keys.group_of(key));
+        // If they have come to be here, the lane looks here.
+        let lane = self.spread().and_then(|spread| spread.lane_of(node)).unwrap_or(NOBODYS);
+        let (to, database) = (Destination::Waiter(waiter), program.database);
+        self.put_in_lane(lane, to, About::one(node), byte_count(args), |request| request.push(database, number, args));
+    }
+
+    /// The other nodes that have keys, for what is about all.
+    ///
+    /// # Errors
+    /// If some keys have no node.
+    fn all_peers(&self) -> Result<Vec<PeerId>, CommandError> {
+        let Some(Spread { owners, .. }) = self.spread() else { return Ok(Vec::new()) };
+        match owners.are_all_served() {
+            true => Ok(owners.holders()),
+            false => Err(CommandError::text("TRYAGAIN nothing was done: some keys have no node for the moment")),
+        }
+    }
+
+    /// Asks a node for something about all keys that it has.
+    fn ask_peer(&mut self, peer: PeerId, to: Destination, database: u8, number: CommandNumber, args: Args<'_>) {
+        let push = |request: &mut KeysRequest| request.push(database, number, args);
+        self.put_in_lane(lane_to(peer), to, About::default(), byte_count(args), push);
+    }
+
+    /// Asks all actors of all nodes.
+    fn ask_nodes(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+    ) -> Result<Progress, CommandError> {
+        let (Run::Everywhere(_, combine), Some(number)) = (command.run, CommandNumber::of(command)) else {
+            return Err(CommandError::Syntax);
+        };
+        let peers = self.all_peers()?;
+        let (ticket, database) = (session.ticket(), session.database);
+        let to = Destination::Session(session.id, ticket);
+        let gather = self.gather_of_nodes(to, database, command, args, combine, peers.len() as u16);
+        for peer in peers {
+            self.ask_peer(peer, Destination::Gather(gather), database, number, args);
+        }
+        Ok(Progress::LaterAlone(ticket))
+    }
+
+    /// Empties a database, or all, at each node: not at one instant.
+    fn flush_nodes(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        database: Option<u8>,
+    ) -> Result<Progress, CommandError> {
+        let change = flush_of(args, database)?;
+        let number = CommandNumber::of(command).ok_or(CommandError::Syntax)?;
+        let peers = self.all_peers()?;
+        let ticket = session.ticket();
+        let to = Destination::Session(session.id, ticket);
+        let gather = Destination::Gather(self.gather_parts(self.id, to, Combine::First, 1 + peers.len() as u16));
+        for peer in peers {
+            self.ask_peer(peer, gather, session.database, number, args);
+        }
+        self.change_databases_for(gather, change);
+        Ok(Progress::LaterAlone(ticket))
+    }
+
+    /// Tells other nodes what was published here. How many listen there nobody waits for, as in Redis Cluster; a node that takes nothing misses
+    /// what is too much to be kept for it.
+    pub(crate) fn publish_beyond(&mut self, args: Args<'_>) {
+        /// What nobody puts together.
+        const NOWHERE: Destination = Destination::Gather(0);
+        let peers = self.spread().into_iter().flat_map(|spread| spread.owners.peers());
+        let peers: Vec<PeerId> = peers.map(|(id, _)| id).collect();
+        let Some(number) = Command::find(&args[0]).and_then(CommandNumber::of) else { return };
+        for peer in peers {
+            let lane = notices_to(peer);
+            if self.front.as_ref().is_some_and(|front| front.waiting_bytes(lane) < NOTICES_BYTES_MAX) {
+                let push = |request: &mut KeysRequest| request.push(0, number, args);
+                self.put_in_lane(lane, NOWHERE, About::default(), byte_count(args), push);
+            }
+        }
+    }
+
+    /// Asks for the part of a walk from a place on, wherever that is.
+    pub(super) fn ask_for_part(
+        &mut self,
+        gather: u64,
+        place: KeyHash,
+        is_of_node: bool,
+        walk: (u8, &'static Command, &OwnedArgs),
+    ) {
+        let (database, command, args) = walk;
+        let node = virtual_node_of(place.group());
+        let lane = self.spread().filter(|_| !is_of_node).and_then(|spread| spread.lane_of(node));
+        let (Some(lane), Some(number)) = (lane, CommandNumber::of(command)) else {
+            let actor = self.routes.actor_of(place.group());
+            return self.ask_for_scanned(gather, actor, database, command, args.clone());
+        };
+        let (to, args) = (Destination::Gather(gather), args.args());
+        self.put_in_lane(lane, to, About::one(node), byte_count(args), |request| request.push(database, number, args));
+    }
+
+    /// Does what every node does for a request of one of them, if it is such.
+    pub(super) fn serve_for_all(
+        &mut self,
+        to: Destination,
+        database: u8,
+        command: &'static Command,
+        args: Args<'_>,
+    ) -> Outcome {
+        let flushed = match command.name {
+            "flushdb" => flush_of(args, Some(database))?,
+            "flushall" => flush_of(args, None)?,
+            "publish" | "spublish" => {
+                let is_of_shards = command.name == "spublish";
+                let count = match is_of_shards {
+                    true => self.publish_to_shard(&args[1], &args[2]),
+                    false => self.publish(&args[1], &args[2]),
+                };
+                self.replies.push(to, |reply| reply.count(count));
+                return Ok(());
+            }
+            _ => return Err(CommandError::text("ERR this command needs its connection")),
+        };
+        self.change_databases_for(to, flushed);
+        Ok(())
+    }
+}
+
+impl Actor {
+    /// Which node has a slot.
+    pub(crate) fn owner_of_slot(&self, slot: HashSlot) -> SlotsOwner {
+        match self.front.as_ref().map(|front| &front.beyond) {
+            None => SlotsOwner::Myself,
+            Some(Beyond::Owner(owner)) => owner.clone().map_or(SlotsOwner::Nobody, SlotsOwner::Other),
+            Some(Beyond::Nodes(spread)) => spread.port_of(spread.owners.of_group(slot.groups()[0])),
+        }
+    }
+
+    /// Which node has which slots.
+    pub(crate) fn slot_ranges(&self) -> Vec<SlotRange> {
+        let range = |(first, last, owner)| SlotRange { first, last, owner };
+        match self.spread() {
+            Some(spread) => {
+                let ranges = spread.owners.ranges().into_iter();
+                ranges.map(|(first, last, whose)| range((first, last, spread.port_of(whose)))).collect()
+            }
+            None => {
+                let any = HashSlot::of(b"");
+                vec![range((0, crate::slot::SLOTS - 1, self.owner_of_slot(any)))]
+            }
+        }
+    }
+
+    /// The other nodes that clients of clusters are told of.
+    pub(crate) fn other_nodes(&self) -> Vec<Arc<ClusterNode>> {
+        match self.front.as_ref().map(|front| &front.beyond) {
+            None => Vec::new(),
+            Some(Beyond::Owner(owner)) => owner.iter().cloned().collect(),
+            Some(Beyond::Nodes(spread)) => {
+                spread.owners.peers().filter_map(|(_, peer)| peer.cluster_port.clone()).collect()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use savanna_epoch::OwnerEpoch;
+    use savanna_lattice::Hlc;
+
+    use super::*;
+    use crate::cluster::node_id;
+    use crate::cluster::owners::Peer;
+    use crate::config::Config;
+    use crate::placement::{ActorId, Routes};
+    use crate::reply::Tape;
+    use crate::session::SessionId;
+    use crate::slot::SLOTS;
+
+    /// Slots in the first half are here, those of the second at another node, and the last virtual node is nobody's.
+    fn actor() -> Actor {
+        let mut actor = Actor::new(ActorId(0), Routes::over(1), Config::default(), 1);
+        actor.join_nodes();
+        let port = ClusterNode { id: node_id("b"), address: "127.0.0.1:7010".parse().expect("an address") };
+        let peer = Peer { node: NodeId::new("b"), is_there: true, cluster_port: Some(Arc::new(port)) };
+        let mut owners = Owners::among(vec![peer]);
+        for node in 0..VIRTUAL_NODES - 1 {
+            let whose = if node < VIRTUAL_NODES / 2 { Whose::Here } else { Whose::There(PeerId(0)) };
+            owners.set(node, whose, OwnerEpoch(1));
+        }
+        actor.hear_owners(&Arc::new(owners));
+        actor
+    }
+
+    fn ask(actor: &mut Actor, session: SessionId, request: &str) -> String {
+        let words: Vec<&[u8]> = request.split(' ').map(str::as_bytes).collect();
+        let mut reply = Tape::new();
+        actor.request(session, OwnedArgs::of_words(&words).args(), &mut reply);
+        reply.to_string()
+    }
+
+    #[test]
+    fn clients_of_clusters_are_told_which_node_has_a_slot() {
+        let mut actor = actor();
+        let client = actor.open_session(String::new(), "127.0.0.1:7000".to_owned());
+        actor.note_cluster_port(client);
+        // Slots 12,182, 5,061 and 16,383.
+        assert_eq!(ask(&mut actor, client, "GET foo"), "!MOVED 12182 127.0.0.1:7010");
+        assert_eq!(ask(&mut actor, client, "SET bar 1"), "OK");
+        let last =
+            (0..).map(|number: u32| number.to_string()).find(|key| HashSlot::of(key.as_bytes()).get() == SLOTS - 1);
+        let last = last.expect("a key");
+        assert_eq!(ask(&mut actor, client, &format!("GET {last}")), "!CLUSTERDOWN Hash slot not served");
+        let slots = ask(&mut actor, client, "CLUSTER SLOTS");
+        assert!(slots.starts_with("[2] [3] 0 8191 [4] \"127.0.0.1\" 7000"), "{slots}");
+        assert!(slots.contains("[3] 8192 16367 [4] \"127.0.0.1\" 7010"), "{slots}");
+        let nodes = ask(&mut actor, client, "CLUSTER NODES");
+        assert!(nodes.contains("7000@0 myself,master - 0 0 0 connected 0-8191\n"), "{nodes}");
+        assert!(nodes.contains("7010@0 master - 0 0 0 connected 8192-16367\n"), "{nodes}");
+        let info = ask(&mut actor, client, "CLUSTER INFO");
+        assert!(info.contains("cluster_state:fail") && info.contains("cluster_slots_assigned:16368"), "{info}");
+        assert!(info.contains("cluster_known_nodes:2") && info.contains("cluster_size:2"), "{info}");
+        assert_eq!(ask(&mut actor, client, "DBSIZE"), "1", "of this node");
+    }
+
+    #[test]
+    fn what_is_served_is_not_taken_in_again() {
+        let mut actor = actor();
+        let client = actor.open_session(String::new(), String::new());
+        assert_eq!(ask(&mut actor, client, "SET bar 8"), "OK");
+        let of = |key: &str| {
+            let mut former = Actor::new(ActorId(0), Routes::over(1), Config::default(), 1);
+            let session = former.open_session(String::new(), String::new());
+            ask(&mut former, session, &format!("SET {key} 7"));
+            (0, former.keys.lend(0, key.as_bytes()).expect("it is there"))
+        };
+        assert!(actor.take_over(vec![of("bar")], Hlc::ZERO).is_err());
+        assert_eq!(ask(&mut actor, client, "GET bar"), "\"8\"");
+        assert!(actor.take_over(vec![of("foo")], Hlc::ZERO).is_ok(), "another node has it so far");
+    }
+
+    #[test]
+    fn nothing_is_said_of_all_keys_while_some_are_on_their_way_here() {
+        let mut actor = actor();
+        let client = actor.open_session(String::new(), String::new());
+        actor.note_cluster_port(client);
+        let mut owners = Owners::clone(&actor.spread().expect("it is").owners);
+        owners.note_arriving();
+        actor.hear_owners(&Arc::new(owners));
+        for request in ["DBSIZE", "KEYS *", "SCAN 0", "FLUSHALL"] {
+            assert!(ask(&mut actor, client, request).starts_with("!TRYAGAIN"), "{request}");
+        }
+        for words in [&["DBSIZE"][..], &["FLUSHALL"]] {
+            let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+            let number = Command::find(words[0]).and_then(CommandNumber::of).expect("a command");
+            let mut request = KeysRequest::default();
+            request.push(0, number, OwnedArgs::of_words(&words).args());
+            let part = request.parts().next().expect("one");
+            assert!(matches!(actor.refusal_of(part), Some(Refused::Part(HandleError::Frozen { .. }))));
+        }
+    }
+
+    #[test]
+    fn what_was_published_waits_for_a_node_up_to_a_bound_and_keeps_no_request_waiting() {
+        let mut actor = actor();
+        let client = actor.open_session(String::new(), String::new());
+        let message = "x".repeat(1 << 20);
+        for _ in 0..40 {
+            ask(&mut actor, client, &format!("PUBLISH news {message}"));
+        }
+        let waiting = |actor: &Actor, lane| actor.front.as_ref().expect("it has one").waiting_bytes(lane);
+        assert!((16 << 20..18 << 20).contains(&waiting(&actor, notices_to(PeerId(0)))));
+        assert_eq!(waiting(&actor, lane_to(PeerId(0))), 0);
+    }
+
+    #[test]
+    fn nothing_is_taken_in_while_all_keys_are_held() {
+        let mut actor = actor();
+        actor.claims.hold_all();
+        assert!(actor.take_over(Vec::new(), Hlc::ZERO).is_err());
+        actor.claims.release_all();
+        assert!(actor.take_over(Vec::new(), Hlc::ZERO).is_ok());
+    }
+}
