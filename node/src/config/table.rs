@@ -99,7 +99,7 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting(
         "keys.spread",
         "false",
-        "whether the keys of a cluster that is new to keys are spread over its nodes, and not all at one",
+        "whether the keys of a cluster that is made are spread over its nodes, and not all at one",
     ),
     setting("keys.threads", "auto", "threads of the keys service, one per core if auto"),
     setting(

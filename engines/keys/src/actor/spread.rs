@@ -300,7 +300,9 @@ impl Actor {
     pub(super) fn refusal_of(&self, part: Part<'_>) -> Option<Refused> {
         let Spread { owners, .. } = self.spread()?;
         let frozen = HandleError::Frozen { retry_after_ms: OWNERLESS_PAUSE_MS };
-        if owners.are_arriving() && part.steps().any(|(command, _)| is_about_all_keys(command)) {
+        // A node that has just begun has nothing of what it had before: others may still have that as its keys.
+        let may_lack = owners.are_arriving() || !owners.are_all_served();
+        if may_lack && part.steps().any(|(command, _)| is_about_all_keys(command)) {
             return Some(Refused::Part(frozen));
         }
         let keys = || part.steps().flat_map(|(command, args)| command.keys.of(args).into_iter().flatten());
@@ -718,6 +720,10 @@ mod tests {
             request.push(0, number, OwnedArgs::of_words(&words).args());
             let part = request.parts().next().expect("one");
             assert!(matches!(actor.refusal_of(part), Some(Refused::Part(HandleError::Frozen { .. }))));
+            // Nor by one that has just begun, and had keys before.
+            let mut begun = self::actor();
+            begun.hear_owners(&Arc::new(Owners::default()));
+            assert!(matches!(begun.refusal_of(part), Some(Refused::Part(HandleError::Frozen { .. }))));
         }
     }
 
