@@ -16,7 +16,7 @@ use savanna_streams_api::handle::{
 };
 use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_api::{Result, StreamError};
-use savanna_streams_connectors::{BuiltinConnectors, Roots};
+use savanna_streams_connectors::{BuiltinConnectors, Roots, unique};
 use savanna_streams_functions::budget;
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::StageGraph;
@@ -28,7 +28,7 @@ use savanna_streams_sql::{Asker, ObjectKind, Planner, Query, Show, Statement};
 use self::materialized::Declaration;
 use crate::catalog::{IfExists, NotingCatalog, Relation, StreamCatalog};
 use crate::cursor::{self, Cursor};
-use crate::durable::{EMISSION, Standing, Store, StoreOptions, StoredQuery, StoredRelation};
+use crate::durable::{EMISSION, KeptIn, Standing, Store, StoreOptions, StoredQuery, StoredRelation};
 use crate::queries::{self, Queries};
 use crate::session::Sessions;
 use crate::statement_thread::{self, StatementThreads, Waiting};
@@ -375,6 +375,7 @@ impl Inner {
             standing: Standing::Running,
             emission: EMISSION,
             anew_behind: Epoch::ZERO,
+            kept_in: self.kept_in(name, &settings)?,
         };
         let _changing = self.changing.lock();
         store.add(query.clone()).map_err(|error| perhaps_stored(error, name))?;
@@ -386,6 +387,14 @@ impl Inner {
             return Err(error);
         }
         Ok(StreamReply::Started { query: query.id })
+    }
+
+    /// The folder in which a query of this name is kept, if a session has set one.
+    fn kept_in(&self, name: &str, settings: &BTreeMap<String, String>) -> Result<Option<KeptIn>> {
+        let Some(url) = settings::query_store(settings) else { return Ok(None) };
+        let url = format!("{}/{name}", url.trim_end_matches('/'));
+        self.options.roots.check(Path::new(&url))?;
+        Ok(Some(KeptIn { url, holder: unique()? }))
     }
 
     /// The table that is written, the plan, and the tables and views that it names, to be stored.

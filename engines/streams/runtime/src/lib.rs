@@ -53,6 +53,7 @@ mod scan_output;
 mod sink_stage;
 pub mod snapshot;
 mod splits;
+pub mod store_log;
 mod topology;
 mod window_stage;
 

@@ -77,6 +77,7 @@ mod tests {
             standing: Standing::Running,
             emission: 0,
             anew_behind: Epoch::ZERO,
+            kept_in: None,
         }))
     }
 

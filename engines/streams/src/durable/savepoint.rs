@@ -335,6 +335,7 @@ mod tests {
             standing: Standing::Stopped,
             emission: 0,
             anew_behind: Epoch::ZERO,
+            kept_in: None,
         };
         let part = |name: &&str| Part {
             stage: StageId(1),

@@ -14,6 +14,7 @@ use savanna_epoch::NodeEpoch;
 use savanna_journal::{Disk, Draft, Journal, Lsn, Options, OsDisk, Record};
 use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_api::{Result, StreamError};
+use savanna_streams_connectors::unique;
 use savanna_streams_runtime::Survival;
 use savanna_streams_runtime::driver::{EpochRecord, Outcome};
 use savanna_streams_runtime::snapshot::{Snapshot, write_state};
@@ -21,9 +22,10 @@ use savanna_streams_runtime::snapshot::{Snapshot, write_state};
 use super::image::Image;
 use super::lookups::QueryLookups;
 use super::query_log::{QueryLog, failed};
+use super::remote;
 use super::savepoint::{SavedTable, Savepoint};
 use super::snapshots::QuerySnapshots;
-use super::stored::{Entry, Standing, StoredQuery, StoredRelation, decode, encode};
+use super::stored::{Entry, KeptIn, Standing, StoredQuery, StoredRelation, decode, encode};
 use crate::views::{self, View};
 
 /// The only kind of record in the catalog; what it is stands inside.
@@ -358,9 +360,40 @@ impl Store {
 
     /// Forgets a query, the records of its epochs, its snapshots and its tables for look-ups. It does not run.
     pub(crate) fn forget(&self, job: u64) -> Result<()> {
+        if let Some(kept) = self.kept_in(job)
+            && let Err(error) = remote::forget(&kept)
+        {
+            tracing::warn!(job, %error, "what a bucket has of a query that is forgotten stays; remove its folder");
+        }
         self.write(Entry::QueryDropped(job))?;
         self.kept_of(job).iter().for_each(|gone| remove(gone));
         Ok(())
+    }
+
+    /// The folder of a bucket in which a query is kept, if it is.
+    fn kept_in(&self, job: u64) -> Option<KeptIn> {
+        self.image.lock().queries.get(&job).and_then(|query| query.kept_in.clone())
+    }
+
+    /// Takes over a query that is kept in a folder of a bucket, from whoever has it; none if there is none. `change` says what differs
+    /// in this node. It does not run yet.
+    ///
+    /// # Errors
+    /// The store does not answer, or there is a query of that name here.
+    pub(crate) fn take_over(
+        self: &Arc<Self>,
+        url: &str,
+        change: impl FnOnce(&mut StoredQuery) -> Result<()>,
+    ) -> Result<Option<StoredQuery>> {
+        let Some(mut query) = remote::kept_at(url)? else { return Ok(None) };
+        change(&mut query)?;
+        let kept = KeptIn { url: url.trim_end_matches('/').to_owned(), holder: unique()? };
+        query = StoredQuery { standing: Standing::Stopped, kept_in: Some(kept.clone()), ..query };
+        // Before it is taken away from another node for nothing.
+        check_new(&self.image.lock(), &query)?;
+        remote::take(&query, &kept)?;
+        self.add(query.clone())?;
+        Ok(Some(query))
     }
 
     /// What a query needs to go on. It does not run.
@@ -368,10 +401,23 @@ impl Store {
     /// # Errors
     /// The records of its epochs or its snapshot cannot be read.
     pub(crate) fn survival(self: &Arc<Self>, job: u64) -> Result<Survival> {
-        let directory = self.records_of(job);
-        self.make(&directory)?;
         let store = Arc::clone(self);
         let when_ended = Box::new(move |outcome: &Outcome| store.note_end(job, outcome));
+        let query = self.image.lock().queries.get(&job).cloned();
+        let former = query.as_ref().map_or(Epoch::ZERO, |query| query.anew_behind);
+        let of_this_text = |found: Result<Option<Snapshot>>| {
+            found.map(|found| found.filter(|found| found.manifest.record.epoch > former))
+        };
+        if let Some(query) = &query
+            && let Some(kept) = &query.kept_in
+        {
+            let may_commit = self.options.may_commit.clone();
+            let remote::Opened { log, records, snapshots, lookups, found } =
+                remote::open(query, kept, may_commit, when_ended)?;
+            return Ok(Survival { log, records, snapshots: Some(snapshots), lookups, found: of_this_text(found) });
+        }
+        let directory = self.records_of(job);
+        self.make(&directory)?;
         let lookups = self.lookups(job);
         let may_commit = self.options.may_commit.clone();
         let (log, mut records) =
@@ -381,9 +427,7 @@ impl Store {
         let disk = Arc::new(OsDisk::new(&directory));
         let make = self.maker(directory);
         let (snapshots, found) = QuerySnapshots::open(disk, self.options.epoch, self.options.may_commit.clone(), make);
-        let former = self.image.lock().queries.get(&job).map_or(Epoch::ZERO, |query| query.anew_behind);
-        let found = found.map(|found| found.filter(|found| found.manifest.record.epoch > former));
-        Ok(Survival { log, records, snapshots: Some(snapshots), lookups, found })
+        Ok(Survival { log, records, snapshots: Some(snapshots), lookups, found: of_this_text(found) })
     }
 
     /// The tables of a query's look-ups.
@@ -443,7 +487,8 @@ impl Store {
     /// It is there already, or cannot be stored: then nothing of it is.
     pub(crate) fn take_in(self: &Arc<Self>, saved: Savepoint) -> Result<StoredQuery> {
         let Savepoint { query, records, tables, snapshot } = saved;
-        let query = StoredQuery { standing: Standing::TakingIn, ..query };
+        // What a bucket has of it is that of the node that saved it.
+        let query = StoredQuery { standing: Standing::TakingIn, kept_in: None, ..query };
         self.add(query.clone())?;
         let taken = self.survival(query.id.job).and_then(|survival| {
             let lookups = self.lookups(query.id.job);
@@ -560,6 +605,7 @@ mod tests {
             standing: Standing::Running,
             emission: 0,
             anew_behind: Epoch::ZERO,
+            kept_in: None,
         }
     }
 

@@ -94,6 +94,18 @@ pub(crate) struct StoredQuery {
     /// Snapshots up to this epoch are those of a former text, and mean something else.
     #[serde(default)]
     pub(crate) anew_behind: Epoch,
+    /// The folder of a bucket that has what it needs to go on; none if that is in the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) kept_in: Option<KeptIn>,
+}
+
+/// A folder of a bucket in which a query is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeptIn {
+    /// Its URL, for this query alone.
+    pub(crate) url: String,
+    /// What this node is called there: who has it last by this name goes on with the query.
+    pub(crate) holder: String,
 }
 
 impl StoredQuery {

@@ -83,9 +83,11 @@ impl Inner {
             None => {
                 let graph = self.planned(&stored)?.graph;
                 let changes = Changes::between(&graph, &graph, &savanna_streams_functions::functions());
-                let (_, snapshot) = store.records(stored.id.job)?;
-                let is_anew =
-                    stored.anew_behind > Epoch::ZERO && snapshot.is_none_or(|epoch| epoch <= stored.anew_behind);
+                // Of one that runs nothing is opened: that would take it away from its run.
+                let rests = self.queries.running(&stored.id).is_none();
+                let is_anew = stored.anew_behind > Epoch::ZERO
+                    && rests
+                    && store.records(stored.id.job)?.1.is_none_or(|epoch| epoch <= stored.anew_behind);
                 let last =
                     if is_anew { "all state is computed anew: there is no snapshot of this text yet\n" } else { "" };
                 (self.with_settings(session, &stored)?, changes.told(false).to_string(), last.to_owned())

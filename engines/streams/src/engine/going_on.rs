@@ -1,6 +1,7 @@
 //! Stored queries that go on: at the start of a process, by `RESUME QUERY`, and from savepoints.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -45,6 +46,9 @@ impl Inner {
         sink: Box<dyn Sink>,
         options: RuntimeOptions,
     ) -> Result<()> {
+        if let Some(kept) = &query.kept_in {
+            self.options.roots.check(Path::new(&kept.url))?;
+        }
         let survival = store.survival(query.id.job)?;
         if let Some(view) = view {
             view.check_held(&survival.records)?;

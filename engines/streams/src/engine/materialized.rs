@@ -77,6 +77,7 @@ impl Inner {
                     standing: Standing::Running,
                     emission: EMISSION,
                     anew_behind: Epoch::ZERO,
+                    kept_in: None,
                 };
                 let place = store.view_place(id.job);
                 let view = View::new(declared, id, Some(place))?;

@@ -2,13 +2,15 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
 
 use savanna_streams_api::handle::SessionId;
 use savanna_streams_api::ids::QueryId;
 use savanna_streams_api::{Result, StreamError};
+use savanna_streams_connectors::is_url;
 
 use super::Inner;
-use crate::durable::{Savepoint, prepare_savepoint};
+use crate::durable::{Savepoint, Store, prepare_savepoint};
 use crate::settings;
 
 impl Inner {
@@ -47,6 +49,9 @@ impl Inner {
         let Some(store) = &self.store else {
             return Err(StreamError::invalid("only a node that is no member of a cluster keeps queries"));
         };
+        if directory.to_str().is_some_and(is_url) && self.take_over(store, session, directory)? {
+            return Ok(());
+        }
         // Nobody else waits for what is read.
         let mut savepoint = Savepoint::read(directory)?;
         let query = &mut savepoint.query;
@@ -66,5 +71,33 @@ impl Inner {
             return Err(error);
         }
         Ok(())
+    }
+
+    /// Goes on with a query that is kept in a folder of a bucket, whoever has it; false if there is none.
+    fn take_over(&self, store: &Arc<Store>, session: SessionId, folder: &Path) -> Result<bool> {
+        let url = folder.to_str().unwrap_or_default();
+        let _changing = self.changing.lock();
+        let taken = store.take_over(url, |query| {
+            *query = self.with_settings(session, query)?;
+            Ok(())
+        })?;
+        let Some(stored) = taken else { return Ok(false) };
+        self.queries.begin_after(stored.id.job);
+        let go_on = || self.go_on_stored(store, &stored);
+        let gone_on = catch_unwind(AssertUnwindSafe(go_on)).unwrap_or_else(|_| {
+            Err(StreamError::Internal("going on with the query panicked; the log says where".into()))
+        });
+        gone_on.map(|()| true).map_err(|error| {
+            self.queries.cancel(&stored.id);
+            // It is this node's now, and goes on with RESUME QUERY.
+            let name = &stored.name;
+            match error {
+                StreamError::Io { what, cause } => {
+                    let cause = format!("{cause}; query {name} is this node's now, and stopped: RESUME QUERY it");
+                    StreamError::Io { what, cause }
+                }
+                other => other,
+            }
+        })
     }
 }

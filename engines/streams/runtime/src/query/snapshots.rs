@@ -156,6 +156,7 @@ impl Snapshotting {
     /// The query is over. A snapshot that is not complete never counts, and what is left of it is not waited for.
     pub(super) fn end(&self) {
         self.ends.store(true, Ordering::Release);
+        self.of.store.give_up();
         let thread = {
             let mut making = self.making.lock();
             making.work = None;

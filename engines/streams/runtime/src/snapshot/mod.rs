@@ -204,4 +204,7 @@ pub trait SnapshotStore: Debug + Send + Sync {
 
     /// Removes all parts that the snapshot that counts does not name.
     fn tidy(&self);
+
+    /// The query is over: what is not written yet is not waited for. Called by any thread.
+    fn give_up(&self) {}
 }
