@@ -1,4 +1,4 @@
-//! Rows as messages, one row in each: JSON, CSV, or the bytes themselves.
+//! Rows as messages, one row in each: JSON, CSV, or the bytes themselves; and changes, as Debezium writes them.
 //!
 //! Messages are decoded as lines, all at once. Where that does not give a row for each, or one is malformed, they are decoded one by
 //! one, so that a message which ends amid a quote or holds two rows spoils none but itself.
@@ -13,6 +13,7 @@ use savanna_streams_api::{Result, StreamError, type_name};
 use savanna_streams_model::catalog::ColumnDef;
 
 use super::csv::{self, CsvDecoder, CsvSettings};
+use super::debezium;
 use super::malformed::{BadRow, Malformed, excerpt};
 use super::ndjson::{self, NdjsonDecoder};
 use super::{Decode, Format, Input};
@@ -27,11 +28,15 @@ pub(crate) enum MessageFormat {
     Csv(CsvSettings),
     /// The only column, as it is.
     Raw,
+    /// A change of a row in JSON. It is read and not written.
+    Debezium,
 }
 
 impl MessageFormat {
     /// The values of the options that name one.
     pub(crate) const NAMES: &'static [&'static str] = &["json", "ndjson", "csv", "raw"];
+    /// The same, of what messages that are read may hold.
+    pub(crate) const NAMES_READ: &'static [&'static str] = &["json", "ndjson", "csv", "raw", "debezium-json"];
 
     /// The format that an option names; `csv.*` options tell how CSV is written.
     pub(crate) fn of(options: &Options<'_>, option: &str) -> Result<Option<Self>> {
@@ -40,6 +45,7 @@ impl MessageFormat {
             "json" | "ndjson" => Some(Self::Json),
             "csv" => Some(Self::Csv(csv)),
             "raw" => Some(Self::Raw),
+            "debezium-json" => Some(Self::Debezium),
             _ => None,
         })
     }
@@ -47,7 +53,7 @@ impl MessageFormat {
     /// Refuses columns that a message cannot hold.
     pub(crate) fn check(self, columns: &[ColumnDef]) -> Result<()> {
         match self {
-            Self::Json => Ok(()),
+            Self::Json | Self::Debezium => Ok(()),
             Self::Csv(_) => Format::Csv.check(columns),
             Self::Raw => {
                 let mut read = columns.iter().filter(|column| column.computed.is_none());
@@ -101,6 +107,11 @@ impl Messages {
         self.places.len()
     }
 
+    /// Their offsets and values, in order.
+    pub(crate) fn values(&self) -> impl Iterator<Item = (i64, Option<&[u8]>)> {
+        self.places.iter().map(|(offset, place)| (*offset, place.clone().map(|place| &self.text[place])))
+    }
+
     /// How many bytes they have.
     pub(crate) fn bytes(&self) -> usize {
         self.text.len()
@@ -139,17 +150,24 @@ pub(crate) struct MessageDecoder {
     wanted: SchemaRef,
     /// None for messages that are not decoded.
     decoder: Option<Box<dyn Decode>>,
+    /// The column that says what happened, where messages are changes.
+    op_column: String,
 }
 
 impl MessageDecoder {
     /// For messages that hold the columns `physical`, of which `wanted` are read.
     pub(crate) fn new(format: MessageFormat, physical: &SchemaRef, wanted: &SchemaRef) -> Self {
         let decoder: Option<Box<dyn Decode>> = match format {
-            MessageFormat::Json => Some(Box::new(NdjsonDecoder::new(wanted, physical))),
+            MessageFormat::Json | MessageFormat::Debezium => Some(Box::new(NdjsonDecoder::new(wanted, physical))),
             MessageFormat::Csv(settings) => Some(Box::new(CsvDecoder::new(settings, wanted, physical))),
             MessageFormat::Raw => None,
         };
-        Self { format, wanted: Arc::clone(wanted), decoder }
+        Self { format, wanted: Arc::clone(wanted), decoder, op_column: String::new() }
+    }
+
+    /// The same, with the column that says what happened.
+    pub(crate) fn with_op_column(self, op_column: &str) -> Self {
+        Self { op_column: op_column.to_owned(), ..self }
     }
 
     /// The rows of all messages, which are gone then. One without a value is no row, but in the raw format NULL.
@@ -157,10 +175,14 @@ impl MessageDecoder {
     /// # Errors
     /// A message is malformed, and `malformed` says to fail.
     pub(crate) fn rows(&mut self, messages: &mut Messages, malformed: &mut Malformed) -> Result<RecordBatch> {
+        let mut format = self.format;
+        if format == MessageFormat::Debezium {
+            (*messages, format) = (debezium::expand(messages, &self.op_column, malformed)?, MessageFormat::Json);
+        }
         let rows = match &mut self.decoder {
             None => raw_rows(&self.wanted, messages, malformed),
             Some(decoder) => {
-                messages.prepare(self.format);
+                messages.prepare(format);
                 match all_rows(decoder.as_mut(), messages, malformed) {
                     Some(rows) => Ok(rows),
                     None => each_row(decoder.as_mut(), &self.wanted, messages, malformed),
@@ -293,6 +315,7 @@ impl MessageFormat {
                 Ok(Values { text, places })
             }
             Self::Raw => raw_values(rows),
+            Self::Debezium => Err(failed("'debezium-json' is read and not written".into())),
         }
     }
 }
