@@ -223,8 +223,9 @@ pub(crate) fn restored(defaults: &RuntimeOptions, stored: &BTreeMap<String, Stri
     Ok(options)
 }
 
-/// The settings of a stored query that a session may change before the query goes on: its state is cut anew.
-const CHANGEABLE: [&str; 1] = ["group-size"];
+/// The settings of a stored query that a session may change before the query goes on: its state is cut anew, and sources that have as
+/// many partitions as before are read on.
+const CHANGEABLE: [&str; 2] = ["group-size", "parallelism"];
 
 /// The settings of a stored query with what a session has set otherwise; none if that is nothing.
 pub(crate) fn changed(

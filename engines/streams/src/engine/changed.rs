@@ -95,7 +95,11 @@ impl Inner {
         };
         let setting = |(name, value): (&String, &String)| {
             let before = stored.settings.get(name).filter(|before| *before != value)?;
-            Some(format!("{name}: {value} instead of {before}; what is kept is cut anew by key\n"))
+            let told = match name.as_str() {
+                "group-size" => "what is kept is cut anew by key",
+                _ => "the query goes on if its sources have as many partitions as before",
+            };
+            Some(format!("{name}: {value} instead of {before}; {told}\n"))
         };
         let settings: String = query.settings.iter().filter_map(setting).collect();
         Ok(format!("{told}{settings}{last}"))
