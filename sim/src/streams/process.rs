@@ -535,7 +535,8 @@ impl Process {
     fn switched(&mut self) {
         if let Some((record, ..)) = self.switching.take() {
             // How far results reach back is not known once a partition has ended.
-            if self.reach == Reach::All || record.sources.iter().any(|mark| mark.ended) {
+            let spares_records = matches!(self.records, Records::Bucket(_));
+            if self.reach == Reach::All || spares_records || record.sources.iter().any(|mark| mark.ended) {
                 self.forget_before(record.epoch.next());
                 self.forgetting.snapshot(&record);
             }

@@ -64,6 +64,8 @@ pub struct Happened {
     pub taken_over: u32,
     /// Entries of such that were refused.
     pub shut_out: u32,
+    /// Claims by those who had looked too long ago.
+    pub stale_claims: u32,
     /// Requests of dead processes that were answered.
     pub late: u32,
     /// Processes that began behind a snapshot, and those that began further on than the beginning without one.
@@ -370,7 +372,10 @@ impl World {
                 Doing::Runs(self.begin(id, clock, found, self.shared.snapshot.clone(), records)?)
             }
         };
-        self.alive.push(Alive { id, doing, paused: 0 });
+        // It may be long between a look at a bucket and a claim.
+        let paused =
+            if self.home == Home::Bucket && self.rng.random_ratio(1, 3) { self.rng.random_range(20..900) } else { 0 };
+        self.alive.push(Alive { id, doing, paused });
         Ok(())
     }
 
@@ -434,6 +439,11 @@ impl World {
                 None => entries.clone_from(&self.shared.bucket.log),
             }
             return Ok(Doing::Claims(Box::new(Claiming::new(id, clock, entries)?)));
+        }
+        if self.shared.bucket.log.range(number + 1..).next().is_some() {
+            // Its number had become free again: what was looked at is of no use.
+            self.shared.happened.stale_claims += 1;
+            return Ok(Doing::Claims(Box::new(Claiming::new(id, clock, self.shared.bucket.log.clone())?)));
         }
         let log = StoreLog::new(&found, number, claim);
         let snapshot = log.snapshot().map(|manifest| self.state(manifest)).transpose()?;

@@ -22,7 +22,7 @@ fn each_row_is_written_once_whatever_becomes_of_processes_two_owners_and_a_bucke
     let (sum, runs) = sound(Home::Bucket);
     assert!(sum.crashes > 3 * runs && sum.taken_over > 2 * runs && sum.late_rows > 3 * runs, "{sum:?}");
     assert!(sum.shut_out > runs / 2 && sum.late > runs / 10, "{sum:?}");
-    assert!(sum.by_snapshot > runs && sum.by_reach > runs / 8, "{sum:?}");
+    assert!(sum.by_snapshot > runs, "{sum:?}");
     assert!(sum.rests > runs / 4 && sum.dropped > 10 * runs, "{sum:?}");
 }
 

@@ -24,6 +24,9 @@ const REQUEST_TIME: &str = "300s";
 /// So many objects are read or removed at the same time.
 const AT_ONCE: usize = 16;
 
+/// So many names are listed by one request.
+const LISTED_AT_ONCE: usize = 5_000;
+
 /// An object that is longer is no claim.
 const CLAIM_MAX: u64 = 1 << 10;
 
@@ -217,15 +220,24 @@ impl Bucket {
     /// # Errors
     /// The store does not tell.
     pub fn list_behind(&self, within: &str, name: &str) -> Result<Vec<String>> {
-        let (path, offset) = (self.path(within)?, self.path(name)?);
-        self.persist("list what is behind", name, async || {
-            let listed: Vec<_> = self.store.list_with_offset(Some(&path), &offset).try_collect().await?;
-            let name = |path: &Path| {
-                let parts: Vec<_> = path.prefix_match(&self.folder)?.collect();
-                Some(parts.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join("/"))
-            };
-            Ok(listed.iter().filter_map(|object| name(&object.location)).collect())
-        })
+        let (path, mut offset) = (self.path(within)?, self.path(name)?);
+        let named = |path: &Path| {
+            let parts: Vec<_> = path.prefix_match(&self.folder)?.collect();
+            Some(parts.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join("/"))
+        };
+        let mut names = Vec::new();
+        loop {
+            // A store has its time for each portion of them.
+            let listed: Vec<Path> = self.persist("list what is behind", name, async || {
+                let listed = self.store.list_with_offset(Some(&path), &offset).take(LISTED_AT_ONCE);
+                listed.map_ok(|object| object.location).try_collect().await
+            })?;
+            names.extend(listed.iter().filter_map(named));
+            match listed.into_iter().max() {
+                Some(last) if names.len().is_multiple_of(LISTED_AT_ONCE) => offset = last,
+                _ => return Ok(names),
+            }
+        }
     }
 
     /// Removes objects.

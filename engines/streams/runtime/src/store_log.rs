@@ -95,12 +95,18 @@ impl Found {
         if let Some(missing) = (claim.first..=last).find(|number| !entries.contains_key(number)) {
             return Err(format!("expected all entries from {} to {last}, but {missing} is not there", claim.first));
         }
-        let counting = entries.split_off(&claim.first).into_iter();
-        let records = counting.filter_map(|(number, entry)| match entry {
-            Entry::Record { record, .. } => Some((number, record)),
-            Entry::Claim(_) | Entry::Ended { .. } => None,
-        });
-        Ok(Self { last, records: records.collect(), claims: claim.claims.clone(), claim: Some(*claim) })
+        let (mut records, mut has_it) = (Vec::new(), None);
+        for (number, entry) in entries.split_off(&claim.first) {
+            match entry {
+                Entry::Record { owner, .. } if has_it.is_some_and(|has_it| has_it != owner) => {
+                    return Err(format!("entry {number} was written by owner {owner}, whom another one had shut out"));
+                }
+                Entry::Record { record, .. } => records.push((number, record)),
+                Entry::Claim(claim) => has_it = Some(claim.owner),
+                Entry::Ended { .. } => {}
+            }
+        }
+        Ok(Self { last, records, claims: claim.claims.clone(), claim: Some(*claim) })
     }
 
     /// The claim by which a process takes the query over, and its number.
@@ -310,6 +316,15 @@ mod tests {
         assert!(without(1).unwrap_err().contains("expected a claim"));
         // That the last one is gone is not seen here: the sink knows more then.
         assert_eq!(without(4).unwrap().records.len(), 2);
+    }
+
+    #[test]
+    fn a_record_of_an_owner_that_was_shut_out_is_found_out() {
+        let mut store = Entries::default();
+        let (former, _) = store.open("a");
+        let (later, _) = store.open("b");
+        store.0.insert(later.next(), former.record(&record(1)));
+        assert!(Found::of(store.0.clone()).unwrap_err().contains("was written by owner 1"));
     }
 
     #[test]

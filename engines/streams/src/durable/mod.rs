@@ -28,4 +28,4 @@ pub(crate) use store::Store;
 pub use store::{HasItsPlace, StoreOptions};
 #[cfg(test)]
 pub(crate) use stored::Entry;
-pub(crate) use stored::{EMISSION, KeptIn, Standing, StoredQuery, StoredRelation, decode, encode};
+pub(crate) use stored::{EMISSION, Emptied, KeptIn, Standing, StoredQuery, StoredRelation, decode, encode};

@@ -11,12 +11,12 @@
 
 mod files;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -30,12 +30,16 @@ use savanna_streams_runtime::store_log::{Entry, Found, StoreLog};
 
 use self::files::{RemoteLookups, RemoteSnapshots};
 use super::query_log::WhenEnded;
+use super::snapshots::numbers;
 use super::store::HasItsPlace;
 use super::stored::{KeptIn, StoredQuery, decode, encode};
 
 /// A store may be away for so long when a query begins, and while it runs.
 const PATIENCE_AT_START: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(300);
+/// So long it is waited for what is under way when a query ends.
+const PATIENCE_AT_END: Duration = Duration::from_secs(3);
+const LOOK_AFTER: Duration = Duration::from_millis(5);
 /// An entry that is longer is none: the longest has the text of the query and 200 bytes for each member.
 const ENTRY_MAX: u64 = 64 << 20;
 /// So many entries are read at once.
@@ -54,18 +58,18 @@ pub(super) struct Opened {
 
 /// From whom a query is taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Whom {
+enum Whom<'w> {
     /// A process of this node, or nobody.
     Ourselves,
-    /// Anybody.
-    Anybody,
+    /// The run that has this word.
+    Run(&'w str),
 }
 
 /// A folder, by how long a store may be away.
 type Folder<'f> = &'f dyn Fn(Duration) -> Result<Bucket>;
 
-fn folder_of(url: &str) -> impl Fn(Duration) -> Result<Bucket> {
-    move |patience| Bucket::of_url(url, patience)
+fn folder_of(url: &str) -> Result<Bucket> {
+    Bucket::of_url(url, PATIENCE_AT_START)
 }
 
 /// Opens what a query needs to go on: from now on no former process writes anything that counts.
@@ -78,27 +82,90 @@ pub(super) fn open(
     has_its_place: Option<HasItsPlace>,
     when_ended: WhenEnded,
 ) -> Result<Opened> {
-    open_in(&folder_of(&kept.url), query, kept, has_its_place, when_ended)
+    open_in(&|patience| Bucket::of_url(&kept.url, patience), query, kept, has_its_place, when_ended)
 }
 
-/// Takes a query over from whoever has it, for the node that `kept` names.
+/// A query that is kept in a folder.
+pub(crate) struct Kept {
+    pub(crate) query: StoredQuery,
+    /// The folder of it alone.
+    pub(crate) url: String,
+    /// Who has it.
+    token: String,
+}
+
+/// Takes a query over from whoever had it when it was found, for the node that `kept` names.
+///
+/// # Errors
+/// As [`open`]; or somebody else has it by now.
+pub(super) fn take(found: &Kept, query: &StoredQuery, kept: &KeptIn) -> Result<()> {
+    let bucket = Bucket::of_url(&kept.url, PATIENCE_AT_START)?;
+    claim(&bucket, query, kept, Whom::Run(&found.token)).map(drop)
+}
+
+/// Says again what a query is, which does not run.
 ///
 /// # Errors
 /// As [`open`].
-pub(super) fn take(query: &StoredQuery, kept: &KeptIn) -> Result<()> {
-    claim(&Bucket::of_url(&kept.url, PATIENCE_AT_START)?, query, kept, Whom::Anybody).map(drop)
+pub(super) fn tell(query: &StoredQuery, kept: &KeptIn) -> Result<()> {
+    claim(&Bucket::of_url(&kept.url, PATIENCE_AT_START)?, query, kept, Whom::Ourselves).map(drop)
 }
 
-/// The query that is kept in a folder; none if there is none.
+/// The query that is kept in a folder, which is that of a name or of one query; none if there is none.
+///
+/// # Errors
+/// The store does not answer, what is there cannot be read, or there are several.
+pub(super) fn kept_at(url: &str) -> Result<Option<Kept>> {
+    let url = url.trim_end_matches('/');
+    kept_in(&Bucket::of_url(url, PATIENCE_AT_START)?, url, &folder_of)
+}
+
+/// The numbers of the queries of a name of which something is kept.
+fn jobs(names: &[String]) -> BTreeSet<u64> {
+    names.iter().filter_map(|name| numbers::<1>(name.split_once('/')?.0)).map(|[job]| job).collect()
+}
+
+fn kept_in(bucket: &Bucket, url: &str, at: &dyn Fn(&str) -> Result<Bucket>) -> Result<Option<Kept>> {
+    let names = bucket.list_behind("", "")?;
+    let is_one = names.iter().any(|name| files::is_of_query(name));
+    let folders: Vec<String> = match is_one {
+        true => vec![url.to_owned()],
+        false => jobs(&names).iter().map(|job| format!("{url}/{job}")).collect(),
+    };
+    let mut kept = Vec::new();
+    let mut failed = None;
+    for url in folders {
+        let bucket = at(&url)?;
+        match look(&bucket).and_then(|(entries, _)| found(&bucket, entries)) {
+            Ok(Found { claim: Some(claim), .. }) => {
+                let query = serde_json::from_str(&claim.query);
+                let query =
+                    query.map_err(|e| unreadable(&bucket, &format!("expected a query, got something else ({e})")))?;
+                kept.push(Kept { query, url, token: claim.token });
+            }
+            Ok(_) => {}
+            Err(error) => failed = Some(error),
+        }
+    }
+    match (kept.len(), failed) {
+        (0, Some(error)) => Err(error),
+        (0 | 1, _) => Ok(kept.pop()),
+        _ => Err(StreamError::invalid(format!(
+            "{url} has several queries: {}; name one of them",
+            kept.iter().map(|kept| kept.url.as_str()).collect::<Vec<_>>().join(", ")
+        ))),
+    }
+}
+
+/// The records of a query, and the epoch of its snapshot. Nothing changes.
 ///
 /// # Errors
 /// The store does not answer, or what is there cannot be read.
-pub(super) fn kept_at(url: &str) -> Result<Option<StoredQuery>> {
-    let bucket = Bucket::of_url(url, PATIENCE_AT_START)?;
-    let (entries, _) = look(&bucket)?;
-    let Some(claim) = found(&bucket, entries)?.claim else { return Ok(None) };
-    let query = serde_json::from_str(&claim.query);
-    query.map(Some).map_err(|e| unreadable(&bucket, &format!("expected a query, got something else ({e})")))
+pub(super) fn records(kept: &KeptIn) -> Result<(Vec<EpochRecord>, Option<Epoch>)> {
+    let bucket = folder_of(&kept.url)?;
+    let Found { claim, records, .. } = found(&bucket, look(&bucket)?.0)?;
+    let snapshot = claim.and_then(|claim| claim.snapshot).map(|manifest| manifest.record.epoch);
+    Ok((records.into_iter().map(|(_, record)| record).collect(), snapshot))
 }
 
 /// Removes a query that does not run, unless another node has it.
@@ -110,16 +177,18 @@ pub(super) fn forget(kept: &KeptIn) -> Result<()> {
 }
 
 fn forget_in(bucket: &Bucket, kept: &KeptIn) -> Result<()> {
-    let (entries, _) = look(bucket)?;
-    let found = found(bucket, entries)?;
-    let Some(claim) = found.claim.clone().filter(|claim| claim.holder == kept.holder) else { return Ok(()) };
-    let log = StoreLog::new(&found, found.last, claim);
-    if !create(bucket, log.next(), &log.ended())? {
-        return Ok(());
-    }
-    let last = name_of(log.next());
+    let last = loop {
+        let (entries, _) = look(bucket)?;
+        let found = found(bucket, entries)?;
+        let Some(claim) = found.claim.clone().filter(|claim| claim.holder == kept.holder) else { return Ok(()) };
+        let log = StoreLog::new(&found, found.last, claim);
+        if create(bucket, log.next(), &log.ended())? {
+            break name_of(log.next());
+        }
+        // A request of the query that has just ended has arrived.
+    };
     let mut names = bucket.list_behind("", "")?;
-    names.retain(|name| *name != last);
+    names.retain(|name| *name != last && files::is_of_query(name));
     bucket.remove(&names)?;
     // Only now may it look as if nothing had been there.
     bucket.remove(&[last])
@@ -133,6 +202,7 @@ fn open_in(
     when_ended: WhenEnded,
 ) -> Result<Opened> {
     let bucket = folder(PATIENCE_AT_START)?;
+    check_conditions(&bucket)?;
     let (log, records, numbers) = claim(&bucket, query, kept, Whom::Ourselves)?;
     let over: Vec<_> = numbers.into_iter().filter(|number| !log.stays(*number)).map(name_of).collect();
     if let Err(error) = bucket.remove(&over) {
@@ -186,7 +256,8 @@ fn look(bucket: &Bucket) -> Result<(BTreeMap<u64, Entry>, Vec<u64>)> {
     let mut looks = 0;
     loop {
         let names = bucket.list_behind("log", "")?;
-        let mut numbers: Vec<u64> = names.iter().filter_map(|name| name.rsplit('/').next()?.parse().ok()).collect();
+        let number = |name: &String| name.strip_prefix("log/").filter(|_| files::is_of_query(name))?.parse().ok();
+        let mut numbers: Vec<u64> = names.iter().filter_map(number).collect();
         numbers.sort_unstable();
         looks += 1;
         match read(bucket, &numbers) {
@@ -240,37 +311,58 @@ fn claim(
     bucket: &Bucket,
     query: &StoredQuery,
     kept: &KeptIn,
-    from: Whom,
+    from: Whom<'_>,
 ) -> Result<(StoreLog, Vec<EpochRecord>, Vec<u64>)> {
     let text = serde_json::to_string(query).map_err(|e| StreamError::Internal(e.to_string()))?;
-    let (mut entries, numbers) = look(bucket)?;
+    let (mut entries, mut numbers) = look(bucket)?;
     loop {
         let found = found(bucket, entries.clone())?;
-        if let Some(claim) = found.claim.as_ref().filter(|claim| claim.holder != kept.holder)
-            && from == Whom::Ourselves
-        {
+        let is_ours = match (from, &found.claim) {
+            (Whom::Ourselves, Some(claim)) => claim.holder == kept.holder,
+            (Whom::Ourselves, None) => true,
+            (Whom::Run(token), claim) => claim.as_ref().is_some_and(|claim| claim.token == token),
+        };
+        if !is_ours {
             return Err(StreamError::invalid(format!(
                 "{} has a query that another node has taken (with entry {}), so that it does not go on here; RESUME QUERY FROM SAVEPOINT with \
-                 this place takes it over, and DROP QUERY forgets it here alone; for another query, SET another 'query.store' or 'query.name'",
+                 this place takes it over, and DROP QUERY forgets it here alone",
                 bucket.describe(""),
-                claim.owner
+                found.claim.map_or(found.last, |claim| claim.owner)
             )));
         }
-        let (number, claim) = found.claim(&kept.holder, &unique()?, &text);
+        let token = unique()?;
+        let (number, claim) = found.claim(&kept.holder, &token, &text);
         if create(bucket, number, &Entry::Claim(Box::new(claim.clone())))? {
-            if bucket.create(&name_of(number), &Bytes::new())? == Created::Now {
-                return Err(StreamError::invalid(format!(
-                    "{} was written over: the store does not honour `If-None-Match: *`, without which two nodes could go on with a query; use \
-                     one that does",
-                    bucket.describe(&name_of(number))
-                )));
+            // Entries that were written and removed since it was looked leave their numbers free, but not what is behind them.
+            if bucket.list_behind("log", &name_of(number))?.is_empty() {
+                let log = StoreLog::new(&found, number, claim);
+                return Ok((log, found.records.into_iter().map(|(_, record)| record).collect(), numbers));
             }
-            let log = StoreLog::new(&found, number, claim);
-            return Ok((log, found.records.into_iter().map(|(_, record)| record).collect(), numbers));
+            (entries, numbers) = look(bucket)?;
+            continue;
         }
         // Whoever has it has written meanwhile.
         let bytes = bucket.read(&name_of(number), ENTRY_MAX)?;
         entries.insert(number, entry(bucket, number, &bytes)?);
+    }
+}
+
+/// Whether a store refuses to create what is there already.
+///
+/// # Errors
+/// It does not.
+fn check_conditions(bucket: &Bucket) -> Result<()> {
+    let name = format!("probe/{}", unique()?);
+    bucket.create(&name, &Bytes::from_static(b"a"))?;
+    let again = bucket.create(&name, &Bytes::from_static(b"b"))?;
+    bucket.remove(std::slice::from_ref(&name))?;
+    match again {
+        Created::Before => Ok(()),
+        Created::Now => Err(StreamError::invalid(format!(
+            "{} was written over: the store does not honour `If-None-Match: *`, without which two nodes could go on with a query; use one that \
+             does",
+            bucket.describe(&name)
+        ))),
     }
 }
 
@@ -296,34 +388,41 @@ struct Writer {
 impl Writer {
     fn run(mut self, work: &Receiver<Work>) {
         for work in work {
-            match work {
+            let over = match work {
                 Work::Record(record, when_durable) => {
-                    let put = self.put(self.log.record(&record));
+                    let (put, over) = split(self.put(self.log.record(&record)));
                     if put.is_ok() {
                         self.versions.push_back((record.epoch, record.lookups));
                     }
                     when_durable(put);
+                    over
                 }
                 Work::Forget(epoch) => self.forget_before(epoch),
-                // Who does not wait any more has the error of the next record.
-                Work::Switch(manifest, tell) => drop(tell.send(self.put(self.log.switch(&manifest)))),
+                Work::Switch(manifest, tell) => {
+                    let (put, over) = split(self.put(self.log.switch(&manifest)));
+                    // Who does not wait any more has the error of the next record.
+                    drop(tell.send(put));
+                    over
+                }
                 Work::End => break,
+            };
+            // Whoever waits has heard of it.
+            let over: Vec<_> = over.into_iter().map(name_of).collect();
+            if !over.is_empty()
+                && let Err(error) = self.bucket.remove(&over)
+            {
+                tracing::warn!(%error, "entries that count no more stay");
             }
         }
     }
 
-    fn put(&mut self, entry: Entry) -> Result<()> {
+    /// Tells which entries count no more.
+    fn put(&mut self, entry: Entry) -> Result<Vec<u64>> {
         if let Some(failed) = &self.failed {
             return Err(failed.clone());
         }
         let error = match create(&self.bucket, self.log.next(), &entry) {
-            Ok(true) => {
-                let over: Vec<_> = self.log.put(entry).into_iter().map(name_of).collect();
-                if let Err(error) = self.bucket.remove(&over) {
-                    tracing::warn!(%error, "entries that count no more stay");
-                }
-                return Ok(());
-            }
+            Ok(true) => return Ok(self.log.put(entry)),
             Ok(false) => StreamError::invalid(format!(
                 "another process has taken the query in {} over, so that this one goes on no more; DROP QUERY forgets it here alone",
                 self.bucket.describe("")
@@ -333,21 +432,29 @@ impl Writer {
         Err(self.failed.insert(error).clone())
     }
 
-    fn forget_before(&mut self, epoch: Epoch) {
-        let Some(entry) = self.log.forget_before(epoch) else { return };
-        match self.put(entry) {
-            Ok(()) => {}
-            Err(StreamError::Cancelled) => return,
+    fn forget_before(&mut self, epoch: Epoch) -> Vec<u64> {
+        let Some(entry) = self.log.forget_before(epoch) else { return Vec::new() };
+        let over = match self.put(entry) {
+            Ok(over) => over,
+            Err(StreamError::Cancelled) => return Vec::new(),
             Err(error) => {
                 tracing::warn!(%error, "records that are not needed any more stay");
-                return;
+                return Vec::new();
             }
-        }
+        };
         let gone = self.versions.partition_point(|(kept, _)| *kept < epoch);
         if let Some((_, gone)) = self.versions.drain(..gone).next_back() {
             // What the last of them had is perhaps what a snapshot of its epoch goes on with.
             self.lookups.forget_before(&gone);
         }
+        over
+    }
+}
+
+fn split(put: Result<Vec<u64>>) -> (Result<()>, Vec<u64>) {
+    match put {
+        Ok(over) => (Ok(()), over),
+        Err(error) => (Err(error), Vec::new()),
     }
 }
 
@@ -369,9 +476,15 @@ impl fmt::Debug for RemoteLog {
 
 impl RemoteLog {
     fn close(&self) {
-        (self.give_up)();
+        let Some(thread) = self.thread.lock().take() else { return };
         let _ = self.work.send(Work::End);
-        if self.thread.lock().take().is_some_and(|thread| thread.join().is_err()) {
+        // A request that is under way would arrive later otherwise.
+        let begun = Instant::now();
+        while !thread.is_finished() && begun.elapsed() < PATIENCE_AT_END {
+            thread::sleep(LOOK_AFTER);
+        }
+        (self.give_up)();
+        if thread.join().is_err() {
             tracing::error!(place = self.place, "the thread that records epochs has panicked");
         }
     }

@@ -22,7 +22,7 @@ use savanna_streams_runtime::snapshot::{Snapshot, write_state};
 use super::image::Image;
 use super::lookups::QueryLookups;
 use super::query_log::{QueryLog, failed};
-use super::remote;
+use super::remote::{self, Kept};
 use super::savepoint::{SavedTable, Savepoint};
 use super::snapshots::QuerySnapshots;
 use super::stored::{Entry, KeptIn, Standing, StoredQuery, StoredRelation, decode, encode};
@@ -375,25 +375,36 @@ impl Store {
         self.image.lock().queries.get(&job).and_then(|query| query.kept_in.clone())
     }
 
-    /// Takes over a query that is kept in a folder of a bucket, from whoever has it; none if there is none. `change` says what differs
-    /// in this node. It does not run yet.
+    /// The query that is kept in a folder of a bucket, if there is one.
     ///
     /// # Errors
-    /// The store does not answer, or there is a query of that name here.
-    pub(crate) fn take_over(
-        self: &Arc<Self>,
-        url: &str,
-        change: impl FnOnce(&mut StoredQuery) -> Result<()>,
-    ) -> Result<Option<StoredQuery>> {
-        let Some(mut query) = remote::kept_at(url)? else { return Ok(None) };
-        change(&mut query)?;
-        let kept = KeptIn { url: url.trim_end_matches('/').to_owned(), holder: unique()? };
-        query = StoredQuery { standing: Standing::Stopped, kept_in: Some(kept.clone()), ..query };
+    /// The store does not answer, or what is there cannot be read.
+    pub(crate) fn kept_at(url: &str) -> Result<Option<Kept>> {
+        remote::kept_at(url)
+    }
+
+    /// Takes over a query that is kept in a bucket from whoever had it when it was found, as `query` in this node. It does not run yet.
+    ///
+    /// # Errors
+    /// The store does not answer, somebody else has it by now, or there is a query of that name here.
+    pub(crate) fn take_over(&self, found: &Kept, query: StoredQuery) -> Result<StoredQuery> {
+        let kept = KeptIn { url: found.url.clone(), holder: unique()? };
+        let query = StoredQuery { standing: Standing::Stopped, kept_in: Some(kept.clone()), ..query };
         // Before it is taken away from another node for nothing.
         check_new(&self.image.lock(), &query)?;
-        remote::take(&query, &kept)?;
+        remote::take(found, &query, &kept)?;
         self.add(query.clone())?;
-        Ok(Some(query))
+        Ok(query)
+    }
+
+    /// Says in a bucket what a query is that is kept there and does not run: what it was said to be has changed back.
+    ///
+    /// # Errors
+    /// The store does not answer, or another node has the query.
+    pub(crate) fn tell_again(&self, job: u64) -> Result<()> {
+        let query = self.image.lock().queries.get(&job).cloned();
+        let kept = query.as_ref().and_then(|query| Some((query, query.kept_in.as_ref()?)));
+        kept.map_or(Ok(()), |(query, kept)| remote::tell(query, kept))
     }
 
     /// What a query needs to go on. It does not run.
@@ -405,8 +416,12 @@ impl Store {
         let when_ended = Box::new(move |outcome: &Outcome| store.note_end(job, outcome));
         let query = self.image.lock().queries.get(&job).cloned();
         let former = query.as_ref().map_or(Epoch::ZERO, |query| query.anew_behind);
+        let changed = query.as_ref().map(|query| query.emptied.clone()).unwrap_or_default();
         let of_this_text = |found: Result<Option<Snapshot>>| {
-            found.map(|found| found.filter(|found| found.manifest.record.epoch > former))
+            let found = found.map(|found| found.filter(|found| found.manifest.record.epoch > former));
+            let is_former = |found: &Snapshot| found.manifest.record.epoch <= changed.behind;
+            let emptied = matches!(&found, Ok(Some(found)) if is_former(found)).then(|| changed.stages.clone());
+            (found, emptied)
         };
         if let Some(query) = &query
             && let Some(kept) = &query.kept_in
@@ -414,7 +429,8 @@ impl Store {
             let may_commit = self.options.may_commit.clone();
             let remote::Opened { log, records, snapshots, lookups, found } =
                 remote::open(query, kept, may_commit, when_ended)?;
-            return Ok(Survival { log, records, snapshots: Some(snapshots), lookups, found: of_this_text(found) });
+            let (found, emptied) = of_this_text(found);
+            return Ok(Survival { log, records, snapshots: Some(snapshots), lookups, found, emptied });
         }
         let directory = self.records_of(job);
         self.make(&directory)?;
@@ -427,7 +443,8 @@ impl Store {
         let disk = Arc::new(OsDisk::new(&directory));
         let make = self.maker(directory);
         let (snapshots, found) = QuerySnapshots::open(disk, self.options.epoch, self.options.may_commit.clone(), make);
-        Ok(Survival { log, records, snapshots: Some(snapshots), lookups, found: of_this_text(found) })
+        let (found, emptied) = of_this_text(found);
+        Ok(Survival { log, records, snapshots: Some(snapshots), lookups, found, emptied })
     }
 
     /// The tables of a query's look-ups.
@@ -453,6 +470,13 @@ impl Store {
     /// # Errors
     /// They cannot be read.
     pub(crate) fn records(self: &Arc<Self>, job: u64) -> Result<(Vec<EpochRecord>, Option<Epoch>)> {
+        let query = self.image.lock().queries.get(&job).cloned();
+        if let Some(query) = &query
+            && let Some(kept) = &query.kept_in
+        {
+            let (records, snapshot) = remote::records(kept)?;
+            return Ok((records, snapshot.filter(|epoch| *epoch > query.anew_behind)));
+        }
         let Survival { log, records, found, .. } = self.survival(job)?;
         log.ended(&Outcome::Cancelled);
         let snapshot = found.ok().flatten().map(|found| found.manifest.record.epoch);
@@ -572,6 +596,7 @@ mod tests {
     use savanna_streams_model::time::EventTime;
     use savanna_streams_runtime::snapshot::State;
 
+    use super::super::stored::Emptied;
     use super::*;
     use crate::catalog::Relation;
 
@@ -606,6 +631,7 @@ mod tests {
             emission: 0,
             anew_behind: Epoch::ZERO,
             kept_in: None,
+            emptied: Emptied::default(),
         }
     }
 

@@ -272,7 +272,8 @@ impl Inner {
             return self.go_on_stored(store, stored);
         }
         store.change(changed)?;
-        self.go_on_stored(store, changed).map_err(|error| match store.change(stored) {
+        let back = || store.change(stored).and_then(|()| store.tell_again(stored.id.job));
+        self.go_on_stored(store, changed).map_err(|error| match back() {
             Ok(()) => error,
             Err(failed) => StreamError::io(
                 format!("the query does not go on as it is now ({error}), and stays so: storing what it was"),

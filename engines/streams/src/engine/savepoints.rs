@@ -8,8 +8,10 @@ use savanna_streams_api::handle::SessionId;
 use savanna_streams_api::ids::QueryId;
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_connectors::is_url;
+use savanna_streams_runtime::cannot_survive;
 
 use super::Inner;
+use super::going_on::Planned;
 use crate::durable::{Savepoint, Store, prepare_savepoint};
 use crate::settings;
 
@@ -75,13 +77,21 @@ impl Inner {
 
     /// Goes on with a query that is kept in a folder of a bucket, whoever has it; false if there is none.
     fn take_over(&self, store: &Arc<Store>, session: SessionId, folder: &Path) -> Result<bool> {
-        let url = folder.to_str().unwrap_or_default();
+        let Some(found) = Store::kept_at(folder.to_str().unwrap_or_default())? else { return Ok(false) };
+        // What cannot go on here is not taken away from the node that has it.
+        let query = self.with_settings(session, &found.query)?;
+        query.check_emission()?;
+        let Planned { graph, table, .. } = self.planned(&query)?;
+        let sink = self.options.connectors.sink(&table, Arc::new(graph.output.clone()))?;
+        if let Some(reason) = cannot_survive(&graph, self.options.connectors.as_ref(), sink.as_ref())? {
+            return Err(StreamError::invalid(format!(
+                "query {} cannot outlive its process here: {reason}",
+                query.name
+            )));
+        }
+        drop(sink);
         let _changing = self.changing.lock();
-        let taken = store.take_over(url, |query| {
-            *query = self.with_settings(session, query)?;
-            Ok(())
-        })?;
-        let Some(stored) = taken else { return Ok(false) };
+        let stored = store.take_over(&found, query)?;
         self.queries.begin_after(stored.id.job);
         let go_on = || self.go_on_stored(store, &stored);
         let gone_on = catch_unwind(AssertUnwindSafe(go_on)).unwrap_or_else(|_| {
@@ -90,13 +100,10 @@ impl Inner {
         gone_on.map(|()| true).map_err(|error| {
             self.queries.cancel(&stored.id);
             // It is this node's now, and goes on with RESUME QUERY.
-            let name = &stored.name;
+            let told = format!("query {} is this node's now, and stopped: RESUME QUERY it", stored.name);
             match error {
-                StreamError::Io { what, cause } => {
-                    let cause = format!("{cause}; query {name} is this node's now, and stopped: RESUME QUERY it");
-                    StreamError::Io { what, cause }
-                }
-                other => other,
+                StreamError::Io { what, cause } => StreamError::Io { what, cause: format!("{cause}; {told}") },
+                other => StreamError::invalid(format!("{other}; {told}")),
             }
         })
     }

@@ -69,6 +69,10 @@ impl Process {
         self.engine.queries().into_iter().find(|status| status.query == *query).map_or(0, |status| status.events)
     }
 
+    fn epoch(&self, query: &QueryId) -> u64 {
+        self.engine.queries().into_iter().find(|status| status.query == *query).map_or(0, |status| status.epoch)
+    }
+
     async fn end(self) {
         self.engine.shutdown().await;
     }
@@ -346,7 +350,7 @@ async fn a_query_goes_on_with_another_parallelism_where_its_sources_do_not_follo
     std::io::Write::write_all(&mut file, seconds(10, 20).as_bytes()).unwrap();
     until(19).await;
     process.run("STOP QUERY 'followed'").await;
-    let expected: Vec<_> = (0..19).map(|second| format!("2026-01-01 00:00:{second:02},7,1")).collect();
+    let expected: Vec<_> = (0..19).map(|second| format!("2026-01-01T00:00:{second:02},7,1")).collect();
     assert_eq!(lines(&out), expected);
     // The parts of nexmark have a place each.
     process.run("SET 'query.name' = 'parts'").await;

@@ -2,14 +2,17 @@
 //!
 //! ```text
 //!   {"before": {"id": 1, "a": "x"}, "after": {"id": 1, "a": "y"}, "op": "u", ..}
-//!       {"op": "update_before", "id": 1, "a": "x"}
-//!       {"op": "update_after", "id": 1, "a": "y"}
+//!       {"id": 1, "a": "x", "op": "update_before"}
+//!       {"id": 1, "a": "y", "op": "update_after"}
 //! ```
 //!
 //! Rows are made as text: what a column takes is said by what reads JSON.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use arrow::datatypes::{Field, Schema};
 use savanna_streams_api::Result;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -33,15 +36,24 @@ struct Envelope<'m> {
 /// What happened to a row, and the row.
 type Change<'m> = (&'static str, &'m str);
 
-/// Makes a message of each row. One without a value follows the deletion of its key, and is no row.
+/// What stands in the place of a long value that PostgreSQL has not sent, because it was not changed.
+const NOT_SENT: &str = "\"__debezium_unavailable_value\"";
+
+/// Makes a message of each row, with the offset of its change. One without a value follows the deletion of its key, and is no row.
+/// `wanted` are the columns that are read.
 ///
 /// # Errors
 /// A message is malformed, and `malformed` says to fail.
-pub(super) fn expand(messages: &Messages, op_column: &str, malformed: &mut Malformed) -> Result<Messages> {
+pub(super) fn expand(
+    messages: &Messages,
+    op_column: &str,
+    wanted: &Schema,
+    malformed: &mut Malformed,
+) -> Result<Messages> {
     let (mut rows, mut text) = (Messages::default(), String::new());
     for (offset, value) in messages.values() {
         let Some(value) = value else { continue };
-        match changes(value) {
+        match changes(value).and_then(|changes| all_sent(changes, wanted)) {
             Ok(changes) => {
                 for (kind, row) in changes.into_iter().flatten() {
                     with_op(row, op_column, kind, &mut text);
@@ -95,25 +107,53 @@ fn changes<'v>(value: &'v [u8]) -> Result<[Option<Change<'v>>; 2], String> {
     })
 }
 
-/// The row with a field that says what happened, before the others.
+/// Whether all columns that are read have their values.
+fn all_sent<'m>(changes: [Option<Change<'m>>; 2], wanted: &Schema) -> Result<[Option<Change<'m>>; 2], String> {
+    for (_, row) in changes.iter().flatten().filter(|(_, row)| row.contains(NOT_SENT)) {
+        let fields: BTreeMap<Cow<'_, str>, &RawValue> =
+            serde_json::from_str(row).map_err(|error| format!("expected an object, got {error}"))?;
+        let is_missing =
+            |field: &&Arc<Field>| fields.get(field.name().as_str()).is_some_and(|value| value.get() == NOT_SENT);
+        if let Some(field) = wanted.fields().iter().find(is_missing) {
+            return Err(format!(
+                "the long value of column {} was not changed, and so was not sent; set REPLICA IDENTITY FULL for the table, and \
+                 'unavailable.value.placeholder' as it was",
+                field.name()
+            ));
+        }
+    }
+    Ok(changes)
+}
+
+/// The row with a field that says what happened, behind the others: the last of a name counts.
 fn with_op(row: &str, op_column: &str, kind: &str, out: &mut String) {
     out.clear();
-    let fields = row[1..].trim_start();
-    let comma = if fields.starts_with('}') { "" } else { "," };
-    let column = serde_json::Value::from(op_column);
-    out.push_str(&format!("{{{column}:\"{kind}\"{comma}{fields}"));
+    let fields = row.strip_suffix('}').unwrap_or(row).trim_end();
+    let comma = if fields.ends_with('{') { "" } else { "," };
+    out.push_str(fields);
+    out.push_str(comma);
+    out.push_str(&serde_json::Value::from(op_column).to_string());
+    out.push_str(":\"");
+    out.push_str(kind);
+    out.push_str("\"}");
 }
 
 #[cfg(test)]
 mod tests {
+    use arrow::datatypes::DataType;
+
     use super::super::malformed::OnError;
     use super::*;
+
+    fn wanted() -> Schema {
+        Schema::new(vec![Field::new("id", DataType::Int64, true), Field::new("a", DataType::Utf8View, true)])
+    }
 
     fn rows(values: &[Option<&str>]) -> (Vec<(i64, String)>, u64) {
         let mut messages = Messages::default();
         values.iter().enumerate().for_each(|(at, value)| messages.push(7 + at as i64, value.map(str::as_bytes)));
         let mut malformed = Malformed::of_messages(OnError::Skip, "topic t, partition 0,").unwrap();
-        let rows = expand(&messages, "op", &mut malformed).unwrap();
+        let rows = expand(&messages, "op", &wanted(), &mut malformed).unwrap();
         let row = |(offset, value): (i64, Option<&[u8]>)| (offset, String::from_utf8(value.unwrap().to_vec()).unwrap());
         (rows.values().map(row).collect(), malformed.skipped)
     }
@@ -134,12 +174,12 @@ mod tests {
             Some(r#"{"op":"m","message":{}}"#),
         ]);
         let expected = [
-            (7, r#"{"op":"read","id":1,"a":"x"}"#),
-            (8, r#"{"op":"insert","id":2}"#),
-            (9, r#"{"op":"update_before","id":2}"#),
-            (9, r#"{"op":"update_after","id":3}"#),
-            (10, r#"{"op":"update_after","id":3,"a":null}"#),
-            (11, r#"{"op":"delete","id":3}"#),
+            (7, r#"{"id":1,"a":"x","op":"read"}"#),
+            (8, r#"{"id":2,"op":"insert"}"#),
+            (9, r#"{"id":2,"op":"update_before"}"#),
+            (9, r#"{"id":3,"op":"update_after"}"#),
+            (10, r#"{"id":3,"a":null,"op":"update_after"}"#),
+            (11, r#"{"id":3,"op":"delete"}"#),
         ];
         assert_eq!(rows, expected.map(|(offset, row)| (offset, row.to_owned())));
         assert_eq!(skipped, 0);
@@ -149,8 +189,18 @@ mod tests {
     fn a_message_with_its_schema_and_one_over_lines_are_read_as_well() {
         let with_schema =
             "{\"schema\": {\"type\": \"struct\"}, \"payload\": {\n \"after\": { \"id\": 1 },\n \"op\": \"\\u0063\" }}";
-        assert_eq!(lines(&[Some(with_schema)]), [r#"{"op":"insert","id": 1 }"#]);
+        assert_eq!(lines(&[Some(with_schema)]), [r#"{ "id": 1,"op":"insert"}"#]);
         assert_eq!(lines(&[Some(r#"{"after":{ },"op":"c"}"#)]), [r#"{"op":"insert"}"#]);
+    }
+
+    #[test]
+    fn a_long_value_that_was_not_sent_is_no_value_of_a_column_that_is_read() {
+        let update =
+            |column: &str| format!(r#"{{"after":{{"id":1,"{column}":"__debezium_unavailable_value"}},"op":"u"}}"#);
+        assert_eq!(rows(&[Some(&update("other")), Some(&update("a"))]).1, 1);
+        let (read, malformed) =
+            rows(&[Some(r#"{"after":{"id":1,"a":"not \"__debezium_unavailable_value\""},"op":"u"}"#)]);
+        assert_eq!((read.len(), malformed), (1, 0));
     }
 
     #[test]

@@ -112,6 +112,11 @@ impl Messages {
         self.places.iter().map(|(offset, place)| (*offset, place.clone().map(|place| &self.text[place])))
     }
 
+    /// Whether some are rows of one message.
+    fn has_pairs(&self) -> bool {
+        self.places.windows(2).any(|pair| pair[0].0 == pair[1].0)
+    }
+
     /// How many bytes they have.
     pub(crate) fn bytes(&self) -> usize {
         self.text.len()
@@ -177,7 +182,8 @@ impl MessageDecoder {
     pub(crate) fn rows(&mut self, messages: &mut Messages, malformed: &mut Malformed) -> Result<RecordBatch> {
         let mut format = self.format;
         if format == MessageFormat::Debezium {
-            (*messages, format) = (debezium::expand(messages, &self.op_column, malformed)?, MessageFormat::Json);
+            let rows = debezium::expand(messages, &self.op_column, &self.wanted, malformed)?;
+            (*messages, format) = (rows, MessageFormat::Json);
         }
         let rows = match &mut self.decoder {
             None => raw_rows(&self.wanted, messages, malformed),
@@ -203,7 +209,9 @@ fn all_rows(decoder: &mut dyn Decode, messages: &Messages, malformed: &mut Malfo
     let skipped = malformed.skipped;
     let input = Input { bytes: &messages.text, line: 1, last: true };
     let decoded = decoder.decode(input, usize::MAX, malformed).ok();
-    let decoded = decoded.filter(|decoded| decoded.records == values as u64 && decoded.consumed == messages.text.len());
+    let is_whole = malformed.skipped == skipped || !messages.has_pairs();
+    let decoded = decoded
+        .filter(|decoded| is_whole && decoded.records == values as u64 && decoded.consumed == messages.text.len());
     if decoded.is_none() {
         malformed.skipped = skipped;
     }
@@ -217,9 +225,17 @@ fn each_row(
     messages: &Messages,
     malformed: &mut Malformed,
 ) -> Result<RecordBatch> {
-    let mut rows = Vec::with_capacity(messages.len());
+    let mut rows: Vec<RecordBatch> = Vec::with_capacity(messages.len());
+    // Of a message that is several rows, all count or none, and one that is malformed counts once.
+    let (mut last, mut begun, mut spoilt) = (None, 0, false);
     for (offset, place) in &messages.places {
         let Some(place) = place else { continue };
+        if last.replace(*offset) != Some(*offset) {
+            (begun, spoilt) = (rows.len(), false);
+        }
+        if spoilt {
+            continue;
+        }
         let (value, line) = (&messages.text[place.clone()], offset.unsigned_abs());
         // Nothing at all is a line as well: of a table of one column, it is a row.
         let bytes = if value.is_empty() { &messages.text[place.end..=place.end] } else { value };
@@ -228,9 +244,16 @@ fn each_row(
         let skipped = malformed.skipped;
         let decoded = decoder.decode(input, 2, malformed)?;
         if decoded.records == 1 && decoded.consumed == input.bytes.len() {
-            rows.push(decoded.rows);
+            spoilt = malformed.skipped > skipped;
+            if spoilt {
+                rows.truncate(begun);
+            } else {
+                rows.push(decoded.rows);
+            }
             continue;
         }
+        spoilt = true;
+        rows.truncate(begun);
         malformed.skipped = skipped;
         let message = format!("expected one row in a message, got {}", excerpt(value));
         malformed.row(&BadRow { line, column: None, message, raw: value })?;

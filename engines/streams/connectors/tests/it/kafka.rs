@@ -320,11 +320,15 @@ fn changes_that_debezium_writes_are_rows_and_places_count_messages() {
         Some(r#"{"before":{"n":2},"after":null,"op":"d"}"#),
         None,
         Some(r#"{"after":{"n":3},"op":"c"}"#),
+        // Half of it is malformed.
+        Some(r#"{"before":{"n":3},"after":{"n":"x"},"op":"u"}"#),
+        Some(r#"{"before":{"n":"x"},"after":{"n":3},"op":"u"}"#),
+        Some(r#"{"after":{"n":4},"op":"c"}"#),
     ];
     let rows = RecordBatch::try_new(raw.schema(), vec![Arc::new(StringViewArray::from_iter(messages))]).unwrap();
     let mut sink = BuiltinConnectors::new().sink(&raw, raw.schema()).unwrap();
     sink.commit(&query(99), Epoch(1), &[rows]).unwrap();
-    let options = [("op.column", "op"), ("scan.bounded.mode", "latest-offset")];
+    let options = [("op.column", "op"), ("scan.bounded.mode", "latest-offset"), ("on-error", "skip")];
     let changes = declared(&[("n", DataType::Int64), ("op", DataType::Utf8View)], "debezium-json", &options);
     let source = source(&changes).unwrap();
     let mut reader = open(source.as_ref(), &changes, 0, None);
@@ -342,8 +346,8 @@ fn changes_that_debezium_writes_are_rows_and_places_count_messages() {
             Read::Split(change) => panic!("{change:?}"),
         }
     }
-    assert_eq!(found, ["read 1", "update_before 1", "update_after 2", "delete 2", "insert 3"]);
-    assert_eq!(events, 5);
+    assert_eq!(found, ["read 1", "update_before 1", "update_after 2", "delete 2", "insert 3", "insert 4"]);
+    assert_eq!((events, reader.skipped()), (8, 2));
     let error = BuiltinConnectors::new().sink(&changes, changes.schema()).err().unwrap().to_string();
     assert!(error.contains("which is read and not written"), "{error}");
 }

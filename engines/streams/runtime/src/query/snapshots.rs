@@ -255,7 +255,8 @@ impl Snapshotting {
         // How far results reach back is not known once a partition has ended.
         let has_ended = manifest.record.sources.iter().any(|mark| mark.ended);
         let record = Box::new(manifest.record);
-        Ok(if self.of.is_bounded && !has_ended { Made::BesideRecords } else { Made::InsteadOfRecords(record) })
+        let leads_back = self.of.is_bounded && !has_ended && !self.of.store.spares_records();
+        Ok(if leads_back { Made::BesideRecords } else { Made::InsteadOfRecords(record) })
     }
 }
 

@@ -25,6 +25,16 @@ const LOOKUPS: &str = "lookups";
 /// So often it is looked whether nobody waits for a switch any more.
 const LOOK_AFTER: Duration = Duration::from_millis(50);
 
+/// Whether an object is one of a query, and not somebody else's.
+pub(super) fn is_of_query(name: &str) -> bool {
+    match name.split_once('/') {
+        Some(("log", number)) => number.len() == 20 && numbers::<1>(number).is_some(),
+        Some((SNAPSHOTS, part)) => numbers::<4>(part).is_some(),
+        Some((LOOKUPS, table)) => numbers::<2>(table).is_some(),
+        _ => false,
+    }
+}
+
 /// The snapshot that a manifest names.
 pub(super) fn read(bucket: &Bucket, manifest: Option<&Manifest>) -> Result<Option<Snapshot>> {
     let Some(manifest) = manifest else { return Ok(None) };
@@ -155,6 +165,11 @@ impl SnapshotStore for RemoteSnapshots {
     fn give_up(&self) {
         self.given_up.store(true, Ordering::Release);
         (self.bucket.give_up())();
+    }
+
+    /// Each is an object.
+    fn spares_records(&self) -> bool {
+        true
     }
 }
 

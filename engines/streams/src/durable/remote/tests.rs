@@ -15,7 +15,7 @@ use savanna_streams_model::time::EventTime;
 use savanna_streams_runtime::LookupStore as _;
 use savanna_streams_runtime::snapshot::{Part, SnapshotStore as _, State, Table, write_state};
 
-use super::super::stored::Standing;
+use super::super::stored::{Emptied, Standing};
 use super::*;
 
 /// A store whose requests fail: before they do something, behind it, or so that they do it much later.
@@ -168,6 +168,7 @@ fn query() -> StoredQuery {
         emission: 0,
         anew_behind: Epoch::ZERO,
         kept_in: None,
+        emptied: Emptied::default(),
     }
 }
 
@@ -274,6 +275,9 @@ fn what_was_promised_is_there_whatever_the_store_does_and_whenever_a_process_end
             }
             // The process ends while it writes one more.
             drop(begin(&opened, &record(promised + 1)));
+            if dice.random_ratio(2, 3) {
+                (opened.log.give_up)();
+            }
         }
     }
     assert!(
@@ -338,7 +342,10 @@ fn another_node_goes_on_only_if_it_is_told_to_and_then_the_former_one_does_not()
     assert!(refused("b").contains("has a query that another node has taken"), "{}", refused("b"));
     let dynamic = Arc::clone(&store) as Arc<dyn ObjectStore>;
     let (former, there) = (open(&store, "a"), bucket(&dynamic));
-    claim(&there, &query(), &kept("b"), Whom::Anybody).unwrap();
+    let run = || found(&there, look(&there).unwrap().0).unwrap().claim.unwrap().token;
+    let error = claim(&there, &query(), &kept("b"), Whom::Run("another")).err().unwrap().to_string();
+    assert!(error.contains("another node has taken"), "{error}");
+    claim(&there, &query(), &kept("b"), Whom::Run(&run())).unwrap();
     assert!(append(&former, 2).is_err());
     assert_eq!(epochs(&open(&store, "b")), [1]);
     assert!(refused("a").contains("RESUME QUERY FROM SAVEPOINT"), "{}", refused("a"));
@@ -347,7 +354,45 @@ fn another_node_goes_on_only_if_it_is_told_to_and_then_the_former_one_does_not()
     assert_eq!(epochs(&open(&store, "b")), [1]);
     forget_in(&there, &kept("b")).unwrap();
     assert_eq!(store.names(), [""; 0]);
-    assert!(epochs(&open(&store, "c")).is_empty());
+}
+
+#[test]
+fn what_is_somebody_elses_stays_and_queries_are_found_by_their_folder_or_their_name() {
+    let store = Store::new(1, 0);
+    append(&open(&store, "a"), 1).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let put = |name: &str| {
+        runtime.block_on(store.objects.put(&Path::from(format!("kept/q/{name}")), PutPayload::default())).unwrap();
+    };
+    let others = ["log/7", "log/readme", "other/log/00000000000000000001", "part-abc-1.csv", "snapshots/1-2-3"];
+    others.iter().for_each(|name| put(name));
+    let dynamic = Arc::clone(&store) as Arc<dyn ObjectStore>;
+    let folder = |path: &str| {
+        Bucket::new(Arc::clone(&dynamic), Path::from(path), &format!("s3://test/{path}"), Duration::from_secs(1))
+    };
+    let at = |url: &str| folder(url.strip_prefix("s3://test/").unwrap());
+    let kept_in = |url: &str| kept_in(&at(url)?, url, &at).map(|kept| kept.map(|kept| (kept.query.name, kept.url)));
+    let expected = Some(("q".to_owned(), "s3://test/kept/q".to_owned()));
+    assert_eq!(kept_in("s3://test/kept/q").unwrap(), expected);
+    assert_eq!(kept_in("s3://test/kept").unwrap(), None, "that is no folder of a name");
+    forget_in(&bucket(&dynamic), &kept("a")).unwrap();
+    assert_eq!(store.names(), others);
+    // By their name, of which there may have been others.
+    let open_as = |job: &str| {
+        let path = format!("kept/named/{job}");
+        open_in(&|_| folder(&path), &query(), &kept("a"), None, Box::new(|_| {})).unwrap()
+    };
+    append(&open_as("7"), 1).unwrap();
+    let expected = Some(("q".to_owned(), "s3://test/kept/named/7".to_owned()));
+    assert_eq!(kept_in("s3://test/kept/named").unwrap(), expected);
+    // A former process of one that is forgotten writes late.
+    runtime
+        .block_on(store.objects.put(&Path::from(format!("kept/named/5/{}", name_of(9))), PutPayload::default()))
+        .unwrap();
+    assert_eq!(kept_in("s3://test/kept/named").unwrap(), expected);
+    append(&open_as("8"), 1).unwrap();
+    let error = kept_in("s3://test/kept/named").unwrap_err().to_string();
+    assert!(error.contains("has several queries: s3://test/kept/named/7, s3://test/kept/named/8"), "{error}");
 }
 
 #[test]
