@@ -15,7 +15,7 @@
 //! judges the history. One seed and one commit give one run: [`Report::trace_hash`] repeats.
 //!
 //! [`tenants`] are simulated apart from these: their owners, logs and place in the store, on one node and on several. So are [`candidates`] for the
-//! coordinator, and the names of [`files`].
+//! coordinator, the names of [`files`], and [`streams`] that outlive their process.
 //!
 //! ```text
 //! cargo run -p savanna-sim -- --scenario pause_past_the_lease --seed 17
@@ -32,6 +32,7 @@ pub mod files;
 mod history;
 pub mod protocol;
 mod scenario;
+pub mod streams;
 pub mod tenants;
 mod world;
 

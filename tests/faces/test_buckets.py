@@ -1,4 +1,4 @@
-"""Streams and buckets: what a query writes to a store with the API of S3 is there once, and savepoints go through one."""
+"""Streams and buckets: what a query writes to a store with the API of S3 is there once, savepoints go through one, and queries are kept in one."""
 
 import random
 import signal
@@ -62,14 +62,14 @@ def store():
 
 @pytest.fixture
 def start(tmp_path, store, monkeypatch):
-    """Starts a node that may use the bucket's folders out and saved."""
+    """Starts a node that may use the bucket's folders out, saved and kept."""
     for name, value in store.environment.items():
         monkeypatch.setenv(name, value)
     nodes = []
 
     def start(name="node"):
         (tmp_path / name).mkdir(exist_ok=True)
-        node = Node(tmp_path / name, files=f"{tmp_path},s3://bucket/out,s3://bucket/saved")
+        node = Node(tmp_path / name, files=f"{tmp_path},s3://bucket/out,s3://bucket/saved,s3://bucket/kept")
         nodes.append(node)
         return node
 
@@ -162,3 +162,90 @@ def test_a_query_goes_on_in_another_node_from_a_savepoint_in_a_bucket(tmp_path, 
         connection.execute("RESUME QUERY FROM SAVEPOINT 's3://bucket/saved/hot'")
     until(lambda: "hot" not in states(second), deadline=120)
     assert lines(out) == undisturbed(tmp_path / "expected", SESSIONS)
+
+
+KEPT = "s3://bucket/kept/hot"
+
+
+def begin_kept(node, insert, *settings):
+    """Starts a query that is kept in the bucket, with snapshots."""
+    with connect(node) as connection:
+        for statement in [NEXMARK, BIDS, hot("s3://bucket/out/hot"), "SET 'snapshot-interval' = '100ms'", *settings, "SET 'query.store' = 's3://bucket/kept'", named("hot"), insert]:
+            connection.execute(statement)
+
+
+def take_over(node, *settings):
+    with connect(node) as connection:
+        for statement in [*settings, f"RESUME QUERY FROM SAVEPOINT '{KEPT}'"]:
+            connection.execute(statement)
+
+
+@pytest.mark.parametrize("insert, before, after", [(SESSIONS, 1, 3), (HOT, 2, 1)], ids=["sessions", "windows"])
+def test_a_query_that_is_kept_in_a_bucket_goes_on_in_other_nodes_when_its_own_is_lost(tmp_path, store, start, insert, before, after):
+    node, dice = start("node-0"), random.Random(SEED)
+    begin_kept(node, insert, f"SET 'group-size' = '{before}'")
+    until(lambda: states(node)["hot"]["snapshot"].startswith("epoch"))
+    lost = 0
+    for number in range(1, 4):
+        time.sleep(dice.uniform(0.2, 0.8))
+        is_over = "hot" not in states(node)
+        node.kill()
+        if is_over:
+            break
+        lost += 1
+        # Nothing of the former node is left but what is in the bucket.
+        node = start(f"node-{number}")
+        take_over(node, f"SET 'group-size' = '{after}'")
+    assert lost >= 2, f"seed {SEED}: it was over too soon"
+    # A node that is killed goes on with it by itself.
+    node.kill()
+    node = start(f"node-{lost}")
+    until(lambda: "hot" not in states(node), deadline=120)
+    assert store.lines("out/hot") == undisturbed(tmp_path / "expected", insert), f"seed {SEED}"
+    assert store.objects("kept") == {}, "what is over leaves nothing"
+
+
+def test_a_node_that_was_paused_while_another_one_took_its_query_over_writes_no_more(tmp_path, store, start):
+    first, second = start("first"), start("second")
+    begin_kept(first, SESSIONS)
+    until(lambda: states(first)["hot"]["snapshot"].startswith("epoch"))
+    first.process.send_signal(signal.SIGSTOP)
+    take_over(second)
+    first.process.send_signal(signal.SIGCONT)
+    until(lambda: states(first)["hot"]["state"] == "failed")
+    assert "another process has" in states(first)["hot"]["error"], states(first)["hot"]
+    # It does not take it back by itself, nor by a RESUME, and what it forgets is its own.
+    with connect(first) as connection:
+        with pytest.raises(psycopg.Error, match="another node has taken"):
+            connection.execute("RESUME QUERY 'hot'")
+        connection.execute("DROP QUERY 'hot'")
+        with pytest.raises(psycopg.Error, match="query hot is kept in s3://bucket/kept/hot/[0-9]+ already"):
+            connection.execute("SET 'snapshot-interval' = '100ms'")
+            connection.execute("SET 'query.store' = 's3://bucket/kept'")
+            connection.execute(named("hot"))
+            connection.execute(SESSIONS)
+    until(lambda: "hot" not in states(second), deadline=120)
+    assert store.lines("out/hot") == undisturbed(tmp_path / "expected", SESSIONS)
+
+
+def test_a_query_that_is_kept_in_a_bucket_waits_for_it_and_may_be_dropped_without_it(tmp_path, store, start):
+    node = start()
+    with connect(node) as connection:
+        with pytest.raises(psycopg.Error, match="lies outside of the folders"):
+            begin_kept(node, SESSIONS, "SET 'query.name' = 'other'", "SET 'query.store' = 's3://bucket/elsewhere'", SESSIONS)
+        connection.execute("DROP TABLE hot")
+        connection.execute("DROP VIEW bids")
+        connection.execute("DROP TABLE events")
+    begin_kept(node, SESSIONS)
+    until(lambda: states(node)["hot"]["snapshot"].startswith("epoch"))
+    store.process.send_signal(signal.SIGSTOP)
+    time.sleep(2)
+    assert states(node)["hot"]["state"] == "running"
+    store.process.send_signal(signal.SIGCONT)
+    snapshot = states(node)["hot"]["snapshot"]
+    until(lambda: states(node).get("hot", {}).get("snapshot") != snapshot)
+    with connect(node) as connection:
+        connection.execute("STOP QUERY 'hot'")
+        assert any("/log/" in name for name in store.objects("kept/hot"))
+        connection.execute("DROP QUERY 'hot'")
+    assert store.objects("kept") == {}

@@ -16,7 +16,7 @@ use savanna_streams_api::handle::{
 };
 use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_api::{Result, StreamError};
-use savanna_streams_connectors::{BuiltinConnectors, Roots};
+use savanna_streams_connectors::{BuiltinConnectors, Roots, unique};
 use savanna_streams_functions::budget;
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::StageGraph;
@@ -28,7 +28,7 @@ use savanna_streams_sql::{Asker, ObjectKind, Planner, Query, Show, Statement};
 use self::materialized::Declaration;
 use crate::catalog::{IfExists, NotingCatalog, Relation, StreamCatalog};
 use crate::cursor::{self, Cursor};
-use crate::durable::{EMISSION, Standing, Store, StoreOptions, StoredQuery, StoredRelation};
+use crate::durable::{EMISSION, Emptied, KeptIn, Standing, Store, StoreOptions, StoredQuery, StoredRelation};
 use crate::queries::{self, Queries};
 use crate::session::Sessions;
 use crate::statement_thread::{self, StatementThreads, Waiting};
@@ -365,8 +365,10 @@ impl Inner {
         let store = self.keeps(name, &graph, sink.as_ref())?;
         asked.waiting.check()?;
         let options = settings::apply(&self.options.runtime, &settings);
+        let id = self.queries.next_id(graph.code())?;
         let query = StoredQuery {
-            id: self.queries.next_id(graph.code())?,
+            kept_in: self.kept_in(name, &id, &settings, &options)?,
+            id,
             name: name.to_owned(),
             statement: asked.sql.to_owned(),
             parameters: parameters.to_vec(),
@@ -375,6 +377,7 @@ impl Inner {
             standing: Standing::Running,
             emission: EMISSION,
             anew_behind: Epoch::ZERO,
+            emptied: Emptied::default(),
         };
         let _changing = self.changing.lock();
         store.add(query.clone()).map_err(|error| perhaps_stored(error, name))?;
@@ -386,6 +389,37 @@ impl Inner {
             return Err(error);
         }
         Ok(StreamReply::Started { query: query.id })
+    }
+
+    /// The folder in which a query is kept, if its session has set one.
+    ///
+    /// # Errors
+    /// It may not be used, has a query of that name, or would come to have too much.
+    fn kept_in(
+        &self,
+        name: &str,
+        id: &QueryId,
+        settings: &BTreeMap<String, String>,
+        options: &RuntimeOptions,
+    ) -> Result<Option<KeptIn>> {
+        let Some(url) = settings::query_store(settings) else { return Ok(None) };
+        let url = format!("{}/{name}", url.trim_end_matches('/'));
+        self.options.roots.check(Path::new(&url))?;
+        if options.snapshot_interval.is_none() {
+            return Err(StreamError::invalid(
+                "a query that is kept in a bucket ('query.store') needs a 'snapshot-interval', such as 60s: otherwise the records of its epochs, an \
+                 object for each, would become too many",
+            ));
+        }
+        if let Some(kept) = Store::kept_at(&url)? {
+            return Err(StreamError::invalid(format!(
+                "query {name} is kept in {} already; RESUME QUERY FROM SAVEPOINT with this place takes it over; or SET another 'query.store' or \
+                 'query.name'",
+                kept.url
+            )));
+        }
+        // Each query has a folder of its own: whoever had one before of the same name may write late.
+        Ok(Some(KeptIn { url: format!("{url}/{}", id.job), holder: unique()? }))
     }
 
     /// The table that is written, the plan, and the tables and views that it names, to be stored.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use savanna_streams_api::{Result, StreamError};
+use savanna_streams_connectors::is_url;
 use savanna_streams_model::names::hint;
 use savanna_streams_model::time::parse_duration;
 use savanna_streams_runtime::{Mode, RuntimeOptions};
@@ -146,6 +147,15 @@ const STATEMENT_TIMEOUT_MEANING: &str =
 const QUERY_NAME: &str = "query.name";
 const QUERY_NAME_MEANING: &str = "the name of the next query of INSERT INTO, which outlives its process then, or is refused: a letter, then letters, digits, - and _, 64 at most";
 
+/// Where the next named query of `INSERT INTO` is kept.
+const QUERY_STORE: &str = "query.store";
+const QUERY_STORE_MEANING: &str = "where the next query with a name keeps what it needs to go on: none for the node's own directory, or s3://BUCKET/FOLDER, in which it has a folder of its name";
+
+/// The URL below which a session's next query is kept; none if that is the node.
+pub(crate) fn query_store(settings: &BTreeMap<String, String>) -> Option<&str> {
+    settings.get(QUERY_STORE).map(String::as_str).filter(|url| is_url(url))
+}
+
 /// Whether a query may be called so. An id of a query is no name.
 pub(crate) fn is_query_name(name: &str) -> bool {
     let is_id = name.split_once('-').is_some_and(|(code, job)| {
@@ -213,8 +223,9 @@ pub(crate) fn restored(defaults: &RuntimeOptions, stored: &BTreeMap<String, Stri
     Ok(options)
 }
 
-/// The settings of a stored query that a session may change before the query goes on: its state is cut anew.
-const CHANGEABLE: [&str; 1] = ["group-size"];
+/// The settings of a stored query that a session may change before the query goes on: its state is cut anew, and sources that have as
+/// many partitions as before are read on.
+const CHANGEABLE: [&str; 2] = ["group-size", "parallelism"];
 
 /// The settings of a stored query with what a session has set otherwise; none if that is nothing.
 pub(crate) fn changed(
@@ -258,6 +269,8 @@ pub(crate) fn check(name: &str, value: &str) -> Result<()> {
         (timeout(value).is_some(), STATEMENT_TIMEOUT_MEANING)
     } else if name == QUERY_NAME {
         (is_query_name(value), QUERY_NAME_MEANING)
+    } else if name == QUERY_STORE {
+        (value == "none" || is_url(value), QUERY_STORE_MEANING)
     } else {
         let setting = SETTINGS.iter().find(|s| s.name == name).ok_or_else(|| unknown(name))?;
         ((setting.apply)(&mut RuntimeOptions::default(), value).is_some(), setting.meaning)
@@ -269,7 +282,7 @@ pub(crate) fn check(name: &str, value: &str) -> Result<()> {
 }
 
 fn unknown(name: &str) -> StreamError {
-    let names = SETTINGS.iter().map(|s| s.name).chain([STATEMENT_TIMEOUT, QUERY_NAME]);
+    let names = SETTINGS.iter().map(|s| s.name).chain([STATEMENT_TIMEOUT, QUERY_NAME, QUERY_STORE]);
     StreamError::Unknown {
         kind: "setting".into(),
         name: name.into(),
@@ -314,7 +327,9 @@ pub(crate) fn list(defaults: &RuntimeOptions, settings: &BTreeMap<String, String
     let timeout = vec![STATEMENT_TIMEOUT.to_owned(), timeout.to_owned(), STATEMENT_TIMEOUT_MEANING.to_owned()];
     let name =
         vec![QUERY_NAME.to_owned(), query_name(settings).unwrap_or_default().to_owned(), QUERY_NAME_MEANING.to_owned()];
-    own.chain([timeout, name]).chain(clients).collect()
+    let kept = query_store(settings).unwrap_or("none");
+    let store = vec![QUERY_STORE.to_owned(), kept.to_owned(), QUERY_STORE_MEANING.to_owned()];
+    own.chain([timeout, name, store]).chain(clients).collect()
 }
 
 #[cfg(test)]

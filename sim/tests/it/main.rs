@@ -4,6 +4,7 @@
 
 mod candidates;
 mod files;
+mod streams;
 mod tenants;
 
 use std::collections::{BTreeMap, BTreeSet};

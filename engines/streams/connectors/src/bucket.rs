@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::TryStreamExt as _;
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt as _, PutMode, UpdateVersion};
 use savanna_manifest::s3;
@@ -21,6 +21,12 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 /// A request may take so long; what is large takes long.
 const REQUEST_TIME: &str = "300s";
 
+/// So many objects are read or removed at the same time.
+const AT_ONCE: usize = 16;
+
+/// So many names are listed by one request.
+const LISTED_AT_ONCE: usize = 5_000;
+
 /// An object that is longer is no claim.
 const CLAIM_MAX: u64 = 1 << 10;
 
@@ -28,7 +34,7 @@ const CLAIM_MAX: u64 = 1 << 10;
 ///
 /// # Errors
 /// The operating system gives no random bytes.
-pub(crate) fn unique() -> Result<String> {
+pub fn unique() -> Result<String> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|e| StreamError::io("ask for random bytes", &e))?;
     Ok(format!("{:032x}", u128::from_le_bytes(random)))
@@ -164,13 +170,47 @@ impl Bucket {
     /// It is not there, cannot be read, or is longer.
     pub fn read(&self, name: &str, bytes_max: u64) -> Result<Bytes> {
         let path = self.path(name)?;
-        let read = self.persist("read", name, async || {
-            let found = self.store.get(&path).await?;
-            let size = found.meta.size;
-            if size > bytes_max { Ok(Err(size)) } else { found.bytes().await.map(Ok) }
-        })?;
+        let read = self.persist("read", name, async || self.read_one(&path, bytes_max).await)?;
         read.map_err(|size| StreamError::Data {
             place: self.describe(name),
+            message: format!("expected at most {bytes_max} bytes, got {size}"),
+        })
+    }
+
+    /// An object, or its length if it is longer.
+    async fn read_one(&self, path: &Path, bytes_max: u64) -> object_store::Result<Result<Bytes, u64>> {
+        let found = self.store.get(path).await?;
+        let size = found.meta.size;
+        if size > bytes_max { Ok(Err(size)) } else { found.bytes().await.map(Ok) }
+    }
+
+    /// Some objects, in their order, as [`Self::read`] reads one.
+    ///
+    /// # Errors
+    /// As [`Self::read`], of any of them.
+    pub fn read_all(&self, names: &[String], bytes_max: u64) -> Result<Vec<Bytes>> {
+        let paths = names.iter().map(|name| self.path(name)).collect::<Result<Vec<_>>>()?;
+        let first = names.first().map_or("", String::as_str);
+        let mut read = vec![None; paths.len()];
+        self.persist("read what begins with", first, async || {
+            // What has come is not asked for again.
+            let left: Vec<usize> = (0..paths.len()).filter(|place| read[*place].is_none()).collect();
+            let asked = left.into_iter().map(|place| {
+                let path = &paths[place];
+                async move { (place, self.read_one(path, bytes_max).await) }
+            });
+            let mut comes = stream::iter(asked).buffer_unordered(AT_ONCE);
+            let mut failed = Ok(());
+            while let Some((place, came)) = comes.next().await {
+                match came {
+                    Ok(came) => read[place] = Some(came.map_err(|size| (&paths[place], size))),
+                    Err(error) => failed = failed.and(Err(error)),
+                }
+            }
+            failed
+        })?;
+        read.into_iter().flatten().collect::<Result<_, _>>().map_err(|(path, size)| StreamError::Data {
+            place: format!("{} ({path})", self.describe("")),
             message: format!("expected at most {bytes_max} bytes, got {size}"),
         })
     }
@@ -180,15 +220,24 @@ impl Bucket {
     /// # Errors
     /// The store does not tell.
     pub fn list_behind(&self, within: &str, name: &str) -> Result<Vec<String>> {
-        let (path, offset) = (self.path(within)?, self.path(name)?);
-        self.persist("list what is behind", name, async || {
-            let listed: Vec<_> = self.store.list_with_offset(Some(&path), &offset).try_collect().await?;
-            let name = |path: &Path| {
-                let parts: Vec<_> = path.prefix_match(&self.folder)?.collect();
-                Some(parts.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join("/"))
-            };
-            Ok(listed.iter().filter_map(|object| name(&object.location)).collect())
-        })
+        let (path, mut offset) = (self.path(within)?, self.path(name)?);
+        let named = |path: &Path| {
+            let parts: Vec<_> = path.prefix_match(&self.folder)?.collect();
+            Some(parts.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join("/"))
+        };
+        let mut names = Vec::new();
+        loop {
+            // A store has its time for each portion of them.
+            let listed: Vec<Path> = self.persist("list what is behind", name, async || {
+                let listed = self.store.list_with_offset(Some(&path), &offset).take(LISTED_AT_ONCE);
+                listed.map_ok(|object| object.location).try_collect().await
+            })?;
+            names.extend(listed.iter().filter_map(named));
+            match listed.into_iter().max() {
+                Some(last) if names.len().is_multiple_of(LISTED_AT_ONCE) => offset = last,
+                _ => return Ok(names),
+            }
+        }
     }
 
     /// Removes objects.
@@ -199,13 +248,13 @@ impl Bucket {
         let paths = names.iter().map(|name| self.path(name)).collect::<Result<Vec<_>>>()?;
         let first = names.first().map_or("", String::as_str);
         self.persist("remove", first, async || {
-            for path in &paths {
+            let remove = paths.iter().map(|path| async move {
                 match self.store.delete(path).await {
-                    Ok(()) | Err(Error::NotFound { .. }) => {}
-                    Err(error) => return Err(error),
+                    Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+                    Err(error) => Err(error),
                 }
-            }
-            Ok(())
+            });
+            stream::iter(remove).buffer_unordered(AT_ONCE).try_collect().await
         })
     }
 

@@ -38,7 +38,7 @@ mod registry;
 mod roots;
 mod stdin;
 
-pub use bucket::{Bucket, Created};
+pub use bucket::{Bucket, Created, unique};
 pub use nexmark::{generate_events, nexmark_table};
 pub use registry::BuiltinConnectors;
 pub use roots::{Roots, is_url};

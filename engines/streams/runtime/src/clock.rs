@@ -39,20 +39,20 @@ impl Clock for SystemClock {
 /// The instant of each epoch: the time when it got its first rows, or when it was sealed without any. The same for all scans, and for
 /// every replay.
 #[derive(Debug)]
-pub(crate) struct Instants {
+pub struct Instants {
     clock: Arc<dyn Clock>,
     known: Mutex<BTreeMap<Epoch, EventTime>>,
 }
 
 impl Instants {
     /// With the instants of epochs that are recorded.
-    pub(crate) fn new(clock: Arc<dyn Clock>, recorded: BTreeMap<Epoch, EventTime>) -> Self {
+    pub fn new(clock: Arc<dyn Clock>, recorded: BTreeMap<Epoch, EventTime>) -> Self {
         Self { clock, known: Mutex::new(recorded) }
     }
 
     /// The instant of an epoch, in whole milliseconds; it never lies before that of an earlier one. Those of epochs before
     /// `committed` are forgotten.
-    pub(crate) fn of(&self, epoch: Epoch, committed: Epoch) -> EventTime {
+    pub fn of(&self, epoch: Epoch, committed: Epoch) -> EventTime {
         let mut known = self.known.lock();
         if let Some(instant) = known.get(&epoch) {
             return *instant;

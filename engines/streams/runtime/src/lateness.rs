@@ -46,7 +46,7 @@ pub(crate) enum Sorted {
 
 /// The running watermark of one source partition.
 #[derive(Clone, Debug)]
-pub(crate) struct RunningWatermark {
+pub struct RunningWatermark {
     delay: i64,
     lateness: Lateness,
     /// The largest event time so far.
@@ -55,7 +55,7 @@ pub(crate) struct RunningWatermark {
 
 impl RunningWatermark {
     /// A watermark `delay` microseconds behind the newest event.
-    pub(crate) fn new(delay: i64, lateness: Lateness) -> Self {
+    pub fn new(delay: i64, lateness: Lateness) -> Self {
         Self { delay: delay.max(0), lateness, newest: EventTime::MIN }
     }
 

@@ -53,6 +53,7 @@ mod scan_output;
 mod sink_stage;
 pub mod snapshot;
 mod splits;
+pub mod store_log;
 mod topology;
 mod window_stage;
 
@@ -63,3 +64,11 @@ pub use interval_join::{IntervalJoin, Watermarks};
 pub use lookup::LookupStore;
 pub use options::{EpochPolicy, InvokerChoice, Mode, RuntimeOptions};
 pub use query::{Query, Survival, cannot_survive};
+
+/// What decides how a partition is read, and read again, apart from all that reads: the simulation runs it, too.
+pub mod reading {
+    pub use crate::clock::Instants;
+    pub use crate::lateness::RunningWatermark;
+    pub use crate::query::{Again, Forgetting, Standing, Standings, Way};
+    pub use crate::splits::Splits;
+}

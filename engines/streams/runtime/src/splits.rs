@@ -6,10 +6,13 @@ use savanna_streams_api::Result;
 use savanna_streams_model::source::SplitChange;
 use savanna_streams_model::time::EventTime;
 
+use crate::driver::SourceMark;
 use crate::lateness::{RunningWatermark, Sorted};
+use crate::query::Standings;
 
 /// All splits of a partition.
-pub(crate) struct Splits {
+#[derive(Debug)]
+pub struct Splits {
     /// A split that has given nothing yet.
     fresh: RunningWatermark,
     all: Vec<Split>,
@@ -22,6 +25,7 @@ pub(crate) struct Splits {
     floor: EventTime,
 }
 
+#[derive(Debug)]
 struct Split {
     running: RunningWatermark,
     /// Since when it has nothing.
@@ -31,7 +35,8 @@ struct Split {
 }
 
 impl Splits {
-    pub(crate) fn new(count: usize, fresh: RunningWatermark, idle_after: Option<i64>) -> Self {
+    /// So many splits that have given nothing yet.
+    pub fn new(count: usize, fresh: RunningWatermark, idle_after: Option<i64>) -> Self {
         let mut splits =
             Self { fresh, all: Vec::new(), idle_after, waits_since: None, idle: false, floor: EventTime::MIN };
         (0..count).for_each(|_| splits.begin());
@@ -39,15 +44,38 @@ impl Splits {
     }
 
     /// The lowest watermark of the splits that are waited for; where there is none, the highest of all.
-    pub(crate) fn watermark(&self) -> EventTime {
+    pub fn watermark(&self) -> EventTime {
         let waited = self.all.iter().filter(|split| !split.idle && !split.ended);
         let lowest = waited.map(|split| split.running.watermark()).min();
         let highest = || self.all.iter().map(|split| split.running.watermark()).max();
         lowest.or_else(highest).map_or(self.floor, |watermark| watermark.max(self.floor))
     }
 
+    /// At the beginning of a process: the partition stands where a record says.
+    pub fn begin_at(&mut self, mark: &SourceMark) {
+        self.go_on(mark.watermark);
+        if mark.idle && !mark.ended {
+            self.rest_at(mark.watermark);
+        }
+    }
+
+    /// At the end of an epoch: it stands where the record of the epoch says, if there is one, however far the others have come by now.
+    /// Otherwise one that is idle stands where they are.
+    pub fn settle(&mut self, before: Option<&SourceMark>, others: Option<&Standings>) {
+        match before {
+            Some(before) => {
+                self.was_idle(before.idle);
+                if before.idle && !before.ended {
+                    self.rest_at(before.watermark);
+                }
+            }
+            None if self.idle => self.raise(others.map_or(EventTime::MIN, Standings::watermark)),
+            None => {}
+        }
+    }
+
     /// All splits were read up to this watermark before.
-    pub(crate) fn go_on(&mut self, watermark: EventTime) {
+    fn go_on(&mut self, watermark: EventTime) {
         self.all.iter_mut().for_each(|split| split.running.raise(watermark));
     }
 
@@ -57,12 +85,12 @@ impl Splits {
     }
 
     /// The partition's watermark is at least this from now on.
-    pub(crate) fn raise(&mut self, watermark: EventTime) {
+    fn raise(&mut self, watermark: EventTime) {
         self.floor = self.floor.max(watermark);
     }
 
     /// Nothing waited for the partition, of one split, when it was at this watermark before.
-    pub(crate) fn rest_at(&mut self, watermark: EventTime) {
+    fn rest_at(&mut self, watermark: EventTime) {
         // It has waited for long enough.
         let since = Some(EventTime::MIN);
         for split in self.all.iter_mut().filter(|split| !split.ended) {
@@ -73,7 +101,7 @@ impl Splits {
     }
 
     /// Whether anything waited for the partition at this place before. Splits that rest are woken by their rows.
-    pub(crate) fn was_idle(&mut self, idle: bool) {
+    fn was_idle(&mut self, idle: bool) {
         self.idle = idle;
     }
 
@@ -86,7 +114,7 @@ impl Splits {
     }
 
     /// A split has something. One that was idle goes on where the others are.
-    pub(crate) fn wake(&mut self, split: usize) {
+    pub fn wake(&mut self, split: usize) {
         if self.all[split].idle {
             let watermark = self.watermark();
             self.all[split].running.raise(watermark);
@@ -102,7 +130,7 @@ impl Splits {
     }
 
     /// Rows of a split that the source left out.
-    pub(crate) fn advance(&mut self, split: usize, time: EventTime) {
+    pub fn advance(&mut self, split: usize, time: EventTime) {
         self.all[split].running.advance(time);
     }
 
@@ -115,7 +143,7 @@ impl Splits {
     }
 
     /// None has anything.
-    pub(crate) fn wait(&mut self, now: EventTime) {
+    pub fn wait(&mut self, now: EventTime) {
         self.waits_since.get_or_insert(now);
         for split in self.all.iter_mut().filter(|split| !split.ended) {
             split.waits_since.get_or_insert(now);
@@ -123,7 +151,7 @@ impl Splits {
     }
 
     /// Whether a split, or the partition without any, is idle now and was not before.
-    pub(crate) fn find_idle(&mut self, now: EventTime) -> bool {
+    pub fn find_idle(&mut self, now: EventTime) -> bool {
         let Some(idle_after) = self.idle_after else { return false };
         let is_over = |since: Option<EventTime>| since.is_some_and(|since| now.0.saturating_sub(since.0) >= idle_after);
         let mut found = false;
@@ -142,7 +170,7 @@ impl Splits {
     }
 
     /// Whether nothing waits for the partition.
-    pub(crate) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.idle
     }
 }

@@ -51,6 +51,8 @@ pub enum Fate {
         before: Vec<String>,
         /// Lines of the new one.
         now: Vec<String>,
+        /// It has the form that this stage would keep: only what comes to it differs.
+        fits: bool,
     },
     /// It writes the rows of the new text.
     Writes,
@@ -66,7 +68,7 @@ impl Changes {
             _ => {
                 let [former, new] =
                     [(before, now), (now, before)].map(|(of, other)| differing(of, other, stage.id, functions));
-                Fate::Other { before: former, now: new }
+                Fate::Other { before: former, now: new, fits: fits(before, now, stage.id) }
             }
         };
         let stages = now.stages.iter().map(|stage| (named(stage), fate(stage))).collect();
@@ -86,36 +88,63 @@ impl Changes {
     }
 }
 
+/// What a user wants done with state that would mean something else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wanted {
+    /// Nothing: the text is refused then.
+    #[default]
+    Nothing,
+    /// All state is computed anew.
+    FromReplay,
+    /// State that fits stays, and is added to; other state begins empty.
+    FromNow,
+}
+
 /// What becomes of the stages, a line for each.
 #[derive(Debug)]
 pub struct Told<'c> {
     changes: &'c Changes,
-    anew: bool,
+    wanted: Wanted,
 }
 
 impl Changes {
-    /// The changes in words. All state is computed anew if some means something else and `anew` is said.
-    pub fn told(&self, anew: bool) -> Told<'_> {
-        Told { changes: self, anew: anew && !self.keep_all() }
+    /// The changes in words, if that is wanted where state would mean something else.
+    pub fn told(&self, wanted: Wanted) -> Told<'_> {
+        Told { changes: self, wanted: if self.keep_all() { Wanted::Nothing } else { wanted } }
+    }
+
+    /// The stages that begin empty if the new text counts from now on.
+    pub fn emptied(&self) -> BTreeSet<StageId> {
+        let begins_empty = |fate: &Fate| matches!(fate, Fate::Other { fits: false, .. });
+        let stages = (0..).zip(&self.stages).filter(|(_, (_, fate))| begins_empty(fate));
+        stages.map(|(number, _)| StageId(number)).collect()
     }
 }
 
 impl fmt::Display for Told<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { changes, anew } = self;
-        let (other, gone) = match anew {
-            true => ("its state is computed anew", "is dropped"),
-            false => ("its state would mean something else", "is not there any more"),
+        let Self { changes, wanted } = self;
+        let anew = *wanted == Wanted::FromReplay;
+        let other = |fits: bool| match (wanted, fits) {
+            (Wanted::FromReplay, _) => "its state is computed anew",
+            (Wanted::FromNow, true) => {
+                "keeps the state that the former text has made, and adds the rows of the new one"
+            }
+            (Wanted::FromNow, false) => "its state is dropped, and begins empty",
+            (Wanted::Nothing, _) => "its state would mean something else",
         };
+        let gone = if *wanted == Wanted::Nothing { "is not there any more" } else { "is dropped" };
         for (stage, fate) in &changes.stages {
             match fate {
-                Fate::Reads if *anew => writeln!(f, "{stage}: reads again what the new text needs")?,
+                Fate::Reads if anew => writeln!(f, "{stage}: reads again what the new text needs")?,
                 Fate::Reads => writeln!(f, "{stage}: goes on where it was")?,
-                Fate::Kept if *anew => writeln!(f, "{stage}: {other}, as that which there is would not fit in time")?,
+                Fate::Kept if anew => {
+                    writeln!(f, "{stage}: {}, as that which there is would not fit in time", other(true))?;
+                }
                 Fate::Kept => writeln!(f, "{stage}: keeps its state")?,
                 Fate::Writes => writeln!(f, "{stage}: gets the rows of the new text from now on")?,
-                Fate::Other { before, now } => {
-                    writeln!(f, "{stage}: {other}")?;
+                Fate::Other { before, now, fits } => {
+                    writeln!(f, "{stage}: {}", other(*fits))?;
                     if before.is_empty() && now.is_empty() {
                         writeln!(f, "  in what EXPLAIN does not show, such as the type of a constant")?;
                     }
@@ -130,7 +159,7 @@ impl fmt::Display for Told<'_> {
 
 impl fmt::Display for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.told(false).fmt(f)
+        self.told(Wanted::Nothing).fmt(f)
     }
 }
 
@@ -155,6 +184,17 @@ fn means_the_same(before: &StageGraph, now: &StageGraph, stage: StageId) -> bool
     let way = way_to(now, stage);
     let at = |graph: &StageGraph, at: &StageId| graph.stages.get(usize::from(at.0)).map(|found| meaning(found, stage));
     way == way_to(before, stage) && way.iter().all(|place| at(before, place) == at(now, place))
+}
+
+/// Whether a state that a stage of the former plan has could be one of the stage of that number now: what it is made of is the same, and
+/// rows go to the same members of its group.
+fn fits(before: &StageGraph, now: &StageGraph, stage: StageId) -> bool {
+    let own = |graph: &StageGraph| graph.stages.get(usize::from(stage.0)).map(|own| up_to(own, stage));
+    let senders = |graph: &StageGraph| -> Vec<(StageId, Exchange)> {
+        let senders = graph.stages.iter().filter(|sender| sender.next == Some(stage));
+        senders.map(|sender| (sender.id, sender.exchange.clone())).collect()
+    };
+    own(before) == own(now) && senders(before) == senders(now)
 }
 
 /// What a stage says of the state of one that it leads to, or that it is.

@@ -64,6 +64,7 @@ impl Image {
 mod tests {
     use savanna_streams_api::ids::{Epoch, QueryId};
 
+    use super::super::stored::Emptied;
     use super::*;
 
     fn query(job: u64, name: &str) -> Entry {
@@ -77,6 +78,8 @@ mod tests {
             standing: Standing::Running,
             emission: 0,
             anew_behind: Epoch::ZERO,
+            kept_in: None,
+            emptied: Emptied::default(),
         }))
     }
 

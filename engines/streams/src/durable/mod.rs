@@ -8,6 +8,8 @@
 //!   DATA/streams/views/<job>/      a journal for each materialized view: its rows
 //! ```
 //!
+//! A query that is kept in a bucket (`remote.rs`) has nothing of these but its place in the catalog.
+//!
 //! Nothing is there before the first table or query. What is stored is SQL, options and settings, in a form of our own
 //! (`stored.rs`); plans are made again. `docs/design/0017-streams-that-survive.md` has the reasons.
 
@@ -15,6 +17,7 @@ mod folder;
 mod image;
 mod lookups;
 mod query_log;
+mod remote;
 mod savepoint;
 mod snapshots;
 mod store;
@@ -25,4 +28,4 @@ pub(crate) use store::Store;
 pub use store::{HasItsPlace, StoreOptions};
 #[cfg(test)]
 pub(crate) use stored::Entry;
-pub(crate) use stored::{EMISSION, Standing, StoredQuery, StoredRelation, decode, encode};
+pub(crate) use stored::{EMISSION, Emptied, KeptIn, Standing, StoredQuery, StoredRelation, decode, encode};

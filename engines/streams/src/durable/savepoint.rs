@@ -318,7 +318,7 @@ mod tests {
 
     use object_store::memory::InMemory;
 
-    use super::super::stored::Standing;
+    use super::super::stored::{Emptied, Standing};
     use super::*;
     use savanna_streams_api::ids::{Epoch, QueryId, StageId};
     use savanna_streams_model::time::EventTime;
@@ -335,6 +335,8 @@ mod tests {
             standing: Standing::Stopped,
             emission: 0,
             anew_behind: Epoch::ZERO,
+            kept_in: None,
+            emptied: Emptied::default(),
         };
         let part = |name: &&str| Part {
             stage: StageId(1),

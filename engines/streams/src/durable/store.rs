@@ -14,6 +14,7 @@ use savanna_epoch::NodeEpoch;
 use savanna_journal::{Disk, Draft, Journal, Lsn, Options, OsDisk, Record};
 use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_api::{Result, StreamError};
+use savanna_streams_connectors::unique;
 use savanna_streams_runtime::Survival;
 use savanna_streams_runtime::driver::{EpochRecord, Outcome};
 use savanna_streams_runtime::snapshot::{Snapshot, write_state};
@@ -21,9 +22,10 @@ use savanna_streams_runtime::snapshot::{Snapshot, write_state};
 use super::image::Image;
 use super::lookups::QueryLookups;
 use super::query_log::{QueryLog, failed};
+use super::remote::{self, Kept};
 use super::savepoint::{SavedTable, Savepoint};
 use super::snapshots::QuerySnapshots;
-use super::stored::{Entry, Standing, StoredQuery, StoredRelation, decode, encode};
+use super::stored::{Entry, KeptIn, Standing, StoredQuery, StoredRelation, decode, encode};
 use crate::views::{self, View};
 
 /// The only kind of record in the catalog; what it is stands inside.
@@ -358,9 +360,51 @@ impl Store {
 
     /// Forgets a query, the records of its epochs, its snapshots and its tables for look-ups. It does not run.
     pub(crate) fn forget(&self, job: u64) -> Result<()> {
+        if let Some(kept) = self.kept_in(job)
+            && let Err(error) = remote::forget(&kept)
+        {
+            tracing::warn!(job, %error, "what a bucket has of a query that is forgotten stays; remove its folder");
+        }
         self.write(Entry::QueryDropped(job))?;
         self.kept_of(job).iter().for_each(|gone| remove(gone));
         Ok(())
+    }
+
+    /// The folder of a bucket in which a query is kept, if it is.
+    fn kept_in(&self, job: u64) -> Option<KeptIn> {
+        self.image.lock().queries.get(&job).and_then(|query| query.kept_in.clone())
+    }
+
+    /// The query that is kept in a folder of a bucket, if there is one.
+    ///
+    /// # Errors
+    /// The store does not answer, or what is there cannot be read.
+    pub(crate) fn kept_at(url: &str) -> Result<Option<Kept>> {
+        remote::kept_at(url)
+    }
+
+    /// Takes over a query that is kept in a bucket from whoever had it when it was found, as `query` in this node. It does not run yet.
+    ///
+    /// # Errors
+    /// The store does not answer, somebody else has it by now, or there is a query of that name here.
+    pub(crate) fn take_over(&self, found: &Kept, query: StoredQuery) -> Result<StoredQuery> {
+        let kept = KeptIn { url: found.url.clone(), holder: unique()? };
+        let query = StoredQuery { standing: Standing::Stopped, kept_in: Some(kept.clone()), ..query };
+        // Before it is taken away from another node for nothing.
+        check_new(&self.image.lock(), &query)?;
+        remote::take(found, &query, &kept)?;
+        self.add(query.clone())?;
+        Ok(query)
+    }
+
+    /// Says in a bucket what a query is that is kept there and does not run: what it was said to be has changed back.
+    ///
+    /// # Errors
+    /// The store does not answer, or another node has the query.
+    pub(crate) fn tell_again(&self, job: u64) -> Result<()> {
+        let query = self.image.lock().queries.get(&job).cloned();
+        let kept = query.as_ref().and_then(|query| Some((query, query.kept_in.as_ref()?)));
+        kept.map_or(Ok(()), |(query, kept)| remote::tell(query, kept))
     }
 
     /// What a query needs to go on. It does not run.
@@ -368,10 +412,28 @@ impl Store {
     /// # Errors
     /// The records of its epochs or its snapshot cannot be read.
     pub(crate) fn survival(self: &Arc<Self>, job: u64) -> Result<Survival> {
-        let directory = self.records_of(job);
-        self.make(&directory)?;
         let store = Arc::clone(self);
         let when_ended = Box::new(move |outcome: &Outcome| store.note_end(job, outcome));
+        let query = self.image.lock().queries.get(&job).cloned();
+        let former = query.as_ref().map_or(Epoch::ZERO, |query| query.anew_behind);
+        let changed = query.as_ref().map(|query| query.emptied.clone()).unwrap_or_default();
+        let of_this_text = |found: Result<Option<Snapshot>>| {
+            let found = found.map(|found| found.filter(|found| found.manifest.record.epoch > former));
+            let is_former = |found: &Snapshot| found.manifest.record.epoch <= changed.behind;
+            let emptied = matches!(&found, Ok(Some(found)) if is_former(found)).then(|| changed.stages.clone());
+            (found, emptied)
+        };
+        if let Some(query) = &query
+            && let Some(kept) = &query.kept_in
+        {
+            let may_commit = self.options.may_commit.clone();
+            let remote::Opened { log, records, snapshots, lookups, found } =
+                remote::open(query, kept, may_commit, when_ended)?;
+            let (found, emptied) = of_this_text(found);
+            return Ok(Survival { log, records, snapshots: Some(snapshots), lookups, found, emptied });
+        }
+        let directory = self.records_of(job);
+        self.make(&directory)?;
         let lookups = self.lookups(job);
         let may_commit = self.options.may_commit.clone();
         let (log, mut records) =
@@ -381,9 +443,8 @@ impl Store {
         let disk = Arc::new(OsDisk::new(&directory));
         let make = self.maker(directory);
         let (snapshots, found) = QuerySnapshots::open(disk, self.options.epoch, self.options.may_commit.clone(), make);
-        let former = self.image.lock().queries.get(&job).map_or(Epoch::ZERO, |query| query.anew_behind);
-        let found = found.map(|found| found.filter(|found| found.manifest.record.epoch > former));
-        Ok(Survival { log, records, snapshots: Some(snapshots), lookups, found })
+        let (found, emptied) = of_this_text(found);
+        Ok(Survival { log, records, snapshots: Some(snapshots), lookups, found, emptied })
     }
 
     /// The tables of a query's look-ups.
@@ -409,6 +470,13 @@ impl Store {
     /// # Errors
     /// They cannot be read.
     pub(crate) fn records(self: &Arc<Self>, job: u64) -> Result<(Vec<EpochRecord>, Option<Epoch>)> {
+        let query = self.image.lock().queries.get(&job).cloned();
+        if let Some(query) = &query
+            && let Some(kept) = &query.kept_in
+        {
+            let (records, snapshot) = remote::records(kept)?;
+            return Ok((records, snapshot.filter(|epoch| *epoch > query.anew_behind)));
+        }
         let Survival { log, records, found, .. } = self.survival(job)?;
         log.ended(&Outcome::Cancelled);
         let snapshot = found.ok().flatten().map(|found| found.manifest.record.epoch);
@@ -443,7 +511,8 @@ impl Store {
     /// It is there already, or cannot be stored: then nothing of it is.
     pub(crate) fn take_in(self: &Arc<Self>, saved: Savepoint) -> Result<StoredQuery> {
         let Savepoint { query, records, tables, snapshot } = saved;
-        let query = StoredQuery { standing: Standing::TakingIn, ..query };
+        // What a bucket has of it is that of the node that saved it.
+        let query = StoredQuery { standing: Standing::TakingIn, kept_in: None, ..query };
         self.add(query.clone())?;
         let taken = self.survival(query.id.job).and_then(|survival| {
             let lookups = self.lookups(query.id.job);
@@ -527,6 +596,7 @@ mod tests {
     use savanna_streams_model::time::EventTime;
     use savanna_streams_runtime::snapshot::State;
 
+    use super::super::stored::Emptied;
     use super::*;
     use crate::catalog::Relation;
 
@@ -560,6 +630,8 @@ mod tests {
             standing: Standing::Running,
             emission: 0,
             anew_behind: Epoch::ZERO,
+            kept_in: None,
+            emptied: Emptied::default(),
         }
     }
 

@@ -1,12 +1,12 @@
 //! The form of what is stored: one byte for its version, then JSON. Only SQL, options, settings and the columns that were found in files
 //! are in it, nothing that another release would plan otherwise.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema};
 use savanna_streams_api::handle::Parameter;
-use savanna_streams_api::ids::{Epoch, QueryId};
+use savanna_streams_api::ids::{Epoch, QueryId, StageId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::ColumnDef;
 use savanna_streams_sql::Statement;
@@ -94,6 +94,36 @@ pub(crate) struct StoredQuery {
     /// Snapshots up to this epoch are those of a former text, and mean something else.
     #[serde(default)]
     pub(crate) anew_behind: Epoch,
+    /// The folder of a bucket that has what it needs to go on; none if that is in the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) kept_in: Option<KeptIn>,
+    /// Of a text that counts from some epoch on.
+    #[serde(default, skip_serializing_if = "Emptied::is_none")]
+    pub(crate) emptied: Emptied,
+}
+
+/// What a text that counts from some epoch on has made of the state of the former one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Emptied {
+    /// Snapshots up to this epoch are those of a former text.
+    pub(crate) behind: Epoch,
+    /// These stages take nothing of them.
+    pub(crate) stages: BTreeSet<StageId>,
+}
+
+impl Emptied {
+    fn is_none(&self) -> bool {
+        self.behind == Epoch::ZERO
+    }
+}
+
+/// A folder of a bucket in which a query is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeptIn {
+    /// Its URL, for this query alone.
+    pub(crate) url: String,
+    /// What this node is called there: who has it last by this name goes on with the query.
+    pub(crate) holder: String,
 }
 
 impl StoredQuery {

@@ -9,16 +9,20 @@ use savanna_streams_functions::budget;
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::StageGraph;
 use savanna_streams_runtime::{Query as RunningQuery, cannot_survive};
-use savanna_streams_sql::{ChangedText, Changes};
+use savanna_streams_sql::{ChangedText, Changes, Wanted};
 
 use super::going_on::Planned;
 use super::{Asked, Inner, Insert};
-use crate::durable::{Store, StoredQuery};
+use crate::durable::{Emptied, Store, StoredQuery};
 use crate::settings;
 
-/// The option that says what becomes of state that would mean something else, and its value.
+/// The option that says what becomes of state that would mean something else, and its values.
 const STATE: &str = "state";
 const FROM_REPLAY: &str = "from replay";
+const FROM_NOW: &str = "from now";
+
+/// What `EXPLAIN` says of such a text.
+const FROM_NOW_TOLD: &str = "what is read behind the last snapshot is the new text's, and state that is computed anew from records all the same\n";
 
 /// The options that say where a sink writes.
 const PLACE: [&str; 10] =
@@ -27,8 +31,8 @@ const PLACE: [&str; 10] =
 /// A stored query with another text.
 struct Changed {
     query: StoredQuery,
-    /// State that would mean something else is computed anew.
-    anew: bool,
+    /// What becomes of state that would mean something else.
+    wanted: Wanted,
     changes: Changes,
     before: Planned,
     graph: StageGraph,
@@ -55,6 +59,9 @@ impl Inner {
         if changed.is_replayed() {
             changed.query.anew_behind = self.replayed(store, &changed)?.former;
         }
+        if changed.counts_from_now() {
+            changed.query.emptied = self.emptied(store, &changed)?;
+        }
         asked.waiting.check()?;
         self.go_on_changed(store, &stored, &changed.query).map_err(|error| self.with_other_tables(error, &stored))
     }
@@ -69,6 +76,7 @@ impl Inner {
                 let changed = self.changed(session, &stored, text, &[])?;
                 let last = match changed.refusal() {
                     Some(refusal) => format!("refused: {refusal}\n"),
+                    None if changed.counts_from_now() => FROM_NOW_TOLD.to_owned(),
                     None if !changed.is_replayed() => String::new(),
                     None if self.queries.running(&stored.id).is_some() => {
                         "how far its records reach back is known when it is stopped\n".to_owned()
@@ -83,17 +91,23 @@ impl Inner {
             None => {
                 let graph = self.planned(&stored)?.graph;
                 let changes = Changes::between(&graph, &graph, &savanna_streams_functions::functions());
-                let (_, snapshot) = store.records(stored.id.job)?;
-                let is_anew =
-                    stored.anew_behind > Epoch::ZERO && snapshot.is_none_or(|epoch| epoch <= stored.anew_behind);
+                // Of one that runs nothing is opened: that would take it away from its run.
+                let rests = self.queries.running(&stored.id).is_none();
+                let is_anew = stored.anew_behind > Epoch::ZERO
+                    && rests
+                    && store.records(stored.id.job)?.1.is_none_or(|epoch| epoch <= stored.anew_behind);
                 let last =
                     if is_anew { "all state is computed anew: there is no snapshot of this text yet\n" } else { "" };
-                (self.with_settings(session, &stored)?, changes.told(false).to_string(), last.to_owned())
+                (self.with_settings(session, &stored)?, changes.told(Wanted::Nothing).to_string(), last.to_owned())
             }
         };
         let setting = |(name, value): (&String, &String)| {
             let before = stored.settings.get(name).filter(|before| *before != value)?;
-            Some(format!("{name}: {value} instead of {before}; what is kept is cut anew by key\n"))
+            let told = match name.as_str() {
+                "group-size" => "what is kept is cut anew by key",
+                _ => "the query goes on if its sources have as many partitions as before",
+            };
+            Some(format!("{name}: {value} instead of {before}; {told}\n"))
         };
         let settings: String = query.settings.iter().filter_map(setting).collect();
         Ok(format!("{told}{settings}{last}"))
@@ -110,7 +124,7 @@ impl Inner {
         let instead = "DROP MATERIALIZED VIEW it and create it with the new query";
         self.check_fills_no_view(&stored.id, "RESUME QUERY .. AS", instead)?;
         stored.check_emission()?;
-        let anew = is_anew(&text)?;
+        let wanted = wanted(&text)?;
         let before = self.planned(stored)?;
         let query = self.with_settings(session, stored)?;
         let limit = settings::restored(&self.options.runtime, &query.settings)?.memory_limit;
@@ -127,7 +141,7 @@ impl Inner {
         let parameters = parameters.to_vec();
         Ok(Changed {
             query: StoredQuery { statement: text.text, parameters, relations, ..query },
-            anew,
+            wanted,
             changes,
             before,
             graph,
@@ -157,6 +171,18 @@ impl Inner {
         // No snapshot is ever made of an epoch that was recorded before.
         let former = records.last().map_or(Epoch::ZERO, |record| record.epoch).max(query.anew_behind);
         Ok(Replayed { behind, former })
+    }
+
+    /// What of the state behind the last record is emptied: beside that, what an earlier change has emptied, if no snapshot was made since.
+    fn emptied(&self, store: &Arc<Store>, changed: &Changed) -> Result<Emptied> {
+        let former = &changed.query.emptied;
+        let (records, snapshot) = store.records(changed.query.id.job)?;
+        let mut stages = changed.changes.emptied();
+        if snapshot.is_none_or(|epoch| epoch <= former.behind) {
+            stages.extend(&former.stages);
+        }
+        let last = records.last().map(|record| record.epoch).max(snapshot).unwrap_or_default();
+        Ok(Emptied { behind: last.max(former.behind), stages })
     }
 
     /// A stored query with what a session has set otherwise.
@@ -212,11 +238,16 @@ struct Replayed {
 impl Changed {
     /// Whether all state is computed anew.
     fn is_replayed(&self) -> bool {
-        self.anew && !self.changes.keep_all()
+        self.wanted == Wanted::FromReplay && !self.changes.keep_all()
+    }
+
+    /// Whether state that would mean something else stays where it fits, and begins empty elsewhere.
+    fn counts_from_now(&self) -> bool {
+        self.wanted == Wanted::FromNow && !self.changes.keep_all()
     }
 
     fn told(&self) -> String {
-        self.changes.told(self.anew).to_string()
+        self.changes.told(self.wanted).to_string()
     }
 
     /// Why the query does not go on with the new text, if it does not.
@@ -225,10 +256,11 @@ impl Changed {
         if !obstacles.is_empty() {
             return Some(obstacles.join("; "));
         }
-        (!self.anew && !self.changes.keep_all()).then(|| {
+        (self.wanted == Wanted::Nothing && !self.changes.keep_all()).then(|| {
             format!(
                 "query {} cannot keep its state with the new text; WITH ('{STATE}' = '{FROM_REPLAY}') before AS computes it anew, if its \
-                 records reach back far enough, or start the text as a new query with another place for its rows",
+                 records reach back far enough, and '{FROM_NOW}' adds the rows of the new text to what there is; or start the text as a new query \
+                 with another place for its rows",
                 self.query.name
             )
         })
@@ -240,16 +272,22 @@ fn keeps_files_open(table: &TableDef) -> bool {
     !table.partitioned_by.is_empty() || table.options.keys().any(|option| option.starts_with("sink.rolling-policy."))
 }
 
-/// Whether state that would mean something else is computed anew.
+/// What becomes of state that would mean something else.
 ///
 /// # Errors
 /// An option or value that there is not.
-fn is_anew(text: &ChangedText) -> Result<bool> {
-    let is_other = |(option, value): &(&String, &String)| option.as_str() != STATE || value.as_str() != FROM_REPLAY;
-    match text.options.iter().find(is_other) {
-        None => Ok(!text.options.is_empty()),
-        Some((option, value)) => Err(StreamError::invalid(format!(
-            "RESUME QUERY: expected the option '{STATE}' = '{FROM_REPLAY}', got '{option}' = '{value}'"
-        ))),
+fn wanted(text: &ChangedText) -> Result<Wanted> {
+    let mut wanted = Wanted::Nothing;
+    for (option, value) in &text.options {
+        wanted = match (option.as_str(), value.as_str()) {
+            (STATE, FROM_REPLAY) => Wanted::FromReplay,
+            (STATE, FROM_NOW) => Wanted::FromNow,
+            _ => {
+                return Err(StreamError::invalid(format!(
+                    "RESUME QUERY: expected the option '{STATE}' = '{FROM_REPLAY}' or '{FROM_NOW}', got '{option}' = '{value}'"
+                )));
+            }
+        };
     }
+    Ok(wanted)
 }

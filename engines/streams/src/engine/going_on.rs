@@ -1,6 +1,7 @@
 //! Stored queries that go on: at the start of a process, by `RESUME QUERY`, and from savepoints.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -45,6 +46,9 @@ impl Inner {
         sink: Box<dyn Sink>,
         options: RuntimeOptions,
     ) -> Result<()> {
+        if let Some(kept) = &query.kept_in {
+            self.options.roots.check(Path::new(&kept.url))?;
+        }
         let survival = store.survival(query.id.job)?;
         if let Some(view) = view {
             view.check_held(&survival.records)?;
@@ -268,7 +272,8 @@ impl Inner {
             return self.go_on_stored(store, stored);
         }
         store.change(changed)?;
-        self.go_on_stored(store, changed).map_err(|error| match store.change(stored) {
+        let back = || store.change(stored).and_then(|()| store.tell_again(stored.id.job));
+        self.go_on_stored(store, changed).map_err(|error| match back() {
             Ok(()) => error,
             Err(failed) => StreamError::io(
                 format!("the query does not go on as it is now ({error}), and stays so: storing what it was"),

@@ -15,7 +15,7 @@ use savanna_streams_sql::{Planner, Query};
 
 use super::{Asked, Inner, done, perhaps_stored};
 use crate::catalog::{IfExists, NotingCatalog, Relation};
-use crate::durable::{EMISSION, Standing, Store, StoredQuery, StoredRelation};
+use crate::durable::{EMISSION, Emptied, Standing, Store, StoredQuery, StoredRelation};
 use crate::views::{Declared, Figures, View};
 use crate::{queries, settings, show};
 
@@ -77,6 +77,8 @@ impl Inner {
                     standing: Standing::Running,
                     emission: EMISSION,
                     anew_behind: Epoch::ZERO,
+                    kept_in: None,
+                    emptied: Emptied::default(),
                 };
                 let place = store.view_place(id.job);
                 let view = View::new(declared, id, Some(place))?;

@@ -2,13 +2,17 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
 
 use savanna_streams_api::handle::SessionId;
 use savanna_streams_api::ids::QueryId;
 use savanna_streams_api::{Result, StreamError};
+use savanna_streams_connectors::is_url;
+use savanna_streams_runtime::cannot_survive;
 
 use super::Inner;
-use crate::durable::{Savepoint, prepare_savepoint};
+use super::going_on::Planned;
+use crate::durable::{Savepoint, Store, prepare_savepoint};
 use crate::settings;
 
 impl Inner {
@@ -47,6 +51,9 @@ impl Inner {
         let Some(store) = &self.store else {
             return Err(StreamError::invalid("only a node that is no member of a cluster keeps queries"));
         };
+        if directory.to_str().is_some_and(is_url) && self.take_over(store, session, directory)? {
+            return Ok(());
+        }
         // Nobody else waits for what is read.
         let mut savepoint = Savepoint::read(directory)?;
         let query = &mut savepoint.query;
@@ -66,5 +73,38 @@ impl Inner {
             return Err(error);
         }
         Ok(())
+    }
+
+    /// Goes on with a query that is kept in a folder of a bucket, whoever has it; false if there is none.
+    fn take_over(&self, store: &Arc<Store>, session: SessionId, folder: &Path) -> Result<bool> {
+        let Some(found) = Store::kept_at(folder.to_str().unwrap_or_default())? else { return Ok(false) };
+        // What cannot go on here is not taken away from the node that has it.
+        let query = self.with_settings(session, &found.query)?;
+        query.check_emission()?;
+        let Planned { graph, table, .. } = self.planned(&query)?;
+        let sink = self.options.connectors.sink(&table, Arc::new(graph.output.clone()))?;
+        if let Some(reason) = cannot_survive(&graph, self.options.connectors.as_ref(), sink.as_ref())? {
+            return Err(StreamError::invalid(format!(
+                "query {} cannot outlive its process here: {reason}",
+                query.name
+            )));
+        }
+        drop(sink);
+        let _changing = self.changing.lock();
+        let stored = store.take_over(&found, query)?;
+        self.queries.begin_after(stored.id.job);
+        let go_on = || self.go_on_stored(store, &stored);
+        let gone_on = catch_unwind(AssertUnwindSafe(go_on)).unwrap_or_else(|_| {
+            Err(StreamError::Internal("going on with the query panicked; the log says where".into()))
+        });
+        gone_on.map(|()| true).map_err(|error| {
+            self.queries.cancel(&stored.id);
+            // It is this node's now, and goes on with RESUME QUERY.
+            let told = format!("query {} is this node's now, and stopped: RESUME QUERY it", stored.name);
+            match error {
+                StreamError::Io { what, cause } => StreamError::Io { what, cause: format!("{cause}; {told}") },
+                other => StreamError::invalid(format!("{other}; {told}")),
+            }
+        })
     }
 }

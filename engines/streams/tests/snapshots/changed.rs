@@ -179,7 +179,7 @@ async fn a_text_whose_state_would_mean_something_else_is_refused_and_the_former_
     let error = refused(&format!("RESUME QUERY 'q' AS INSERT INTO out {former}")).await;
     assert!(error.contains("table events is another one than the query has read (option 'seed')"), "{error}");
     let error = refused(&format!("RESUME QUERY 'q' WITH ('stat' = 'x') AS INSERT INTO out {former}")).await;
-    assert!(error.contains("expected the option 'state' = 'from replay', got 'stat' = 'x'"), "{error}");
+    assert!(error.contains("expected the option 'state' = 'from replay' or 'from now', got 'stat' = 'x'"), "{error}");
     assert_ne!(process.state(&query), Some(QueryState::Running));
     process.run("RESUME QUERY 'q'").await;
     until_over(&process, &query).await;
@@ -251,4 +251,121 @@ async fn state_that_cannot_be_computed_anew_from_the_records_is_not_and_the_form
     until_over(&process, &query).await;
     process.end().await;
     assert_eq!(lines(&directory.path().join("out")), expected);
+}
+
+const NOW: &str = "WITH ('state' = 'from now')";
+
+/// A table over lines of a file.
+async fn numbers(process: &Process, name: &str, path: &Path, more: &str) {
+    process
+        .run(&format!(
+            "CREATE TABLE {name} (at TIMESTAMP(3), auction BIGINT, n BIGINT, WATERMARK FOR at AS at) WITH ('connector' = 'file', 'path' = '{}', \
+             'format' = 'csv', 'csv.header' = 'false'{more})",
+            path.display()
+        ))
+        .await;
+}
+
+fn append(path: &Path, text: &str) {
+    let mut file = fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
+    std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
+}
+
+/// Rows of one hour, from some second on.
+fn hour(from: i64, count: i64) -> String {
+    let row = |i: i64| format!("2026-01-01 01:{:02}:{:02},{},{}\n", i / 60, i % 60, i % 5, (i * 7) % 11 - 5);
+    (from..from + count).map(row).collect()
+}
+
+/// The windows of that hour that a text gives over two tables of bounded files, `a` and `b`.
+async fn over_files(a: &str, b: &str, select: &str) -> Vec<String> {
+    let directory = tempfile::tempdir().unwrap();
+    let (out, at) = (directory.path().join("out"), |name: &str| directory.path().join(name));
+    let process = Process::start(directory.path(), 1).await;
+    tables(&process, &out, 0).await;
+    for (name, rows) in [("a", a), ("b", b)] {
+        append(&at(name), rows);
+        numbers(&process, name, &at(name), "").await;
+    }
+    let StreamReply::Started { query } = process.run(&format!("INSERT INTO out {select}")).await else { panic!() };
+    until_over(&process, &query).await;
+    process.end().await;
+    lines(&out)
+}
+
+#[tokio::test]
+async fn a_text_that_counts_from_now_on_adds_to_state_that_fits_and_begins_other_state_empty() {
+    let windows = |of: &str, what: &str| {
+        format!(
+            "SELECT window_start, auction, {what} FROM TABLE(TUMBLE(({of}), DESCRIPTOR(at), INTERVAL '1' HOUR)) \
+             GROUP BY window_start, window_end, auction"
+        )
+    };
+    let rows = |table: &str, filter: &str| format!("SELECT at, auction, n FROM {table} WHERE {filter}");
+    let (first, second, third) = (hour(0, 100), hour(100, 100), hour(200, 50));
+    let former = windows(&rows("followed", "n > 0"), "count(*)");
+    for (new, told, oracle) in [
+        (
+            windows(&rows("followed", "n < -1"), "count(*)"),
+            "keeps the state that the former text has made",
+            windows(&format!("{} UNION ALL {}", rows("a", "n > 0"), rows("b", "n < -1")), "count(*)"),
+        ),
+        (
+            windows(&rows("followed", "n > 0"), "sum(n)"),
+            "its state is dropped, and begins empty",
+            windows(&rows("b", "n > 0"), "sum(n)"),
+        ),
+    ] {
+        let expected = over_files(&first, &format!("{second}{third}"), &oracle).await;
+        assert_eq!(expected.len(), 5, "{expected:?}");
+        let directory = tempfile::tempdir().unwrap();
+        let (followed, out) = (directory.path().join("followed"), directory.path().join("out"));
+        append(&followed, &first);
+        let process = Process::start(directory.path(), 1).await;
+        tables(&process, &out, 0).await;
+        numbers(&process, "followed", &followed, ", 'follow' = 'true'").await;
+        for set in
+            ["'snapshot-interval' = '20ms'", "'epoch-target' = '20ms'", "'group-size' = '2'", "'query.name' = 'q'"]
+        {
+            process.run(&format!("SET {set}")).await;
+        }
+        let StreamReply::Started { query } = process.run(&format!("INSERT INTO out {former}")).await else { panic!() };
+        // A snapshot of all of it: rows that no text counts have epochs cut.
+        let begun = Instant::now();
+        while process.events(&query) < 100 {
+            assert!(begun.elapsed() < FOREVER);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let before = process.epoch(&query);
+        let snapshot =
+            async || process.snapshot().await.strip_prefix("epoch ").and_then(|epoch| epoch.parse::<u64>().ok());
+        while snapshot().await.is_none_or(|epoch| epoch <= before) {
+            assert!(begun.elapsed() < FOREVER);
+            append(&followed, "2026-01-01 01:01:40,-1,0\n");
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+        process.run("STOP QUERY 'q'").await;
+        let stopped = process.epoch(&query);
+        let error = process.try_run(&format!("RESUME QUERY 'q' AS INSERT INTO out {new}")).await.unwrap_err();
+        assert!(error.contains("'from now' adds the rows of the new text"), "{error}");
+        let plan = explained(&process, NOW, &new).await;
+        assert!(plan.contains(told) && !plan.contains("refused"), "{plan}");
+        process.run(&format!("RESUME QUERY 'q' {NOW} AS INSERT INTO out {new}")).await;
+        append(&followed, &second);
+        while process.epoch(&query) <= stopped {
+            assert!(begun.elapsed() < FOREVER);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        process.end().await;
+        let process = Process::start(directory.path(), 2).await;
+        append(&followed, &third);
+        append(&followed, "2026-01-01 02:00:00,9,9\n");
+        while lines(&out).len() < expected.len() {
+            assert!(begun.elapsed() < FOREVER, "{:?}", lines(&out));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        process.end().await;
+        assert_eq!(lines(&out), expected, "{new}");
+    }
 }

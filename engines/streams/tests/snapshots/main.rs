@@ -69,6 +69,10 @@ impl Process {
         self.engine.queries().into_iter().find(|status| status.query == *query).map_or(0, |status| status.events)
     }
 
+    fn epoch(&self, query: &QueryId) -> u64 {
+        self.engine.queries().into_iter().find(|status| status.query == *query).map_or(0, |status| status.epoch)
+    }
+
     async fn end(self) {
         self.engine.shutdown().await;
     }
@@ -304,5 +308,59 @@ async fn show_queries_says_why_there_are_no_snapshots() {
     assert_eq!(process.snapshot().await, "none yet");
     let error = process.try_run("SET 'snapshot-interval' = '1ms'").await.unwrap_err();
     assert!(error.contains("10ms at least"), "{error}");
+    process.end().await;
+}
+
+#[tokio::test]
+async fn a_query_goes_on_with_another_parallelism_where_its_sources_do_not_follow_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (rows, out) = (directory.path().join("rows.csv"), directory.path().join("out"));
+    let seconds =
+        |from: i64, to: i64| (from..to).map(|second| format!("2026-01-01 00:00:{second:02},7\n")).collect::<String>();
+    fs::write(&rows, format!("at,auction\n{}", seconds(0, 10))).unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    tables(&process, &out, 1_000).await;
+    process
+        .run(&format!(
+            "CREATE TABLE followed (at TIMESTAMP(3), auction BIGINT, WATERMARK FOR at AS at) WITH ('connector' = 'file', 'path' = '{}', \
+             'format' = 'csv', 'follow' = 'true')",
+            rows.display()
+        ))
+        .await;
+    let windows = |table: &str| {
+        format!(
+            "INSERT INTO out SELECT window_start, auction, count(*) FROM TABLE(TUMBLE(TABLE {table}, DESCRIPTOR(at), INTERVAL '1' SECOND)) \
+             GROUP BY window_start, window_end, auction"
+        )
+    };
+    let until = async |count: usize| {
+        let begun = Instant::now();
+        while lines(&out).len() < count {
+            assert!(begun.elapsed() < FOREVER);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    process.run("SET 'query.name' = 'followed'").await;
+    process.run(&windows("followed")).await;
+    until(9).await;
+    process.run("STOP QUERY 'followed'").await;
+    process.run("SET 'parallelism' = '3'").await;
+    process.run("RESUME QUERY 'followed'").await;
+    let mut file = fs::OpenOptions::new().append(true).open(&rows).unwrap();
+    std::io::Write::write_all(&mut file, seconds(10, 20).as_bytes()).unwrap();
+    until(19).await;
+    process.run("STOP QUERY 'followed'").await;
+    let expected: Vec<_> = (0..19).map(|second| format!("2026-01-01T00:00:{second:02},7,1")).collect();
+    assert_eq!(lines(&out), expected);
+    // The parts of nexmark have a place each.
+    process.run("SET 'query.name' = 'parts'").await;
+    process.run(&windows("bids")).await;
+    until(20).await;
+    process.run("STOP QUERY 'parts'").await;
+    process.run("SET 'parallelism' = '2'").await;
+    let error = process.try_run("RESUME QUERY 'parts'").await.unwrap_err();
+    assert!(error.contains("read 3 source partitions before and would read 2 now"), "{error}");
+    process.run("RESET 'parallelism'").await;
+    process.run("RESUME QUERY 'parts'").await;
     process.end().await;
 }

@@ -1,4 +1,4 @@
-//! Rows as messages, one row in each: JSON, CSV, or the bytes themselves.
+//! Rows as messages, one row in each: JSON, CSV, or the bytes themselves; and changes, as Debezium writes them.
 //!
 //! Messages are decoded as lines, all at once. Where that does not give a row for each, or one is malformed, they are decoded one by
 //! one, so that a message which ends amid a quote or holds two rows spoils none but itself.
@@ -13,6 +13,7 @@ use savanna_streams_api::{Result, StreamError, type_name};
 use savanna_streams_model::catalog::ColumnDef;
 
 use super::csv::{self, CsvDecoder, CsvSettings};
+use super::debezium;
 use super::malformed::{BadRow, Malformed, excerpt};
 use super::ndjson::{self, NdjsonDecoder};
 use super::{Decode, Format, Input};
@@ -27,11 +28,15 @@ pub(crate) enum MessageFormat {
     Csv(CsvSettings),
     /// The only column, as it is.
     Raw,
+    /// A change of a row in JSON. It is read and not written.
+    Debezium,
 }
 
 impl MessageFormat {
     /// The values of the options that name one.
     pub(crate) const NAMES: &'static [&'static str] = &["json", "ndjson", "csv", "raw"];
+    /// The same, of what messages that are read may hold.
+    pub(crate) const NAMES_READ: &'static [&'static str] = &["json", "ndjson", "csv", "raw", "debezium-json"];
 
     /// The format that an option names; `csv.*` options tell how CSV is written.
     pub(crate) fn of(options: &Options<'_>, option: &str) -> Result<Option<Self>> {
@@ -40,6 +45,7 @@ impl MessageFormat {
             "json" | "ndjson" => Some(Self::Json),
             "csv" => Some(Self::Csv(csv)),
             "raw" => Some(Self::Raw),
+            "debezium-json" => Some(Self::Debezium),
             _ => None,
         })
     }
@@ -47,7 +53,7 @@ impl MessageFormat {
     /// Refuses columns that a message cannot hold.
     pub(crate) fn check(self, columns: &[ColumnDef]) -> Result<()> {
         match self {
-            Self::Json => Ok(()),
+            Self::Json | Self::Debezium => Ok(()),
             Self::Csv(_) => Format::Csv.check(columns),
             Self::Raw => {
                 let mut read = columns.iter().filter(|column| column.computed.is_none());
@@ -101,6 +107,16 @@ impl Messages {
         self.places.len()
     }
 
+    /// Their offsets and values, in order.
+    pub(crate) fn values(&self) -> impl Iterator<Item = (i64, Option<&[u8]>)> {
+        self.places.iter().map(|(offset, place)| (*offset, place.clone().map(|place| &self.text[place])))
+    }
+
+    /// Whether some are rows of one message.
+    fn has_pairs(&self) -> bool {
+        self.places.windows(2).any(|pair| pair[0].0 == pair[1].0)
+    }
+
     /// How many bytes they have.
     pub(crate) fn bytes(&self) -> usize {
         self.text.len()
@@ -139,17 +155,24 @@ pub(crate) struct MessageDecoder {
     wanted: SchemaRef,
     /// None for messages that are not decoded.
     decoder: Option<Box<dyn Decode>>,
+    /// The column that says what happened, where messages are changes.
+    op_column: String,
 }
 
 impl MessageDecoder {
     /// For messages that hold the columns `physical`, of which `wanted` are read.
     pub(crate) fn new(format: MessageFormat, physical: &SchemaRef, wanted: &SchemaRef) -> Self {
         let decoder: Option<Box<dyn Decode>> = match format {
-            MessageFormat::Json => Some(Box::new(NdjsonDecoder::new(wanted, physical))),
+            MessageFormat::Json | MessageFormat::Debezium => Some(Box::new(NdjsonDecoder::new(wanted, physical))),
             MessageFormat::Csv(settings) => Some(Box::new(CsvDecoder::new(settings, wanted, physical))),
             MessageFormat::Raw => None,
         };
-        Self { format, wanted: Arc::clone(wanted), decoder }
+        Self { format, wanted: Arc::clone(wanted), decoder, op_column: String::new() }
+    }
+
+    /// The same, with the column that says what happened.
+    pub(crate) fn with_op_column(self, op_column: &str) -> Self {
+        Self { op_column: op_column.to_owned(), ..self }
     }
 
     /// The rows of all messages, which are gone then. One without a value is no row, but in the raw format NULL.
@@ -157,10 +180,15 @@ impl MessageDecoder {
     /// # Errors
     /// A message is malformed, and `malformed` says to fail.
     pub(crate) fn rows(&mut self, messages: &mut Messages, malformed: &mut Malformed) -> Result<RecordBatch> {
+        let mut format = self.format;
+        if format == MessageFormat::Debezium {
+            let rows = debezium::expand(messages, &self.op_column, &self.wanted, malformed)?;
+            (*messages, format) = (rows, MessageFormat::Json);
+        }
         let rows = match &mut self.decoder {
             None => raw_rows(&self.wanted, messages, malformed),
             Some(decoder) => {
-                messages.prepare(self.format);
+                messages.prepare(format);
                 match all_rows(decoder.as_mut(), messages, malformed) {
                     Some(rows) => Ok(rows),
                     None => each_row(decoder.as_mut(), &self.wanted, messages, malformed),
@@ -181,7 +209,9 @@ fn all_rows(decoder: &mut dyn Decode, messages: &Messages, malformed: &mut Malfo
     let skipped = malformed.skipped;
     let input = Input { bytes: &messages.text, line: 1, last: true };
     let decoded = decoder.decode(input, usize::MAX, malformed).ok();
-    let decoded = decoded.filter(|decoded| decoded.records == values as u64 && decoded.consumed == messages.text.len());
+    let is_whole = malformed.skipped == skipped || !messages.has_pairs();
+    let decoded = decoded
+        .filter(|decoded| is_whole && decoded.records == values as u64 && decoded.consumed == messages.text.len());
     if decoded.is_none() {
         malformed.skipped = skipped;
     }
@@ -195,9 +225,17 @@ fn each_row(
     messages: &Messages,
     malformed: &mut Malformed,
 ) -> Result<RecordBatch> {
-    let mut rows = Vec::with_capacity(messages.len());
+    let mut rows: Vec<RecordBatch> = Vec::with_capacity(messages.len());
+    // Of a message that is several rows, all count or none, and one that is malformed counts once.
+    let (mut last, mut begun, mut spoilt) = (None, 0, false);
     for (offset, place) in &messages.places {
         let Some(place) = place else { continue };
+        if last.replace(*offset) != Some(*offset) {
+            (begun, spoilt) = (rows.len(), false);
+        }
+        if spoilt {
+            continue;
+        }
         let (value, line) = (&messages.text[place.clone()], offset.unsigned_abs());
         // Nothing at all is a line as well: of a table of one column, it is a row.
         let bytes = if value.is_empty() { &messages.text[place.end..=place.end] } else { value };
@@ -206,9 +244,16 @@ fn each_row(
         let skipped = malformed.skipped;
         let decoded = decoder.decode(input, 2, malformed)?;
         if decoded.records == 1 && decoded.consumed == input.bytes.len() {
-            rows.push(decoded.rows);
+            spoilt = malformed.skipped > skipped;
+            if spoilt {
+                rows.truncate(begun);
+            } else {
+                rows.push(decoded.rows);
+            }
             continue;
         }
+        spoilt = true;
+        rows.truncate(begun);
         malformed.skipped = skipped;
         let message = format!("expected one row in a message, got {}", excerpt(value));
         malformed.row(&BadRow { line, column: None, message, raw: value })?;
@@ -293,6 +338,7 @@ impl MessageFormat {
                 Ok(Values { text, places })
             }
             Self::Raw => raw_values(rows),
+            Self::Debezium => Err(failed("'debezium-json' is read and not written".into())),
         }
     }
 }

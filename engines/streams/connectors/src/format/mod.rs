@@ -4,6 +4,7 @@
 //! file or from standard input, and [`messages`] from a topic. Parquet is read from files only.
 
 pub(crate) mod csv;
+mod debezium;
 pub(crate) mod infer;
 pub(crate) mod malformed;
 pub(crate) mod messages;

@@ -58,6 +58,7 @@ impl Connector for Kafka {
     fn sink(&self, table: &TableDef, schema: SchemaRef) -> Result<Box<dyn Sink>> {
         let settings = Settings::new(table)?;
         settings.check(table)?;
+        settings.check_written(&table.name)?;
         Ok(Box::new(KafkaSink::new(settings, &table.name, &schema)?))
     }
 }

@@ -46,7 +46,8 @@ enum Polled {
 impl PartitionReader {
     pub(super) fn new(client: Arc<TopicClient>, scan: &ScanSpec, place: Place, is_new: bool) -> Result<Self> {
         let settings = &client.settings;
-        let decoder = MessageDecoder::new(settings.format, &scan.table.physical_schema(), &scan.schema());
+        let decoder = MessageDecoder::new(settings.format, &scan.table.physical_schema(), &scan.schema())
+            .with_op_column(&settings.op_column);
         let name = format!("topic {}, partition {},", settings.topic, place.partition);
         let malformed = Malformed::of_messages(settings.on_error.clone(), name)?;
         Ok(Self { queue: None, client, place, is_new, refused: None, decoder, malformed, ended: false })

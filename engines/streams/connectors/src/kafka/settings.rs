@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use savanna_streams_api::{Result, StreamError};
+use arrow::datatypes::DataType;
+use savanna_streams_api::{Result, StreamError, type_name};
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::sink::Delivery;
 use savanna_streams_model::time::parse_duration;
@@ -30,9 +31,16 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
     ),
     option(
         "format",
-        Kind::Choice(MessageFormat::NAMES),
+        Kind::Choice(MessageFormat::NAMES_READ),
         Presence::Required,
-        "What a message holds: a JSON object, a line of CSV, or the only column, of VARCHAR or BYTES, as it is.",
+        "What a message holds: a JSON object, a line of CSV, or the only column, of VARCHAR or BYTES, as it is; 'debezium-json' of a table that is \
+         read: a change, as Debezium writes it.",
+    ),
+    option(
+        OP_COLUMN,
+        Kind::Text,
+        Presence::Optional,
+        "Of 'debezium-json': the column of VARCHAR that says what happened: 'read', 'insert', 'update_before', 'update_after', 'delete'.",
     ),
     option(
         "scan.startup.mode",
@@ -136,6 +144,7 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
 pub(super) const LONGEST: i64 = 32_000_000;
 
 const ON_ERROR: &str = "on-error";
+const OP_COLUMN: &str = "op.column";
 const KEY_FIELDS: &str = "key.fields";
 const KEY_FORMAT: &str = "key.format";
 const TRANSACTION_TIMEOUT: &str = "sink.transaction-timeout";
@@ -194,6 +203,8 @@ pub(super) struct Settings {
     pub(super) user: String,
     pub(super) group: String,
     pub(super) format: MessageFormat,
+    /// The column that says what happened, where messages are changes.
+    pub(super) op_column: String,
     pub(super) on_error: OnError,
     pub(super) startup: Startup,
     pub(super) bounded: bool,
@@ -224,6 +235,7 @@ impl Settings {
             user: options.text(USERNAME).unwrap_or_default().to_owned(),
             group: text("properties.group.id")?,
             format,
+            op_column: options.text(OP_COLUMN).unwrap_or_default().to_owned(),
             on_error: options.get(ON_ERROR, OnError::parse)?,
             startup: startup(&options)?,
             bounded: options.text("scan.bounded.mode") == Some("latest-offset"),
@@ -237,6 +249,16 @@ impl Settings {
             of_clients: properties(&options, OF_CLIENTS),
             of_producers: properties(&options, OF_PRODUCERS),
         };
+        match (format == MessageFormat::Debezium, options.text(OP_COLUMN).is_some()) {
+            (true, false) => {
+                return Err(options.error(
+                    OP_COLUMN,
+                    "a column of VARCHAR that says what happened to a row, because 'format' is 'debezium-json'",
+                ));
+            }
+            (false, true) => return Err(options.error(OP_COLUMN, "nothing, unless 'format' is 'debezium-json'")),
+            _ => {}
+        }
         if !(Duration::from_secs(1)..=Duration::from_secs(24 * 3600)).contains(&settings.transaction_timeout) {
             return Err(options.error(TRANSACTION_TIMEOUT, "a time between 1 s and 24 h"));
         }
@@ -263,6 +285,19 @@ impl Settings {
             )));
         }
         self.format.check(&table.columns)?;
+        if self.format == MessageFormat::Debezium {
+            let column = table.columns.iter().find(|column| column.name == self.op_column && column.computed.is_none());
+            let wrong = match column {
+                Some(column) if column.data_type == DataType::Utf8View => None,
+                Some(column) => Some(format!("column {}, which is {}", column.name, type_name(&column.data_type))),
+                None => Some(format!("'{}', which is no column of table {}", self.op_column, table.name)),
+            };
+            if let Some(got) = wrong {
+                return Err(StreamError::invalid(format!(
+                    "option '{OP_COLUMN}' of connector {NAME}: expected a column of VARCHAR that says what happened to a row, got {got}"
+                )));
+            }
+        }
         let Some(key) = &self.key else { return Ok(()) };
         let column = |name: &String| {
             let column = table.columns.iter().find(|column| column.name == *name && column.computed.is_none());
@@ -274,6 +309,18 @@ impl Settings {
             })
         };
         key.format.check(&key.fields.iter().map(column).collect::<Result<Vec<_>>>()?)
+    }
+}
+
+impl Settings {
+    /// Refuses a table that is read alone.
+    pub(super) fn check_written(&self, table: &str) -> Result<()> {
+        match self.format {
+            MessageFormat::Debezium => Err(StreamError::invalid(format!(
+                "table {table} has 'format' = 'debezium-json', which is read and not written; write rows to a table with another 'format', such as 'json'"
+            ))),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -332,7 +379,6 @@ fn logs_in(options: &Options<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use arrow::datatypes::DataType;
     use savanna_streams_model::catalog::ColumnDef;
 
     use super::*;
@@ -382,6 +428,11 @@ mod tests {
                 "one column of VARCHAR or BYTES, but column a is BIGINT",
             ),
             (vec![("format", "raw")], "'raw' holds one column"),
+            (vec![("format", "debezium-json")], "because 'format' is 'debezium-json'"),
+            (vec![("format", "debezium-json"), ("op.column", "c")], "no column of table t"),
+            (vec![("format", "debezium-json"), ("op.column", "a")], "column a, which is BIGINT"),
+            (vec![("op.column", "b")], "nothing, unless 'format' is 'debezium-json'"),
+            (vec![("key.fields", "a"), ("key.format", "debezium-json")], "'key.format'"),
             (vec![("sink.transaction-timeout", "2ms")], "a time between 1 s and 24 h"),
             (vec![("properties.security.protocol", "SASL_PLAINTEXT")], "'properties.sasl.username'"),
             (vec![("properties.sasl.password", "x")], "unless 'properties.security.protocol' is SASL_PLAINTEXT"),

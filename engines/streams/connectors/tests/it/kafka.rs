@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow::array::{AsArray, Int64Array, RecordBatch};
+use arrow::array::{AsArray, Int64Array, RecordBatch, StringViewArray};
 use arrow::datatypes::{DataType, Int64Type};
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
@@ -302,4 +302,52 @@ fn brokers_that_are_not_there_are_named() {
     let source = source(&table).unwrap();
     let error = source.partitions(4).unwrap_err().to_string();
     assert!(error.contains("Kafka at 127.0.0.1:1") && error.contains("look whether the brokers are up"), "{error}");
+}
+
+#[test]
+fn changes_that_debezium_writes_are_rows_and_places_count_messages() {
+    let cluster = cluster(1);
+    let servers = cluster.bootstrap_servers();
+    let declared = |columns: &[(&str, DataType)], format: &str, more: &[(&str, &str)]| {
+        let given =
+            [("connector", "kafka"), ("topic", "t"), ("properties.bootstrap.servers", &servers), ("format", format)];
+        checked(table(columns, &given.iter().chain(more).copied().collect::<Vec<_>>())).unwrap()
+    };
+    let raw = declared(&[("m", DataType::Utf8View)], "raw", &[("sink.delivery-guarantee", "at-least-once")]);
+    let messages = [
+        Some(r#"{"after":{"n":1},"op":"r"}"#),
+        Some(r#"{"schema":{},"payload":{"before":{"n":1},"after":{"n":2},"op":"u"}}"#),
+        Some(r#"{"before":{"n":2},"after":null,"op":"d"}"#),
+        None,
+        Some(r#"{"after":{"n":3},"op":"c"}"#),
+        // Half of it is malformed.
+        Some(r#"{"before":{"n":3},"after":{"n":"x"},"op":"u"}"#),
+        Some(r#"{"before":{"n":"x"},"after":{"n":3},"op":"u"}"#),
+        Some(r#"{"after":{"n":4},"op":"c"}"#),
+    ];
+    let rows = RecordBatch::try_new(raw.schema(), vec![Arc::new(StringViewArray::from_iter(messages))]).unwrap();
+    let mut sink = BuiltinConnectors::new().sink(&raw, raw.schema()).unwrap();
+    sink.commit(&query(99), Epoch(1), &[rows]).unwrap();
+    let options = [("op.column", "op"), ("scan.bounded.mode", "latest-offset"), ("on-error", "skip")];
+    let changes = declared(&[("n", DataType::Int64), ("op", DataType::Utf8View)], "debezium-json", &options);
+    let source = source(&changes).unwrap();
+    let mut reader = open(source.as_ref(), &changes, 0, None);
+    let (mut found, mut events, begun) = (Vec::new(), 0, Instant::now());
+    loop {
+        assert!(begun.elapsed() < Duration::from_secs(60), "no more came than {found:?}");
+        match reader.read(2, Duration::from_millis(20)).unwrap() {
+            Read::Rows(batch) => {
+                events += batch.events;
+                let (n, op) = (batch.rows.column(0).as_primitive::<Int64Type>(), batch.rows.column(1).as_string_view());
+                found.extend((0..batch.rows.num_rows()).map(|row| format!("{} {}", op.value(row), n.value(row))));
+            }
+            Read::End => break,
+            Read::Pending => {}
+            Read::Split(change) => panic!("{change:?}"),
+        }
+    }
+    assert_eq!(found, ["read 1", "update_before 1", "update_after 2", "delete 2", "insert 3", "insert 4"]);
+    assert_eq!((events, reader.skipped()), (8, 2));
+    let error = BuiltinConnectors::new().sink(&changes, changes.schema()).err().unwrap().to_string();
+    assert!(error.contains("which is read and not written"), "{error}");
 }

@@ -10,7 +10,7 @@ use crate::driver::SourceMark;
 
 /// The recorded epochs of a partition that it has not sealed again.
 #[derive(Debug, Default)]
-pub(crate) struct Again {
+pub struct Again {
     marks: VecDeque<SourceMark>,
     /// Whether reads may ask for what is left alone; otherwise they ask for as much as they did before.
     by_events: bool,
@@ -18,7 +18,7 @@ pub(crate) struct Again {
 
 /// What comes next on the way to a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub enum Way {
     /// All of the epoch was read.
     There,
     /// A read of at most so many events.
@@ -26,22 +26,23 @@ pub(crate) enum Way {
 }
 
 impl Again {
-    pub(crate) fn new(marks: VecDeque<SourceMark>, by_events: bool) -> Self {
+    /// Of epochs that are recorded, in order. `by_events`: reads may ask for what is left alone.
+    pub fn new(marks: VecDeque<SourceMark>, by_events: bool) -> Self {
         Self { marks, by_events }
     }
 
     /// Whether the epoch that is being filled is a recorded one.
-    pub(crate) fn is_under_way(&self) -> bool {
+    pub fn is_under_way(&self) -> bool {
         !self.marks.is_empty()
     }
 
     /// Where the epoch that is being filled ended, if it is a recorded one.
-    pub(crate) fn mark(&self) -> Option<&SourceMark> {
+    pub fn mark(&self) -> Option<&SourceMark> {
         self.marks.front()
     }
 
     /// Where the last recorded epoch ended.
-    pub(crate) fn end(&self) -> Option<&Offset> {
+    pub fn end(&self) -> Option<&Offset> {
         self.marks.back().map(|mark| &mark.offset)
     }
 
@@ -49,7 +50,7 @@ impl Again {
     ///
     /// # Errors
     /// Other rows came than before.
-    pub(crate) fn way(&self, events: u64, most: u64, ended: bool, at: &Offset) -> Result<Way> {
+    pub fn way(&self, events: u64, most: u64, ended: bool, at: &Offset) -> Result<Way> {
         let Some(mark) = self.marks.front() else { return Ok(Way::Read(most)) };
         if events > mark.events || ended && !mark.ended {
             return Err(other_rows(&format!("{events} events up to {}{}", at.0, ending(ended)), mark));
@@ -62,7 +63,10 @@ impl Again {
     }
 
     /// The source has nothing, although it had something before.
-    pub(crate) fn nothing(&self, events: u64, at: &Offset) -> Result<()> {
+    ///
+    /// # Errors
+    /// An epoch that is recorded is not over.
+    pub fn nothing(&self, events: u64, at: &Offset) -> Result<()> {
         match self.marks.front() {
             Some(mark) => Err(other_rows(&format!("nothing after {events} events, at {}", at.0), mark)),
             None => Ok(()),
@@ -73,7 +77,7 @@ impl Again {
     ///
     /// # Errors
     /// All of it came, and the place is another one: no more rows can make it right.
-    pub(crate) fn waits(&self, events: u64, ended: bool, at: &Offset) -> Result<()> {
+    pub fn waits(&self, events: u64, ended: bool, at: &Offset) -> Result<()> {
         match self.marks.front() {
             Some(mark) if events == mark.events && ended == mark.ended => {
                 Err(other_rows(&format!("{events} events up to {}{}", at.0, ending(ended)), mark))
@@ -86,7 +90,7 @@ impl Again {
     ///
     /// # Errors
     /// It was recorded otherwise.
-    pub(crate) fn seal(&mut self, epoch: Epoch, mark: &SourceMark) -> Result<()> {
+    pub fn seal(&mut self, epoch: Epoch, mark: &SourceMark) -> Result<()> {
         match self.marks.pop_front() {
             Some(before) if before != *mark => {
                 let came = format!(

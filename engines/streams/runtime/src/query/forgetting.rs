@@ -13,7 +13,7 @@ use savanna_streams_model::source::{Forget, Offset};
 use crate::driver::EpochRecord;
 
 /// The sources of a query that want to know.
-pub(super) struct Forgetting {
+pub struct Forgetting {
     /// In the order of the marks in records.
     sources: Vec<Option<Forget>>,
     /// Where the sources were at the end of epochs whose records are kept.
@@ -27,19 +27,20 @@ impl fmt::Debug for Forgetting {
 }
 
 impl Forgetting {
-    pub(super) fn new(sources: Vec<Option<Forget>>) -> Self {
+    /// In the order of the marks in records.
+    pub fn new(sources: Vec<Option<Forget>>) -> Self {
         Self { sources, places: Mutex::default() }
     }
 
     /// One more record is kept.
-    pub(super) fn note(&self, record: &EpochRecord) {
+    pub fn note(&self, record: &EpochRecord) {
         if self.sources.iter().any(Option::is_some) {
             self.places.lock().push_back((record.epoch, offsets(record)));
         }
     }
 
     /// Records before that of this epoch have gone: whoever goes on begins behind it, or later.
-    pub(super) fn records_before(&self, first: Epoch) {
+    pub fn records_before(&self, first: Epoch) {
         let mut places = self.places.lock();
         let gone = places.partition_point(|(epoch, _)| *epoch < first);
         places.drain(..gone);
@@ -49,7 +50,7 @@ impl Forgetting {
     }
 
     /// A snapshot counts, and the records up to its own have gone.
-    pub(super) fn snapshot(&self, record: &EpochRecord) {
+    pub fn snapshot(&self, record: &EpochRecord) {
         let mut places = self.places.lock();
         let gone = places.partition_point(|(epoch, _)| *epoch <= record.epoch);
         places.drain(..gone);

@@ -33,10 +33,10 @@ use savanna_streams_model::sink::{GiveUp, Sink};
 use savanna_streams_model::source::{Connectors, Repeats, Source, SourceReader};
 use savanna_streams_model::time::{EventTime, Windows};
 
-use self::again::Again;
+pub use self::again::{Again, Way};
 use self::control::Control;
 pub(crate) use self::drivers::Mailbox;
-use self::forgetting::Forgetting;
+pub use self::forgetting::Forgetting;
 use self::groups::{FunctionGroups, Seat};
 use self::life::Ready;
 pub(crate) use self::memory::Memory;
@@ -45,7 +45,7 @@ pub(crate) use self::progress::Progress;
 use self::refreshing::Refreshing;
 pub(crate) use self::sink_thread::SinkThread;
 use self::snapshots::Snapshotting;
-use self::standings::{Standing, Standings};
+pub use self::standings::{Standing, Standings};
 use self::survival::{Beginning, Recording};
 pub use self::survival::{Survival, cannot_survive};
 use crate::chain::Chain;
@@ -490,10 +490,7 @@ impl Starting {
             let splits = partition.reader.splits();
             let mut operator = ScanOperator::decode(partition.scan, output, &self.functions, late_outlet, splits)?;
             if let Some(mark) = mark_of(source) {
-                operator.splits().go_on(mark.watermark);
-                if mark.idle && !mark.ended {
-                    operator.splits().rest_at(mark.watermark);
-                }
+                operator.splits().begin_at(mark);
             }
             scans.push(ScanPartition {
                 source,

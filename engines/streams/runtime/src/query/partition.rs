@@ -346,18 +346,8 @@ impl Filling {
         self.retained.forget(committed);
         let instant = self.instant();
         self.scan.operator.begin(self.epoch, instant);
-        if let Some(before) = self.scan.again.mark() {
-            let splits = self.scan.operator.splits();
-            splits.was_idle(before.idle);
-            // How far the others were is in the record.
-            if before.idle && !before.ended {
-                splits.rest_at(before.watermark);
-            }
-        } else if self.scan.operator.is_idle()
-            && let Some(standings) = &self.scan.standings
-        {
-            self.scan.operator.splits().raise(standings.watermark());
-        }
+        let ScanPartition { operator, again, standings, .. } = &mut self.scan;
+        operator.splits().settle(again.mark(), standings.as_deref());
         let outgoing = self.scan.operator.seal(self.epoch)?;
         let cpu = self.function_cpu();
         self.scan.progress.invoked(cpu.saturating_sub(self.cpu_before));

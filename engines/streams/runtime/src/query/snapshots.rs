@@ -156,6 +156,7 @@ impl Snapshotting {
     /// The query is over. A snapshot that is not complete never counts, and what is left of it is not waited for.
     pub(super) fn end(&self) {
         self.ends.store(true, Ordering::Release);
+        self.of.store.give_up();
         let thread = {
             let mut making = self.making.lock();
             making.work = None;
@@ -254,7 +255,8 @@ impl Snapshotting {
         // How far results reach back is not known once a partition has ended.
         let has_ended = manifest.record.sources.iter().any(|mark| mark.ended);
         let record = Box::new(manifest.record);
-        Ok(if self.of.is_bounded && !has_ended { Made::BesideRecords } else { Made::InsteadOfRecords(record) })
+        let leads_back = self.of.is_bounded && !has_ended && !self.of.store.spares_records();
+        Ok(if leads_back { Made::BesideRecords } else { Made::InsteadOfRecords(record) })
     }
 }
 

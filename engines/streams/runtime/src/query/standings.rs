@@ -7,13 +7,13 @@ use savanna_streams_model::time::EventTime;
 
 /// All partitions of a query.
 #[derive(Debug)]
-pub(crate) struct Standings {
+pub struct Standings {
     partitions: Mutex<Vec<Standing>>,
 }
 
 /// One partition.
 #[derive(Clone, Debug)]
-pub(crate) struct Standing {
+pub struct Standing {
     /// Its running watermark; none if its table declares none.
     watermark: Option<EventTime>,
     /// It has given nothing for so long that nobody waits for it.
@@ -25,7 +25,7 @@ pub(crate) struct Standing {
 
 impl Standing {
     /// A partition that has not begun.
-    pub(crate) fn new(has_watermark: bool, alignment: Option<Alignment>) -> Self {
+    pub fn new(has_watermark: bool, alignment: Option<Alignment>) -> Self {
         Self { watermark: has_watermark.then_some(EventTime::MIN), idle: false, ended: false, alignment }
     }
 
@@ -36,12 +36,13 @@ impl Standing {
 }
 
 impl Standings {
-    pub(crate) fn new(partitions: Vec<Standing>) -> Self {
+    /// In the order of the scans.
+    pub fn new(partitions: Vec<Standing>) -> Self {
         Self { partitions: Mutex::new(partitions) }
     }
 
     /// Where a partition stands now.
-    pub(crate) fn tell(&self, partition: usize, watermark: EventTime, idle: bool, ended: bool) {
+    pub fn tell(&self, partition: usize, watermark: EventTime, idle: bool, ended: bool) {
         let mut partitions = self.partitions.lock();
         let standing = &mut partitions[partition];
         standing.watermark = standing.watermark.map(|before| before.max(watermark));
@@ -50,7 +51,7 @@ impl Standings {
 
     /// The query's watermark without the idle partitions: the lowest of those that others wait for; where there is none, the
     /// highest of all.
-    pub(crate) fn watermark(&self) -> EventTime {
+    pub fn watermark(&self) -> EventTime {
         let partitions = self.partitions.lock();
         let waited =
             partitions.iter().filter(|standing| standing.counts()).filter_map(|standing| standing.watermark).min();
@@ -59,7 +60,7 @@ impl Standings {
     }
 
     /// Whether a partition must let the others of its group catch up.
-    pub(crate) fn is_ahead(&self, partition: usize) -> bool {
+    pub fn is_ahead(&self, partition: usize) -> bool {
         ahead(&self.partitions.lock(), partition)
     }
 }

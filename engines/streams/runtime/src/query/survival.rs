@@ -1,6 +1,6 @@
 //! A query that outlives its process: what it needs for that, and how its epochs are recorded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use savanna_streams_api::ids::{Epoch, StageId};
@@ -41,6 +41,8 @@ pub struct Survival {
     pub lookups: Arc<dyn LookupStore>,
     /// The last snapshot that counts, or why it cannot be read: then the query is computed from its records, if they reach far enough.
     pub found: Result<Option<Snapshot>>,
+    /// Where that is one of a former text, which differs: the stages that take nothing of it. Others do, whatever it was made of.
+    pub emptied: Option<BTreeSet<StageId>>,
 }
 
 /// Where a query begins.
@@ -230,8 +232,16 @@ impl Starting {
                     Exchange::Single => None,
                 }
             };
+            let (from, taking) = match &survival.emptied {
+                None => (from, holding.clone()),
+                Some(emptied) => {
+                    let taking: BTreeMap<_, _> =
+                        holding.iter().filter(|(stage, _)| !emptied.contains(stage)).map(|(s, n)| (*s, *n)).collect();
+                    (from.of(&taking, &signatures), taking)
+                }
+            };
             // Each goes when its member has it.
-            for ((stage, shuffle), state) in snapshot::regroup(from, &signatures, &holding, columns)? {
+            for ((stage, shuffle), state) in snapshot::regroup(from, &signatures, &taking, columns)? {
                 members[usize::from(stage.0)][member_of(stage, shuffle)].restore(&state)?;
             }
         }

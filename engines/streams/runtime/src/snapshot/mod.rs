@@ -148,6 +148,23 @@ pub struct Snapshot {
     pub states: Vec<State>,
 }
 
+impl Snapshot {
+    /// What some stages take of it, in a query whose stages hold this: of the others it says whatever they hold.
+    pub(crate) fn of(mut self, taking: &BTreeMap<StageId, u16>, signatures: &[String]) -> Self {
+        let states = std::mem::take(&mut self.states);
+        let parts = std::mem::take(&mut self.manifest.parts);
+        let taken = parts.into_iter().zip(states).filter(|(part, _)| taking.contains_key(&part.stage));
+        (self.manifest.parts, self.states) = taken.unzip();
+        let former = std::mem::take(&mut self.manifest.signatures);
+        let signature = |(stage, held): (u16, &String)| match taking.contains_key(&StageId(stage)) {
+            true => former.get(usize::from(stage)).cloned().unwrap_or_default(),
+            false => held.clone(),
+        };
+        self.manifest.signatures = (0..).zip(signatures).map(signature).collect();
+        self
+    }
+}
+
 /// Whether a snapshot fits a query whose stages hold this, with so many members that hold state.
 ///
 /// # Errors
@@ -204,4 +221,12 @@ pub trait SnapshotStore: Debug + Send + Sync {
 
     /// Removes all parts that the snapshot that counts does not name.
     fn tidy(&self);
+
+    /// The query is over: what is not written yet is not waited for. Called by any thread.
+    fn give_up(&self) {}
+
+    /// Whether records before a snapshot go also where they lead back in another way: there would be too many of them.
+    fn spares_records(&self) -> bool {
+        false
+    }
 }

@@ -156,7 +156,8 @@ fn start_with(
     let id = QueryId { code: graph.code(), job: 1 };
     let records = log.durable.lock().clone();
     let lookups = Arc::new(Tables::default());
-    let survival = Survival { log: Arc::clone(log) as _, records, snapshots: None, lookups, found: Ok(None) };
+    let survival =
+        Survival { log: Arc::clone(log) as _, records, snapshots: None, lookups, found: Ok(None), emptied: None };
     Query::start_recorded(id, graph, functions(), Arc::clone(memory) as _, Box::new(sink), options, survival)
 }
 

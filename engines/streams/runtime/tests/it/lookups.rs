@@ -133,7 +133,14 @@ impl Kept {
         let graph = graph(refresh);
         let id = QueryId { code: "0123456789ab".into(), job: 1 };
         let (records, lookups) = (self.log.durable.lock().clone(), Arc::clone(&self.tables) as _);
-        let survival = Survival { log: Arc::clone(&self.log) as _, records, snapshots: None, lookups, found: Ok(None) };
+        let survival = Survival {
+            log: Arc::clone(&self.log) as _,
+            records,
+            snapshots: None,
+            lookups,
+            found: Ok(None),
+            emptied: None,
+        };
         let sink = Box::new(Judge(Arc::clone(&self.sink), None));
         Query::start_recorded(id, graph, functions(), Arc::new(memory), sink, options(), survival)
     }

@@ -136,8 +136,14 @@ impl Disk {
         let records = self.records.lock().clone();
         let found = self.found();
         let log = Arc::new(self.clone());
-        let survival =
-            Survival { log: Arc::clone(&log) as _, records, snapshots: Some(log), lookups: Arc::new(NoLookups), found };
+        let survival = Survival {
+            log: Arc::clone(&log) as _,
+            records,
+            snapshots: Some(log),
+            lookups: Arc::new(NoLookups),
+            found,
+            emptied: None,
+        };
         let sink = Box::new(Judge(self.clone()));
         Query::start_recorded(id, graph, functions(), Arc::clone(memory) as _, sink, options, survival)
     }
