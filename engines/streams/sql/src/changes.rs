@@ -10,6 +10,8 @@ use std::iter::successors;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::TaskContext;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::projection::ProjectionExec;
 use savanna_streams_api::ids::StageId;
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::{Exchange, Operator, ProcessingTime, Scan, Stage, StageGraph};
@@ -68,7 +70,7 @@ impl Changes {
             _ => {
                 let [former, new] =
                     [(before, now), (now, before)].map(|(of, other)| differing(of, other, stage.id, functions));
-                Fate::Other { before: former, now: new, fits: fits(before, now, stage.id) }
+                Fate::Other { before: former, now: new, fits: fits(before, now, stage.id, functions) }
             }
         };
         let stages = now.stages.iter().map(|stage| (named(stage), fate(stage))).collect();
@@ -186,15 +188,53 @@ fn means_the_same(before: &StageGraph, now: &StageGraph, stage: StageId) -> bool
     way == way_to(before, stage) && way.iter().all(|place| at(before, place) == at(now, place))
 }
 
-/// Whether a state that a stage of the former plan has could be one of the stage of that number now: what it is made of is the same, and
-/// rows go to the same members of its group.
-fn fits(before: &StageGraph, now: &StageGraph, stage: StageId) -> bool {
-    let own = |graph: &StageGraph| graph.stages.get(usize::from(stage.0)).map(|own| up_to(own, stage));
+/// Whether a state that a stage of the former plan has could be one of the stage of that number now: what it is made of is the same, up to which rows there
+/// are of it, and rows go to the same members of its group. Columns have made-up names, so that what they are computed of is compared.
+fn fits(before: &StageGraph, now: &StageGraph, stage: StageId, functions: &TaskContext) -> bool {
+    let way = way_to(now, stage);
+    let at = |graph: &StageGraph, at: &StageId| {
+        let found = graph.stages.get(usize::from(at.0))?;
+        let sends = (found.next != Some(stage)).then(|| found.exchange.clone());
+        Some((unfiltered(meaning(found, stage), functions)?, sends))
+    };
     let senders = |graph: &StageGraph| -> Vec<(StageId, Exchange)> {
         let senders = graph.stages.iter().filter(|sender| sender.next == Some(stage));
         senders.map(|sender| (sender.id, sender.exchange.clone())).collect()
     };
-    own(before) == own(now) && senders(before) == senders(now)
+    let is_same = |place: &StageId| at(before, place).is_some_and(|former| at(now, place) == Some(former));
+    way == way_to(before, stage) && senders(before) == senders(now) && way.iter().all(is_same)
+}
+
+/// What a stage says of a state, without the filters on the way: the rest of it, and its projections in words that have all of them. Nothing if they
+/// cannot be read, or filters are more than that.
+fn unfiltered(
+    (mut stage, read): (Stage, Option<SchemaRef>),
+    functions: &TaskContext,
+) -> Option<(Stage, Option<SchemaRef>, Vec<String>)> {
+    let mut steps = Vec::new();
+    if let Some(output) = &mut stage.output {
+        let after = output.lookups.iter_mut().map(|lookup| &mut lookup.after);
+        let expanded = output.expand.iter_mut().map(|expand| &mut expand.after);
+        for chain in std::iter::once(&mut output.chain).chain(after).chain(expanded) {
+            let chain = std::mem::replace(chain, PlanBytes(Vec::new()));
+            let plan = chain.decode(functions).ok()?;
+            let mut at = Some(&plan);
+            while let Some(plan) = at {
+                if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+                    steps.push(format!("{:?}", projection.expr()));
+                } else if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+                    if filter.projection().is_some() {
+                        return None;
+                    }
+                } else {
+                    steps.push(format!("{:?}", plan.schema()));
+                }
+                at = plan.children().first().copied();
+            }
+            steps.push("and then".to_owned());
+        }
+    }
+    Some((stage, read, steps))
 }
 
 /// What a stage says of the state of one that it leads to, or that it is.
