@@ -1,5 +1,6 @@
 """A data node of Hadoop 3.5, unmodified, beside the one in the process."""
 
+import getpass
 import random
 import re
 import signal
@@ -9,6 +10,7 @@ import time
 import pytest
 from ports import free_port
 from test_hadoop import hdfs, jars  # noqa: F401 # fixtures
+from test_webhdfs import ask, begin, is_being_written, recover_lease
 
 # Heartbeats each second, and no waiting where Hadoop waits for large clusters.
 SETTINGS = {
@@ -184,6 +186,47 @@ def test_a_file_whose_writer_has_gone_is_ended_at_both(hdfs, server, datanode, t
     until(lambda: b"and then" in datanode.replicas().values(), datanode)
     hdfs("-appendToFile", tmp_path / "conf" / "core-site.xml", "/killed")
     assert hdfs("-cat", "/killed").startswith("and then<configuration>")
+
+
+@pytest.mark.parametrize("hdfs", [CLIENT], indirect=True)
+def test_what_was_acknowledged_over_http_is_there_once_at_both(hdfs, server, datanode):  # noqa: F811 # fixtures
+    """The name node is killed while a client sends what it appends, with the data node and without: what was answered is there, once, and of the rest nothing."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    dice, query = random.Random(seed), f"user.name={getpass.getuser()}&namenoderpcaddress=here"
+    until(lambda: counts(hdfs) == (2, 0), datanode)
+
+    def read():
+        answer, body = ask(server, "GET", f"/webhdfs/v1/f?op=OPEN&{query}")
+        return body if answer.status == 200 else None
+
+    content = dice.randbytes(100_000)
+    answer, _ = ask(server, "PUT", f"/webhdfs/v1/f?op=CREATE&{query}&blocksize=65536&replication=2", content)
+    assert answer.status == 201
+    for number in range(4):
+        until(lambda: set(replicas_of(hdfs, "/f")) == {2}, datanode)
+        part = dice.randbytes(dice.randrange(1, 100_000))
+        answer, _ = ask(server, "POST", f"/webhdfs/v1/f?op=APPEND&{query}", part)
+        assert answer.status == 200
+        content += part
+        if number % 2:
+            # What was just answered is not at the other one yet, perhaps.
+            until(lambda: set(replicas_of(hdfs, "/f")) == {2}, datanode)
+        with begin(server, "POST", "/f", "APPEND", dice.randbytes(dice.randrange(1, 200_000))):
+            until(lambda: is_being_written(server, "/f"), datanode)
+            time.sleep(dice.uniform(0, 0.3))
+            if number > 1:
+                datanode.kill()
+            server.restart()
+        if number > 1:
+            datanode.start()
+        until(lambda: recover_lease(server, "/f"), datanode, 120)
+        # What is only there cannot be read over HTTP before it is here, too.
+        until(lambda: read() == content, datanode, 120)
+    until(lambda: set(replicas_of(hdfs, "/f")) == {2}, datanode)
+    until(lambda: b"".join(bytes for _, bytes in sorted(datanode.replicas().items())) == content, datanode)
+    server.restart()
+    until(lambda: read() == content, datanode)
 
 
 @pytest.mark.parametrize("server", [{"dead_after": 8}], indirect=True)

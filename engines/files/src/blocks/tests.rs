@@ -15,8 +15,7 @@ fn file(replication: u16, blocks: &[Block]) -> File {
 }
 
 fn written(replication: u16, blocks: &[Block]) -> File {
-    let writer =
-        Some(Box::new(Writer { client: "writer".into(), machine: "127.0.0.1".into(), unfinished: Unfinished::Stays }));
+    let writer = Some(Box::new(Writer::new("writer", "127.0.0.1", Unfinished::Stays)));
     let mut file = File { writer, ..file(replication, blocks) };
     if let Some(last) = file.blocks.last_mut() {
         last.is_committed = false;
@@ -32,6 +31,8 @@ struct World {
 }
 
 const FILE: InodeId = InodeId(7);
+/// The newest block that there is.
+const NEWEST: BlockId = BlockId(100);
 
 impl World {
     fn new() -> Self {
@@ -96,12 +97,12 @@ impl World {
                     self.beat(holder);
                 }
             }
-            self.blocks.bury();
+            self.blocks.bury(NEWEST);
         }
     }
 
     fn unchecked(&mut self) -> Vec<BlockId> {
-        let newest = Counters { block: BlockId(100), stamp: Stamp(100), ..Counters::default() };
+        let newest = Counters { block: NEWEST, stamp: Stamp(100), ..Counters::default() };
         self.blocks.take_unchecked(9, newest)
     }
 
@@ -579,7 +580,7 @@ fn those_that_were_there_before_are_waited_for() {
     world.blocks.nodes.await_all(["node 1".to_owned(), "node 2".to_owned()]);
     world.join(1);
     assert_eq!(world.blocks.nodes.awaited().iter().collect::<Vec<_>>(), ["node 2"]);
-    world.blocks.nodes.await_nobody();
+    world.blocks.nodes.await_nobody(NEWEST);
     assert!(world.blocks.nodes.awaited().is_empty());
 }
 
@@ -587,7 +588,7 @@ fn those_that_were_there_before_are_waited_for() {
 fn nobody_was_silent_while_this_process_was_stopped() {
     let mut world = World::with(1);
     world.blocks.advance(Millis(3_600_000));
-    assert_eq!((world.blocks.bury(), world.blocks.nodes.liveness(Holder(1))), (vec![], Liveness::Live));
+    assert_eq!((world.blocks.bury(NEWEST), world.blocks.nodes.liveness(Holder(1))), (vec![], Liveness::Live));
     world.now = 3_600_000;
     world.pass(31_000, &[1]);
     assert_eq!(world.blocks.nodes.liveness(Holder(1)), Liveness::Stale);
@@ -782,7 +783,7 @@ fn a_block_that_nobody_else_has_is_ended_here() {
         world.blocks.nodes.await_all(["node 1".to_owned()]);
         let late = Recovery { least, ..recovery(7, Some(5), None) };
         assert_eq!(world.blocks.close(late, Some(Stamp(5))), Ended::Nobody, "others may have more of it");
-        world.blocks.nodes.await_nobody();
+        world.blocks.nodes.await_nobody(NEWEST);
         assert_eq!(world.blocks.close(late, stamp), Ended::Nobody, "{stamp:?} {least}");
         world.pass(6_000, &[]);
         assert_eq!(world.blocks.overdue(), [(late, false)], "it is looked again, and nobody was told");
@@ -795,8 +796,7 @@ fn a_block_is_not_ended_before_those_have_reported_that_may_have_a_newer_generat
     let mut world = World::new();
     world.blocks.nodes.await_all(["node 1".to_owned()]);
     let mut open = written(2, &[block(1, 6, 10)]);
-    open.writer =
-        Some(Box::new(Writer { client: RECOVERY.into(), machine: "127.0.0.1".into(), unfinished: Unfinished::Stays }));
+    open.writer = Some(Box::new(Writer::new(RECOVERY, "127.0.0.1", Unfinished::Stays)));
     world.change(None, Some(&open));
     assert_eq!(world.blocks.close(recovery(7, None, None), Some(Stamp(4))), Ended::Nobody);
     world.join(1);
@@ -808,4 +808,127 @@ fn a_block_is_not_ended_before_those_have_reported_that_may_have_a_newer_generat
     assert_eq!(world.blocks.close(recovery(8, None, None), Some(Stamp(4))), Ended::Elsewhere);
     let told = world.duties(1).recoveries;
     assert_eq!((told[0].block.stamp, &*told[0].places), (Stamp(5), &[place][..]), "the older ones do not count");
+}
+
+#[test]
+fn what_a_data_node_wrote_that_is_lost_is_waited_for() {
+    let none = Recovery { least: 0, ..recovery(6, Some(5), None) };
+    // An earlier process waited for it in vain, or this one does.
+    for is_old in [true, false] {
+        let mut world = World::new();
+        match is_old {
+            true => world.blocks.nodes.lose("node 1".to_owned(), NEWEST),
+            false => {
+                world.blocks.nodes.await_all(["node 1".to_owned()]);
+                world.blocks.nodes.await_nobody(NEWEST);
+            }
+        }
+        world.change(None, Some(&written(1, &[block(1, 6, 0)])));
+        let lost = vec![("node 1".to_owned(), NEWEST)];
+        assert_eq!(world.blocks.nodes.lost().into_iter().collect::<Vec<_>>(), lost);
+        assert_eq!(world.blocks.close(none, None), Ended::Nobody);
+        assert!(!world.blocks.nobody_has(BlockId(1)), "it was not asked");
+        world.join(1);
+        assert!(world.blocks.nodes.lost().is_empty());
+        assert_eq!(world.blocks.close(none, None), Ended::Here, "it has nothing, and nobody else may have");
+        world.pass(700_000, &[1]);
+        assert_eq!(world.blocks.nodes.lost().into_iter().collect::<Vec<_>>(), lost, "it is dead");
+        assert_eq!(world.blocks.close(none, None), Ended::Nobody);
+        let later = Recovery { block: Some((BlockId(NEWEST.0 + 1), Stamp(6))), ..none };
+        assert_eq!(world.blocks.close(later, None), Ended::Here, "that it never had");
+    }
+}
+
+#[test]
+fn an_older_generation_has_to_do_when_all_have_said_that_they_lack_the_newer_one() {
+    let mut world = World::with(2);
+    world.change(None, Some(&written(2, &[block(1, 6, 10)])));
+    let place = world.place(2);
+    world.blocks.held(place, replica(1, 4, 30), false);
+    world.pass(700_000, &[1]);
+    assert_eq!(world.blocks.close(recovery(6, Some(5), None), None), Ended::Nobody, "one of them may have it");
+    // It comes back without its disk.
+    world.join(1);
+    assert_eq!(world.blocks.close(recovery(7, Some(5), None), None), Ended::Elsewhere);
+    let told = world.duties(2).recoveries;
+    assert_eq!((told[0].block.stamp, &*told[0].places), (Stamp(4), &[place][..]));
+    world.blocks.lost(place, BlockId(1), None);
+    assert_eq!(world.blocks.close(recovery(8, Some(5), None), Some(Stamp(4))), Ended::Here);
+    assert_eq!(world.blocks.close(recovery(8, Some(5), None), None), Ended::Here, "nothing is left, which is told");
+}
+
+#[test]
+fn who_has_less_than_was_acknowledged_takes_no_part_in_the_end_of_a_block() {
+    for (states, ended) in [([State::Whole, State::Left], Ended::Here), ([State::Begun, State::Left], Ended::Elsewhere)]
+    {
+        let mut world = World::with(2);
+        world.change(None, Some(&written(3, &[block(1, 5, 10)])));
+        let places = world.blocks.choose(BlockId(1), 100, 3, &[]);
+        world.blocks.written_by(BlockId(1), places);
+        for (number, state) in [1, 2].into_iter().zip(states) {
+            let place = world.place(number);
+            world.blocks.held_as(place, replica(1, 5, 9), state);
+        }
+        assert_eq!(world.blocks.close(recovery(6, Some(5), None), Some(Stamp(5))), ended, "{states:?}");
+        let told: Vec<Place> = world.duties(1).recoveries.into_iter().flat_map(|order| order.places).collect();
+        // How much there is by now of what is being written its data node says when it is asked.
+        assert_eq!(told.iter().map(|place| place.holder.0).collect::<Vec<_>>(), [0, 1][..told.len()]);
+        if ended == Ended::Here {
+            assert_eq!(world.blocks.close(recovery(7, Some(5), None), None), Ended::Nobody, "what there is stays");
+        }
+    }
+}
+
+#[test]
+fn that_nobody_has_any_bytes_is_believed_when_all_were_asked_who_may_have_some() {
+    let none = Recovery { least: 0, ..recovery(6, Some(5), None) };
+    let begun = |least: u64, here: Option<(u64, u64)>, silent: &[u16]| {
+        let mut world = World::with(3);
+        world.change(None, Some(&written(3, &[block(1, 6, least)])));
+        let places = [1, 2].map(|number| world.place(number)).to_vec();
+        world.blocks.written_by(BlockId(1), places);
+        // It left the pipeline with bytes that nobody acknowledged.
+        let left = world.place(3);
+        world.blocks.held(left, replica(1, 4, 100), false);
+        if let Some((stamp, length)) = here {
+            let place = world.place(1);
+            world.blocks.held(place, replica(1, stamp, length), false);
+        }
+        world.pass(700_000, silent);
+        assert_eq!(world.blocks.close(Recovery { least, ..none }, None), Ended::Elsewhere);
+        world
+    };
+    assert!(begun(0, None, &[]).blocks.nobody_has(BlockId(1)));
+    assert!(begun(0, Some((5, 0)), &[]).blocks.nobody_has(BlockId(1)));
+    assert!(!begun(0, Some((5, 7)), &[]).blocks.nobody_has(BlockId(1)), "one has said that it has some");
+    assert!(!begun(0, None, &[2]).blocks.nobody_has(BlockId(1)), "one was not asked");
+    let mut world = begun(10, None, &[]);
+    assert!(!world.blocks.nobody_has(BlockId(1)), "some were acknowledged");
+    // That they were written is known, and that those who wrote them have them no more.
+    assert_eq!(world.blocks.close(Recovery { least: 10, ..none }, None), Ended::Elsewhere);
+    assert_eq!(world.duties(3).recoveries[0].block.stamp, Stamp(4), "what is left has to do");
+}
+
+#[test]
+fn that_a_replica_was_compared_counts_when_it_is_looked_at_next_and_not_for_long() {
+    let mut world = World::with(1);
+    world.change(None, Some(&file(2, &[block(1, 5, 100)])));
+    world.blocks.received(replica(1, 5, 100));
+    let place = world.place(1);
+    world.blocks.held(place, replica(1, 5, 100), true);
+    let compared = |world: &mut World| {
+        world.look();
+        assert_eq!((world.here(), world.duties(1).removals), (vec![BlockId(1)], vec![]));
+        world.blocks.compared_here(BlockId(1), true);
+    };
+    // Somebody was wrong, a while ago.
+    world.blocks.found_corrupt(BlockId(1), Holder::HERE);
+    compared(&mut world);
+    world.look();
+    world.blocks.found_corrupt(BlockId(1), Holder(1));
+    compared(&mut world);
+    world.pass(61_000, &[]);
+    compared(&mut world);
+    world.look();
+    assert_eq!(world.duties(1).removals, [(BlockId(1), Stamp(5))]);
 }

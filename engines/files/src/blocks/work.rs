@@ -33,6 +33,8 @@ const REPORT_TIME: u64 = 5_000;
 const NOBODY_TIME: u64 = 5_000;
 /// So long it is waited for the end of a block.
 const CLOSING_TIME: u64 = 60_000;
+/// So long a replica counts as good that was compared with its checksums.
+const COMPARED_TIME: u64 = 60_000;
 
 /// A block that has to be ended by a data node, with the others that have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +61,8 @@ pub(super) struct Closing {
     is_told: bool,
     /// The generation under which it was written, if that is known.
     old: Option<Stamp>,
+    /// Whether all are asked that may have something of it.
+    asks_all: bool,
 }
 
 /// What a data node is to do.
@@ -116,9 +120,9 @@ impl Blocks {
         self.unseen.extend(self.entries.keys());
     }
 
-    /// Data nodes that are silent for too long have nothing any more. Which ones.
-    pub fn bury(&mut self) -> Vec<Holder> {
-        let dead = self.nodes.bury();
+    /// Data nodes that are silent for too long have nothing any more. Which ones. `newest` is the newest block.
+    pub fn bury(&mut self, newest: BlockId) -> Vec<Holder> {
+        let dead = self.nodes.bury(newest);
         for holder in &dead {
             let Some(node) = self.nodes.get_mut(*holder) else { continue };
             node.storages.iter_mut().for_each(|storage| storage.has_reported = false);
@@ -208,12 +212,14 @@ impl Blocks {
     /// Whether that is all, or the block is to be looked at again in a moment.
     fn look_at_one(&mut self, block: BlockId) -> bool {
         self.low.remove(&block);
+        let now = self.nodes.now();
+        let is_compared = self.compared.remove(&block).is_some_and(|at| now.since(at) < COMPARED_TIME);
         let Some(entry) = self.entries.get(&block) else { return true };
         // What no file here has said is not known, and who writes a block sees to its replicas.
         let Some(wanted) = entry.wanted.filter(|wanted| !wanted.is_open) else { return true };
         let sound = self.sound(block, entry, wanted);
         let (there, target) = (sound.places.len(), usize::from(wanted.replication.max(1)));
-        let is_fresh = |closed: &Millis| there < target && self.nodes.now().since(*closed) < REPORT_TIME;
+        let is_fresh = |closed: &Millis| there < target && now.since(*closed) < REPORT_TIME;
         if self.fresh.get(&block).is_some_and(is_fresh) {
             return false;
         }
@@ -230,7 +236,7 @@ impl Blocks {
                 Sent::UnderWay => {}
                 Sent::Later => return false,
                 // A damaged replica may keep the place of a good one.
-                Sent::Nowhere => return self.make_room(block, wanted, &sound),
+                Sent::Nowhere => return self.make_room(block, wanted, &sound, is_compared),
             }
         } else if there >= target {
             self.remove_bad(block, wanted, target);
@@ -276,11 +282,11 @@ impl Blocks {
     }
 
     /// Nobody has room for another replica: a damaged one gives its place up, if there is a good one. If that is here alone, it is compared with its checksums
-    /// first: whoever said that the other one is damaged may be wrong. Whether that is all.
-    fn make_room(&mut self, block: BlockId, wanted: Wanted, sound: &Sound) -> bool {
+    /// first, if that was not done just now: whoever said that the other one is damaged may be wrong. Whether that is all.
+    fn make_room(&mut self, block: BlockId, wanted: Wanted, sound: &Sound, is_compared: bool) -> bool {
         let is_here_alone = *sound.places == [Place::HERE];
         let has_bad = self.entries.get(&block).is_some_and(|entry| entry.replicas().any(|held| is_bad(&held, wanted)));
-        if has_bad && is_here_alone && !self.compared.remove(&block) {
+        if has_bad && is_here_alone && !is_compared {
             self.doubtful.insert(block);
             return true;
         }
@@ -340,7 +346,7 @@ impl Blocks {
         entry.is_corrupt_here = !is_sound;
         let (stamp, _) = entry.here?;
         if is_sound {
-            self.compared.insert(block);
+            self.compared.insert(block, self.nodes.now());
         }
         self.look_at(block);
         let removal = removal.filter(|removal| removal.stamp == stamp)?;
@@ -464,25 +470,41 @@ impl Blocks {
         self.nodes.nodes.iter().map(|node| node.removals.len()).sum()
     }
 
-    /// Who ends the last block of a file whose writer has gone, or that is to be cut. `stamp` is the generation of what the data node in the process has.
+    /// Who ends the last block of a file whose writer has gone, or that is to be cut. `stamp` is the generation of what the data node in the process has, if
+    /// that is all that was acknowledged.
     pub fn close(&mut self, recovery: Recovery, stamp: Option<Stamp>) -> Ended {
         let Some((block, newer)) = recovery.block else { return Ended::Here };
         if self.nodes.are_alone() {
             return Ended::Here;
         }
         let before = self.closings.remove(&block).and_then(|closing| closing.old);
-        let entry = self.entries.get(&block);
-        let reported = || entry.into_iter().flat_map(|entry| &entry.others).map(|held| held.stamp).chain(stamp).max();
-        let written = before.or(recovery.old);
-        let old = written.or_else(reported).unwrap_or(newer);
+        let others = || self.entries.get(&block).into_iter().flat_map(|entry| &entry.others);
+        let newest = others().map(|held| held.stamp).chain(stamp).max();
+        let written = recovery.old.or(before);
+        let mut old = written.or(newest).unwrap_or(newer);
+        let have = |old: Stamp| {
+            let here = stamp.filter(|stamp| *stamp >= old).map(|_| Place::HERE);
+            others().filter(move |held| held.stamp >= old).map(|held| held.place).chain(here)
+        };
         let mut holders: BTreeSet<Place> = self.pipelines.get(&block).into_iter().flatten().copied().collect();
         let is_known = !holders.is_empty();
-        holders.extend(
-            entry.into_iter().flat_map(|entry| &entry.others).filter(|held| held.stamp >= old).map(|held| held.place),
-        );
-        if stamp.is_some_and(|stamp| stamp >= old) {
-            holders.insert(Place::HERE);
+        holders.extend(have(old));
+        let is_unheard = self.nodes.is_anybody_unheard(block);
+        if holders.is_empty()
+            && !is_unheard
+            && let Some(newest) = newest
+        {
+            // All have said what they have, and nobody has the generation of the writer any more: the newest that there is has to do.
+            old = newest;
+            holders.extend(have(old));
         }
+        // Who has less than was acknowledged would have all others cut to that.
+        let is_short = |place: &Place| {
+            let has_less = |held: &Held| held.state != State::Begun && held.length < recovery.least;
+            others().any(|held| held.place == *place && has_less(held))
+        };
+        let are_short = holders.iter().any(is_short);
+        holders.retain(|place| !is_short(place));
         let live = |place: &&Place| self.nodes.liveness(place.holder) != Liveness::Dead;
         let heard = |holder: &Holder| self.nodes.get(*holder).map(|node| node.heard);
         let others = holders.iter().filter(|place| **place != Place::HERE);
@@ -490,17 +512,19 @@ impl Blocks {
         let awaits = !self.nodes.awaited().is_empty();
         let is_old_here = stamp.is_some_and(|stamp| stamp < old);
         let is_here = stamp.is_some() && !is_old_here;
-        let is_elsewhere = others.count() > 0 || (!is_known && (recovery.least > 0 || self.nodes.is_anybody_lost()));
+        let is_elsewhere = others.count() > 0 || are_short || (!is_known && is_unheard);
         // Who is waited for may have a newer generation, or more of it.
         if primary.is_none() && !awaits && (is_here || !(is_old_here || is_elsewhere)) {
             return Ended::Here;
         }
         let primary = primary.filter(|_| written.is_some() || !awaits);
-        let places = holders.iter().filter(live).copied().collect();
+        let places: Vec<Place> = holders.iter().filter(live).copied().collect();
+        let asks_all = places.len() == holders.len() && (is_known || !is_unheard);
         let name = BlockName { id: block, stamp: old, length: recovery.least };
         let order = RecoveryOrder { block: name, stamp: newer, cut: recovery.length, places };
         let since = self.nodes.now();
-        self.closings.insert(block, Closing { recovery, order, primary, since, is_told: false, old: written });
+        self.closings
+            .insert(block, Closing { recovery, order, primary, since, is_told: false, old: written, asks_all });
         if primary.is_some() { Ended::Elsewhere } else { Ended::Nobody }
     }
 
@@ -511,10 +535,18 @@ impl Blocks {
         (closing.order.stamp == stamp).then_some((closing.recovery, &closing.order))
     }
 
-    /// Whether a data node of another process is known to have bytes of a block.
-    #[must_use]
-    pub fn has_bytes(&self, block: BlockId) -> bool {
-        self.entries.get(&block).is_some_and(|entry| entry.others.iter().any(|held| held.length > 0))
+    /// A data node says that nobody has any bytes of a block that is to be ended. Whether that may be so: all were asked who may have some, nothing of it was
+    /// acknowledged as far as is known here, and nobody has said that he has some of the generation that was written.
+    pub fn nobody_has(&mut self, block: BlockId) -> bool {
+        let Some(closing) = self.closings.get(&block).filter(|closing| closing.asks_all) else { return false };
+        let has_some = |held: &Held| held.stamp >= closing.order.block.stamp && held.length > 0;
+        let is_said = self.entries.get(&block).is_some_and(|entry| entry.others.iter().any(has_some));
+        let may_be = closing.recovery.least == 0 && !is_said;
+        if !may_be {
+            // Who wrote it has it no more: from now on those count that say that they have it.
+            self.pipelines.remove(&block);
+        }
+        may_be
     }
 
     /// Whether data nodes end a block.
