@@ -276,23 +276,28 @@ fn a_copy_for_a_pipeline_takes_no_part_in_the_end_of_its_block_before_its_client
     let (_folder, server) = served();
     let mut client = Client::of(&server, "root");
     let mut other = Other::joined(&server);
-    for (path, is_all) in [("/half", false), ("/all", true)] {
+    for (path, is_all, goes_on) in [("/half", false, false), ("/all", true, false), ("/on", true, true)] {
         client.create(path).unwrap();
         let excluded = not_here(&server);
         let add = AddBlock { path: path.into(), client: "writer".into(), previous: None, excluded, file: None };
         let located = client.call::<One<LocatedBlock>>("addBlock", &add).unwrap().it.unwrap();
         other.tell(RECEIVING, &located.block, 0).unwrap();
-        // The client replaces a data node by the one here, and goes.
+        // The client replaces a data node by the one here, and goes, perhaps after it went on.
         let said = sent(&server, &located.block, (7, "writer"), &content(400), is_all);
         assert_eq!(said.is_empty(), !is_all);
+        if goes_on {
+            let address = (Ipv4Addr::LOCALHOST, server.transfer_address().port());
+            let mut transfer = Transfer(TcpStream::connect(address).unwrap());
+            assert_eq!(transfer.begin_write(&located.block, 3, 400).status, 0);
+            assert_eq!(transfer.packet(400, 0, b"more", false), [0]);
+        }
         let recover = RecoverLease { path: path.to_owned(), client: "another".to_owned() };
         assert_eq!(client.call::<Flag>("recoverLease", &recover), Ok(Flag { it: false }));
         let RecoveringBlock { stamp, block, .. } = other.command().recovery.unwrap().blocks.remove(0);
-        let names: Vec<&str> = block.nodes.iter().map(|node| &*node.id.uuid).collect();
-        assert_eq!(names, ["other"], "{path}");
+        assert_eq!(block.nodes.len(), if goes_on { 2 } else { 1 }, "{path}");
         let init = InitRecovery { block: RecoveringBlock { stamp, block, cut: None } };
         let found: InitRecoveryResponse = other.calls.call_of(RECOVERY, "initReplicaRecovery", &init).unwrap();
-        assert!(!found.is_there, "{path}");
+        assert_eq!(found.block.map(|block| block.length), Some(Some(404)).filter(|_| goes_on), "{path}");
     }
 }
 
