@@ -42,7 +42,7 @@ def check(server, contract, folder):
     (conf / "core-site.xml").write_text(f"<configuration><property><name>fs.defaultFS</name><value>{server.url}</value></property></configuration>")
     (conf / "log4j.properties").write_text(LOGGING.replace("INFO", "ERROR"))
     words = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{conf}:{contract / 'classes'}:{contract / 'jars'}/*"]
-    words += ["org.junit.platform.console.ConsoleLauncher", "execute", "--details=tree", "--disable-banner", "--disable-ansi-colors"]
+    words += ["org.junit.platform.console.ConsoleLauncher", "execute", "--details=testfeed", "--disable-banner", "--disable-ansi-colors"]
     words += [f"--select-class=org.apache.hadoop.fs.contract.hdfs.{name}" for name in CLASSES]
     with open(folder / "said", "w") as said:
         subprocess.run(words, cwd=folder, stdout=said, stderr=said, timeout=1_500, check=False)
