@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::blocks_of_file::BlocksOfFile;
 use crate::ids::{BlockId, InodeId, Millis, Stamp, Txid};
 
 /// All changes of one operation. To apply one twice changes nothing.
@@ -215,7 +216,7 @@ pub struct File {
     /// The most bytes that a block of it holds.
     pub block_size: u64,
     /// Its blocks, in their order.
-    pub blocks: Vec<Block>,
+    pub blocks: BlocksOfFile,
     /// Who writes it, if it is being written: few files are.
     pub writer: Option<Box<Writer>>,
 }
@@ -480,7 +481,7 @@ impl<M: OldMore, U: OldUnfinished> From<OldRow<M, U>> for Row {
                 let writer = writer.map(|OldWriter { client, machine, unfinished }| {
                     Box::new(Writer { client, machine, unfinished: unfinished.unfinished(), written: None })
                 });
-                Kind::File(Box::new(File { replication, block_size, blocks, writer }))
+                Kind::File(Box::new(File { replication, block_size, blocks: blocks.into(), writer }))
             }
         };
         Self { id, parent, name, owner, group, mode, mtime, atime, kind, more: more.more() }
@@ -507,7 +508,7 @@ mod tests {
         let block = Block { id: BlockId(1 << 30), stamp: Stamp(1_001), length: 5, is_committed: true };
         let file = |unfinished| {
             let writer = Some(Box::new(Writer::new("writer", "127.0.0.1", unfinished)));
-            File { replication: 3, block_size: 128 << 20, blocks: vec![block], writer }
+            File { replication: 3, block_size: 128 << 20, blocks: vec![block].into(), writer }
         };
         let row = |id: u64, name: &str, kind| Row {
             id: InodeId(id),
@@ -553,7 +554,7 @@ mod tests {
             [(Unfinished::Stays, Some(Stamp(1_001))), (Unfinished::Goes, None), (Unfinished::CutTo(1 << 40), None)]
         {
             let writer = Some(Box::new(Writer { written, ..Writer::new("c", "m", unfinished) }));
-            let file = File { replication: 3, block_size: 128 << 20, blocks: Vec::new(), writer };
+            let file = File { replication: 3, block_size: 128 << 20, blocks: Vec::new().into(), writer };
             let row = Row {
                 id: InodeId(16_386),
                 parent: InodeId::ROOT,
