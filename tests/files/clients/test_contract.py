@@ -1,5 +1,5 @@
-"""What every file system of Hadoop is asked, by the classes with which HDFS asks it, unmodified. The stock HDFS 3.5.0 passes 236 of 239, and says of three that
-they do not apply to it."""
+"""What every file system of Hadoop is asked, by the classes with which HDFS asks it, unmodified: all but the cluster in the process, which two
+classes of our own replace. The stock HDFS 3.5.0 passes all but three, which do not apply to it."""
 
 import json
 import pathlib
@@ -36,7 +36,7 @@ def contract():
 
 
 def check(server, contract, folder):
-    """Runs all classes. None fails, and as many pass as of the stock HDFS."""
+    """Runs all classes. None fails, and no more are left out than of the stock HDFS."""
     conf = folder / "contract"
     conf.mkdir()
     (conf / "core-site.xml").write_text(f"<configuration><property><name>fs.defaultFS</name><value>{server.url}</value></property></configuration>")
@@ -45,22 +45,23 @@ def check(server, contract, folder):
     words += ["org.junit.platform.console.ConsoleLauncher", "execute", "--details=testfeed", "--disable-banner", "--disable-ansi-colors"]
     words += [f"--select-class=org.apache.hadoop.fs.contract.hdfs.{name}" for name in CLASSES]
     with open(folder / "said", "w") as said:
-        subprocess.run(words, cwd=folder, stdout=said, stderr=said, timeout=1_500, check=False)
+        subprocess.run(words, cwd=folder, stdout=said, stderr=said, timeout=3_000, check=False)
     said = (folder / "said").read_text()
     counts = {what: int(count) for count, what in re.findall(r"\[ +(\d+) tests (\w+) +\]", said)}
     print(counts)
     assert counts and counts["failed"] == 0, said[-40_000:] + server.text()[-5_000:]
-    assert counts["found"] == 239 and counts["successful"] >= 236, said[-40_000:]
+    # They say of some that they do not apply: of three deletions of several paths at once.
+    assert counts["aborted"] <= 3 and counts["successful"] == counts["found"] - counts["aborted"] > 236, said[-40_000:]
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1_800)
+@pytest.mark.timeout(3_300)
 def test_alone(server, contract, tmp_path):
     check(server, contract, tmp_path)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1_800)
+@pytest.mark.timeout(3_300)
 def test_with_a_data_node_of_hadoop(server, contract, datanode, tmp_path):  # noqa: F811 # the fixture
     def live():
         with urllib.request.urlopen(f"{server.web}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState") as answer:

@@ -35,7 +35,9 @@ class DataNode:
         (self.conf / "webapps" / "datanode").mkdir(parents=True)
         ports = {f"dfs.datanode.{name}address": f"127.0.0.1:{free_port()}" for name in ("", "http.", "ipc.")}
         core = {"fs.defaultFS": server.url, "hadoop.tmp.dir": folder / "tmp"}
-        for file, settings in {"core": core, "hdfs": {**SETTINGS, **ports, "dfs.datanode.data.dir": folder / "blocks"}}.items():
+        # Two disks, of which it chooses.
+        disks = ",".join(str(folder / "blocks" / name) for name in ("first", "second"))
+        for file, settings in {"core": core, "hdfs": {**SETTINGS, **ports, "dfs.datanode.data.dir": disks}}.items():
             properties = [f"<property><name>{name}</name><value>{value}</value></property>" for name, value in settings.items()]
             (self.conf / f"{file}-site.xml").write_text(f"<configuration>{''.join(properties)}</configuration>")
         (self.conf / "log4j.properties").write_text(LOGGING)
@@ -270,8 +272,8 @@ def test_others_take_the_places_of_data_nodes_that_go(hdfs, server, datanode, mo
 def test_a_data_node_of_another_installation_is_refused(hdfs, server, datanode, jars, tmp_path):  # noqa: F811 # fixtures
     until(lambda: counts(hdfs) == (2, 0), datanode)
     datanode.kill()
-    version = next(datanode.folder.glob("blocks/current/VERSION"))
-    version.write_text(re.sub(r"clusterID=.*", "clusterID=CID-other", version.read_text()))
+    for version in datanode.folder.glob("blocks/*/current/VERSION"):
+        version.write_text(re.sub(r"clusterID=.*", "clusterID=CID-other", version.read_text()))
     datanode.start()
     deadline = time.monotonic() + 60
     while "Incompatible clusterIDs" not in datanode.text():

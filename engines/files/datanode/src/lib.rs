@@ -118,7 +118,7 @@ pub enum Recovered {
     Whole,
     /// It was being written.
     Begun,
-    /// It was being written when the process ended.
+    /// It was being written when the machine ended.
     Left,
 }
 
@@ -175,6 +175,8 @@ pub struct Replicas {
     /// Folders whose names are durable.
     folders: Mutex<HashSet<PathBuf>>,
     used: Arc<AtomicU64>,
+    /// The machine has been running since they were read last.
+    is_same_boot: bool,
 }
 
 /// Bytes of the disk.
@@ -200,6 +202,7 @@ impl Replicas {
             File::open(parent)?.sync_all()?;
         }
         let replicas = Self {
+            is_same_boot: is_same_boot(&directory)?,
             directory,
             entries: Mutex::default(),
             damaged: Mutex::default(),
@@ -437,12 +440,7 @@ impl Replicas {
             return Err(ReplicaError::Failed { block });
         }
         entry.recovery = Some(stamp);
-        let state = match (entry.is_whole, entry.is_left) {
-            (true, _) => Recovered::Whole,
-            (false, false) => Recovered::Begun,
-            (false, true) => Recovered::Left,
-        };
-        Ok(Some(Found { stamp: entry.stamp, length: entry.length, state }))
+        Ok(Some(Found { stamp: entry.stamp, length: entry.length, state: self.state(&entry) }))
     }
 
     /// Others have agreed how long a replica is: it is cut to that, and ended under the generation with which they began.
@@ -511,15 +509,25 @@ impl Replicas {
     /// The generation of what there is of a block.
     #[must_use]
     pub fn stamp(&self, block: BlockId) -> Option<Stamp> {
-        self.stamp_of(block, 0)
+        Some(self.look(block)?.stamp)
     }
 
-    /// The same, if that has so many bytes.
+    /// What there is of a block.
     #[must_use]
-    pub fn stamp_of(&self, block: BlockId, least: u64) -> Option<Stamp> {
+    pub fn look(&self, block: BlockId) -> Option<Found> {
         let entry = self.entries.lock().get(&block).cloned()?;
         let entry = entry.lock();
-        (entry.form() != Form::Copy && entry.length >= least).then_some(entry.stamp)
+        let state = self.state(&entry);
+        (entry.form() != Form::Copy).then_some(Found { stamp: entry.stamp, length: entry.length, state })
+    }
+
+    /// What the end of a process left has all that was acknowledged; what the end of the machine left perhaps not.
+    const fn state(&self, entry: &Entry) -> Recovered {
+        match (entry.is_whole, entry.is_left && !self.is_same_boot) {
+            (true, _) => Recovered::Whole,
+            (false, false) => Recovered::Begun,
+            (false, true) => Recovered::Left,
+        }
     }
 
     /// Removes a replica, if there is one.
@@ -574,13 +582,21 @@ impl Replicas {
 
     /// What there is of a replica that is to be ended. A copy that nobody has gone on with is none, and goes: nobody shall go on with it later.
     fn written(&self, block: BlockId) -> io::Result<Option<Shared>> {
-        let mut entries = self.entries.lock();
-        let Some(shared) = entries.get(&block).cloned() else { return Ok(None) };
-        if shared.lock().form() != Form::Copy {
+        let Some(shared) = self.entries.lock().get(&block).cloned() else { return Ok(None) };
+        let mut entry = shared.lock();
+        if entry.form() != Form::Copy || entry.is_gone {
+            drop(entry);
             return Ok(Some(shared));
         }
-        entries.remove(&block);
-        self.discard(block, &shared).map(|()| None)
+        // Nobody goes on with it in between.
+        entry.is_gone = true;
+        drop(entry);
+        let mut entries = self.entries.lock();
+        if entries.get(&block).is_some_and(|other| Arc::ptr_eq(other, &shared)) {
+            entries.remove(&block);
+            self.discard(block, &shared)?;
+        }
+        Ok(None)
     }
 
     fn discard(&self, block: BlockId, entry: &Shared) -> io::Result<()> {
@@ -653,6 +669,26 @@ fn check_reaches(block: BlockId, entry: &Entry, least: u64) -> Result<(), Replic
         return Err(ReplicaError::Damaged(words));
     }
     Ok(())
+}
+
+/// The file that says in which run of the machine replicas were read last.
+const BOOT: &str = "boot";
+/// What the machine calls its run.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Whether the machine has been running since replicas were read last, as far as it says so; from now on this is its run.
+fn is_same_boot(directory: &Path) -> io::Result<bool> {
+    let Ok(boot) = fs::read(BOOT_ID) else { return Ok(false) };
+    let file = directory.join(BOOT);
+    if fs::read(&file).is_ok_and(|before| before == boot) {
+        return Ok(true);
+    }
+    let beside = directory.join("boot.new");
+    fs::write(&beside, &boot)?;
+    File::open(&beside)?.sync_all()?;
+    fs::rename(&beside, &file)?;
+    File::open(directory)?.sync_all()?;
+    Ok(false)
 }
 
 /// How names of bytes end that are not whole.

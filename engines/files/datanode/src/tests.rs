@@ -336,9 +336,14 @@ fn a_replica_that_others_end_is_written_by_nobody_and_ended_as_they_agree() {
     let mut writer = replicas.append(BLOCK, Stamp(9), 700, 512).unwrap();
     writer.write(700, b"more", &[]).unwrap();
     drop((writer, replicas));
-    let (replicas, _) = opened(folder.path());
-    let found = replicas.begin_recovery(BLOCK, Stamp(10)).unwrap().unwrap();
-    assert_eq!((found.state, found.length), (Recovered::Left, 704));
+    // A process ended, and then the machine.
+    for (stamp, state) in [(10, Recovered::Begun), (11, Recovered::Left)] {
+        let (replicas, _) = opened(folder.path());
+        assert_eq!(replicas.look(BLOCK), Some(Found { stamp: Stamp(9), length: 704, state }));
+        let found = replicas.begin_recovery(BLOCK, Stamp(stamp)).unwrap().unwrap();
+        assert_eq!((found.state, found.length), (state, 704));
+        fs::write(folder.path().join("boot"), "another").unwrap();
+    }
 }
 
 #[test]
@@ -420,7 +425,7 @@ fn a_copy_for_a_pipeline_counts_for_nothing_before_its_client_goes_on_with_it() 
     writer.write(1_300, b"more", &[]).unwrap();
     let (replicas, _) = opened(folder.path());
     let found = replicas.begin_recovery(BLOCK, Stamp(7)).unwrap().unwrap();
-    assert_eq!(found, Found { stamp: Stamp(6), length: 1_304, state: Recovered::Left });
+    assert_eq!(found, Found { stamp: Stamp(6), length: 1_304, state: Recovered::Begun });
 }
 
 #[test]

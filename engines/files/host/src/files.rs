@@ -169,7 +169,7 @@ impl Files {
         namespace.blocks.forget(&unwanted);
         namespace.leases.renew_all(now());
         namespace.blocks.nodes.silence = silence;
-        nodes::recall(&directory, &mut namespace.blocks.nodes).map_err(failed(&directory))?;
+        nodes::recall(&directory, namespace).map_err(failed(&directory))?;
         namespace.is_waiting = nodes::is_waiting(namespace);
         let (tasks, upkeep) = std::sync::mpsc::channel();
         // It is received below.
@@ -545,8 +545,8 @@ impl Files {
     pub(crate) fn close_left(&self, begun: Lsn, recovery: Recovery) -> Result<bool, Unanswered> {
         self.wait(Some(begun))?;
         let replicas = &self.0.replicas;
-        let stamp = recovery.block.and_then(|(block, _)| replicas.stamp_of(block, recovery.least));
-        if self.0.state.write().namespace.blocks.close(recovery, stamp) != Ended::Here {
+        let here = recovery.block.and_then(|(block, _)| replicas.look(block)).map(nodes::here);
+        if self.0.state.write().namespace.blocks.close(recovery, here) != Ended::Here {
             return Ok(false);
         }
         let ended = recovery.block.map(|(block, stamp)| match recovery.length {
@@ -656,8 +656,7 @@ impl Files {
             state.namespace.is_safe = wanted;
             if !wanted {
                 state.namespace.is_waiting = false;
-                let newest = state.namespace.counters().block;
-                state.namespace.blocks.nodes.await_nobody(newest);
+                state.namespace.blocks.await_nobody();
             }
         }
         let is_safe = state.namespace.is_safe || state.namespace.is_waiting;

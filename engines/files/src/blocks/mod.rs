@@ -18,7 +18,7 @@ use crate::request::BlockName;
 
 pub use self::nodes::{Heartbeat, Holder, Liveness, NodeShown, Nodes, Place, Registration, Silence, StorageFigures};
 use self::work::Closing;
-pub use self::work::{Duties, Ended, RecoveryOrder};
+pub use self::work::{Duties, Ended, Here, RecoveryOrder};
 
 /// A replica that is complete, as a data node reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -208,8 +208,9 @@ pub struct Nodes {
     pub(super) nodes: Vec<Node>,
     /// How long they may be silent.
     pub silence: Silence,
-    /// Those of an earlier process that have not reported yet.
+    /// Those of an earlier process that have not reported yet, and the newest block when this one began.
     awaited: BTreeSet<String>,
+    newest: BlockId,
     /// There were others once, whether they are there or not: what is not here may be there.
     had_others: bool,
     /// Those that were there before and have not come back, which were waited for in vain by this process or an earlier one, and the newest block that
@@ -420,8 +421,9 @@ impl Nodes {
         silent
     }
 
-    /// These were there before the process began.
-    pub fn await_all(&mut self, names: impl IntoIterator<Item = String>) {
+    /// These were there before the process began; this was the newest block then.
+    pub fn await_all(&mut self, names: impl IntoIterator<Item = String>, newest: BlockId) {
+        self.newest = newest;
         self.awaited.extend(names);
         self.had_others |= !self.awaited.is_empty();
     }
@@ -460,12 +462,14 @@ impl Nodes {
     }
 
     /// Whether all blocks are here alone: there never was anybody else.
-    pub(super) const fn are_alone(&self) -> bool {
+    #[must_use]
+    pub const fn are_alone(&self) -> bool {
         !self.had_others
     }
 
-    /// Nobody is waited for any more; this is the newest block.
-    pub fn await_nobody(&mut self, newest: BlockId) {
+    /// Nobody is waited for any more.
+    pub(super) fn await_nobody(&mut self) {
+        let newest = self.newest;
         self.lost.extend(std::mem::take(&mut self.awaited).into_iter().map(|name| (name, newest)));
     }
 

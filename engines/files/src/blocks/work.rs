@@ -4,7 +4,7 @@
 //! Nothing is removed that the log's end could bring back: each removal has the change that was the newest when it was decided, and is told to the data
 //! node when the log has that durably. It is decided again at that moment, because replicas may have been lost meanwhile.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use super::nodes::{Holder, Liveness, Place, Removal, Why};
@@ -39,7 +39,7 @@ const COMPARED_TIME: u64 = 60_000;
 /// A block that has to be ended by a data node, with the others that have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveryOrder {
-    /// The block, under the oldest generation that counts.
+    /// The block, under the oldest generation that counts, with the bytes that it has at least.
     pub block: BlockName,
     /// The generation under which it is ended.
     pub stamp: Stamp,
@@ -47,6 +47,14 @@ pub struct RecoveryOrder {
     pub cut: Option<u64>,
     /// Who has it.
     pub places: Vec<Place>,
+}
+
+impl RecoveryOrder {
+    /// Whether the block may be ended with so many bytes: those to which it is to be cut, or no fewer than were acknowledged, as far as is known.
+    #[must_use]
+    pub fn fits(&self, length: u64) -> bool {
+        self.cut.map_or(length >= self.block.length, |cut| length == cut)
+    }
 }
 
 /// A block that other data nodes end.
@@ -59,10 +67,35 @@ pub(super) struct Closing {
     primary: Option<Holder>,
     since: Millis,
     is_told: bool,
+    /// It is begun anew without waiting.
+    is_due: bool,
     /// The generation under which it was written, if that is known.
     old: Option<Stamp>,
-    /// Whether all are asked that may have something of it.
-    asks_all: bool,
+    /// All who may have something of it, and whether there are no others.
+    holders: BTreeSet<Holder>,
+    knows_all: bool,
+    /// Those who have said that they have nothing.
+    pub(super) none: BTreeSet<Holder>,
+}
+
+/// What the data node in the process has of a block that is to be ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Here {
+    /// Its generation.
+    pub stamp: Stamp,
+    /// Its bytes.
+    pub length: u64,
+    /// What it is.
+    pub state: State,
+}
+
+/// What somebody may have of a block that is to be ended.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    place: Place,
+    state: State,
+    /// Its bytes, unless it is being written: then they are not known.
+    length: u64,
 }
 
 /// What a data node is to do.
@@ -470,61 +503,89 @@ impl Blocks {
         self.nodes.nodes.iter().map(|node| node.removals.len()).sum()
     }
 
-    /// Who ends the last block of a file whose writer has gone, or that is to be cut. `stamp` is the generation of what the data node in the process has, if
-    /// that is all that was acknowledged.
-    pub fn close(&mut self, recovery: Recovery, stamp: Option<Stamp>) -> Ended {
+    /// Who may have something of a block that was written under a generation, each data node once. What it said counts for more than where it was to write: it
+    /// chooses its disks itself.
+    fn parts(&self, block: BlockId, here: Option<Here>, old: Stamp, none: &BTreeSet<Holder>) -> BTreeMap<Holder, Part> {
+        let written = self.pipelines.get(&block).into_iter().flatten();
+        let written = written.map(|place| Part { place: *place, state: State::Begun, length: 0 });
+        let mut parts: BTreeMap<Holder, Part> = written.map(|part| (part.place.holder, part)).collect();
+        let others = self.entries.get(&block).into_iter().flat_map(|entry| &entry.others);
+        let mut said: Vec<&Held> = others.filter(|held| held.stamp >= old).collect();
+        said.sort_by_key(|held| held.length);
+        for Held { place, state, length, .. } in said {
+            parts.insert(place.holder, Part { place: *place, state: *state, length: *length });
+        }
+        parts.remove(&Holder::HERE);
+        if let Some(Here { state, length, .. }) = here.filter(|here| here.stamp >= old) {
+            parts.insert(Holder::HERE, Part { place: Place::HERE, state, length });
+        }
+        parts.retain(|holder, _| !none.contains(holder));
+        parts
+    }
+
+    /// Who ends the last block of a file whose writer has gone, or that is to be cut. `here` is what the data node in the process has of it.
+    pub fn close(&mut self, recovery: Recovery, here: Option<Here>) -> Ended {
         let Some((block, newer)) = recovery.block else { return Ended::Here };
         if self.nodes.are_alone() {
             return Ended::Here;
         }
-        let before = self.closings.remove(&block).and_then(|closing| closing.old);
-        let others = || self.entries.get(&block).into_iter().flat_map(|entry| &entry.others);
-        let newest = others().map(|held| held.stamp).chain(stamp).max();
+        if self.closings.get(&block).is_some_and(|closing| closing.order.stamp > newer) {
+            // Another end of it was begun since, and is waited for.
+            return Ended::Nobody;
+        }
+        let (before, none) =
+            self.closings.remove(&block).map(|closing| (closing.old, closing.none)).unwrap_or_default();
         let written = recovery.old.or(before);
-        let mut old = written.or(newest).unwrap_or(newer);
-        let have = |old: Stamp| {
-            let here = stamp.filter(|stamp| *stamp >= old).map(|_| Place::HERE);
-            others().filter(move |held| held.stamp >= old).map(|held| held.place).chain(here)
-        };
-        let mut holders: BTreeSet<Place> = self.pipelines.get(&block).into_iter().flatten().copied().collect();
-        let is_known = !holders.is_empty();
-        holders.extend(have(old));
         let is_unheard = self.nodes.is_anybody_unheard(block);
-        if holders.is_empty()
-            && !is_unheard
+        let is_known = self.pipelines.contains_key(&block);
+        // Those who wrote it are known, or all have said what they have.
+        let knows_all = is_known || !is_unheard;
+        let others = self.entries.get(&block).into_iter().flat_map(|entry| &entry.others);
+        let others = others.filter(|held| !none.contains(&held.place.holder)).map(|held| held.stamp);
+        let newest = others.chain(here.map(|here| here.stamp)).max();
+        let mut old = written.or(newest).unwrap_or(newer);
+        let mut parts = self.parts(block, here, old, &none);
+        if parts.is_empty()
+            && knows_all
             && let Some(newest) = newest
         {
-            // All have said what they have, and nobody has the generation of the writer any more: the newest that there is has to do.
+            // Nobody has the generation of the writer any more: the newest that there is has to do.
             old = newest;
-            holders.extend(have(old));
+            parts = self.parts(block, here, old, &none);
         }
-        // Who has less than was acknowledged would have all others cut to that.
-        let is_short = |place: &Place| {
-            let has_less = |held: &Held| held.state != State::Begun && held.length < recovery.least;
-            others().any(|held| held.place == *place && has_less(held))
-        };
-        let are_short = holders.iter().any(is_short);
-        holders.retain(|place| !is_short(place));
-        let live = |place: &&Place| self.nodes.liveness(place.holder) != Liveness::Dead;
+        let holders: BTreeSet<Holder> = parts.keys().copied().collect();
+        let is_live = |part: &Part| self.nodes.liveness(part.place.holder) != Liveness::Dead;
+        let are_all_there = knows_all && parts.values().all(is_live);
+        parts.retain(|_, part| is_live(part));
+        // What is written by somebody who is there has all that was acknowledged. Of what does not change any more only the longest can have it: others were cut when a
+        // machine lost its power, or by an end that was refused.
+        let longest = parts.values().filter(|part| part.state != State::Begun).map(|part| part.length).max();
+        let least = recovery.least.max(longest.filter(|_| recovery.length.is_none()).unwrap_or(0));
+        let has_all =
+            |part: &Part| part.state == State::Begun || part.length >= recovery.least && Some(part.length) == longest;
+        let are_left = parts.values().all(|part| part.state == State::Left);
+        parts.retain(|_, part| has_all(part));
+        let places: Vec<Place> = parts.values().map(|part| part.place).collect();
         let heard = |holder: &Holder| self.nodes.get(*holder).map(|node| node.heard);
-        let others = holders.iter().filter(|place| **place != Place::HERE);
-        let primary = others.clone().filter(live).map(|place| place.holder).max_by_key(heard);
+        let primary = parts.keys().copied().filter(|holder| *holder != Holder::HERE).max_by_key(heard);
         let awaits = !self.nodes.awaited().is_empty();
-        let is_old_here = stamp.is_some_and(|stamp| stamp < old);
-        let is_here = stamp.is_some() && !is_old_here;
-        let is_elsewhere = others.count() > 0 || are_short || (!is_known && is_unheard);
         // Who is waited for may have a newer generation, or more of it.
-        if primary.is_none() && !awaits && (is_here || !(is_old_here || is_elsewhere)) {
+        let waits = match (primary, parts.contains_key(&Holder::HERE)) {
+            (Some(_), _) => are_left && !are_all_there || written.is_none() && awaits,
+            (None, true) => awaits || are_left && !are_all_there || written.is_none() && is_unheard,
+            // What is here alone and has too little is told to who wants the file closed.
+            (None, false) => awaits || !knows_all || holders.iter().any(|holder| *holder != Holder::HERE),
+        };
+        if primary.is_none() && !waits {
             return Ended::Here;
         }
-        let primary = primary.filter(|_| written.is_some() || !awaits);
-        let places: Vec<Place> = holders.iter().filter(live).copied().collect();
-        let asks_all = places.len() == holders.len() && (is_known || !is_unheard);
-        let name = BlockName { id: block, stamp: old, length: recovery.least };
+        let primary = primary.filter(|_| !waits);
+        let name = BlockName { id: block, stamp: old, length: least };
         let order = RecoveryOrder { block: name, stamp: newer, cut: recovery.length, places };
         let since = self.nodes.now();
-        self.closings
-            .insert(block, Closing { recovery, order, primary, since, is_told: false, old: written, asks_all });
+        let (is_told, is_due, old) = (false, false, written);
+        let closing = Closing { recovery, order, primary, since, is_told, is_due, old, holders, knows_all, none };
+        self.closings.insert(block, closing);
         if primary.is_some() { Ended::Elsewhere } else { Ended::Nobody }
     }
 
@@ -535,18 +596,22 @@ impl Blocks {
         (closing.order.stamp == stamp).then_some((closing.recovery, &closing.order))
     }
 
-    /// A data node says that nobody has any bytes of a block that is to be ended. Whether that may be so: all were asked who may have some, nothing of it was
-    /// acknowledged as far as is known here, and nobody has said that he has some of the generation that was written.
+    /// The data node that was to end a block says that nobody has any bytes of it. That is its own word: others it did not reach, perhaps. Whether it may be so:
+    /// nothing was acknowledged as far as is known here, and all have said so of themselves who may have some. Else it is begun anew soon, by one who has not.
     pub fn nobody_has(&mut self, block: BlockId) -> bool {
-        let Some(closing) = self.closings.get(&block).filter(|closing| closing.asks_all) else { return false };
-        let has_some = |held: &Held| held.stamp >= closing.order.block.stamp && held.length > 0;
-        let is_said = self.entries.get(&block).is_some_and(|entry| entry.others.iter().any(has_some));
-        let may_be = closing.recovery.least == 0 && !is_said;
-        if !may_be {
-            // Who wrote it has it no more: from now on those count that say that they have it.
-            self.pipelines.remove(&block);
+        let Some(closing) = self.closings.get_mut(&block) else { return false };
+        closing.none.extend(closing.primary);
+        closing.is_due = true;
+        let have_said = closing.holders.iter().all(|holder| closing.none.contains(holder));
+        closing.recovery.least == 0 && closing.knows_all && have_said
+    }
+
+    /// Nobody is waited for any more of those that were there before.
+    pub fn await_nobody(&mut self) {
+        self.nodes.await_nobody();
+        for closing in self.closings.values_mut() {
+            closing.is_due |= closing.primary.is_none();
         }
-        may_be
     }
 
     /// Whether data nodes end a block.
@@ -564,9 +629,10 @@ impl Blocks {
     pub fn overdue(&mut self) -> Vec<(Recovery, bool)> {
         let now = self.nodes.now();
         let patience = |closing: &Closing| if closing.primary.is_some() { CLOSING_TIME } else { NOBODY_TIME };
-        let late = self.closings.values_mut().filter(|closing| now.since(closing.since) > patience(closing));
+        let is_late = |closing: &&mut Closing| closing.is_due || now.since(closing.since) > patience(closing);
+        let late = self.closings.values_mut().filter(is_late);
         late.map(|closing| {
-            closing.since = now;
+            (closing.since, closing.is_due) = (now, false);
             (closing.recovery, closing.primary.is_some())
         })
         .collect()

@@ -31,14 +31,6 @@ pub struct Recovery {
     pub least: u64,
 }
 
-impl Recovery {
-    /// Whether the block may be ended with so many bytes: those to which it is to be cut, or no fewer than were acknowledged.
-    #[must_use]
-    pub fn fits(&self, length: u64) -> bool {
-        self.length.map_or(length >= self.least, |cut| length == cut)
-    }
-}
-
 /// What becomes of a wish to close a file.
 #[derive(Debug)]
 pub enum Begun {

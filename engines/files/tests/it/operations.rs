@@ -260,6 +260,17 @@ fn an_append_of_which_all_counts_or_nothing_leaves_the_file_as_it_was() {
 }
 
 #[test]
+fn the_root_is_not_deleted_and_refused_if_it_is_not_empty() {
+    let mut world = World::new();
+    let delete = |is_recursive| Request::Delete { path: "/".to_owned(), is_recursive };
+    assert_eq!(world.root(&delete(false)), Ok(Reply::Bool(false)));
+    world.write("/f", &[1]).unwrap();
+    assert_eq!(world.refused("root", &delete(false)), Class::PathIsNotEmptyDirectory);
+    assert_eq!(world.root(&delete(true)), Ok(Reply::Bool(false)));
+    assert_eq!(world.status("/f").unwrap().length, 1);
+}
+
+#[test]
 fn nobody_writes_a_file_that_the_name_node_closes_by_calling_itself_the_same() {
     let mut world = World::new();
     let Ok(Reply::Status(Some(status))) = world.root(&create("/f", false)) else { panic!("no file") };

@@ -49,10 +49,10 @@ fn refuse(block: BlockId, stamp: Stamp, answerer: Answerer) {
 
 fn begin(service: &Service, block: BlockId, stamp: Stamp, answerer: Answerer) {
     // The name node is the same process: it knows what it has told data nodes to do.
-    let Some(recovery) = service.files.to_be_ended(block, stamp) else { return refuse(block, stamp, answerer) };
+    let Some(order) = service.files.to_be_ended(block, stamp) else { return refuse(block, stamp, answerer) };
     let begun = service.files.replicas().begin_recovery(block, stamp);
     // Others would be cut to what is here.
-    match begun.map(|found| found.filter(|found| found.length >= recovery.least)) {
+    match begun.map(|found| found.filter(|found| found.length >= order.block.length)) {
         Ok(None) => answerer.done(&InitRecoveryResponse { is_there: false, state: None, block: None }),
         Ok(Some(Found { stamp, length, state })) => {
             let state = match state {
@@ -68,12 +68,12 @@ fn begin(service: &Service, block: BlockId, stamp: Stamp, answerer: Answerer) {
 }
 
 fn end(service: &Service, block: BlockId, stamp: Stamp, length: u64, answerer: Answerer) {
-    let Some(recovery) = service.files.to_be_ended(block, stamp) else { return refuse(block, stamp, answerer) };
+    let Some(order) = service.files.to_be_ended(block, stamp) else { return refuse(block, stamp, answerer) };
     // Before anything is cut: what was acknowledged may be nowhere else.
-    if !recovery.fits(length) {
+    if !order.fits(length) {
         let words = format!(
             "Expected the end of block {block} with {} bytes, which were acknowledged, or more, came one with {length}; nothing is cut here",
-            recovery.least
+            order.block.length
         );
         return answerer.refuse(exception::IO, &words, Detail::Application);
     }

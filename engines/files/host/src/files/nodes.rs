@@ -8,13 +8,13 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use savanna_files::blocks::{
-    Blocks, Copying, Duties, Heartbeat, Holder, Liveness, NodeShown, Nodes, Place, Registration, Replica,
+    Blocks, Copying, Duties, Heartbeat, Here, Holder, Liveness, NodeShown, Place, RecoveryOrder, Registration, Replica,
     State as ReplicaState,
 };
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
-use savanna_files::operation::Recovery;
 use savanna_files::{Class, FilesError, Namespace, Reply, Request};
 use savanna_files_database::DatabaseError;
+use savanna_files_datanode::{Found, Recovered};
 use savanna_journal::Lsn;
 
 use super::{AT_ONCE, Files, State, Unanswered, now};
@@ -66,12 +66,14 @@ pub struct Orders {
 const REGISTERED_AGAIN: &str = "Expected a report of a data node that has not registered again since, or was not silent for too long; it reports again";
 
 /// The block manager hears of the data nodes that there were before, if there ever were any.
-pub(super) fn recall(directory: &Path, nodes: &mut Nodes) -> io::Result<()> {
+pub(super) fn recall(directory: &Path, namespace: &mut Namespace) -> io::Result<()> {
     let bytes = match fs::read(directory.join(KEPT)) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
+    let newest = namespace.counters().block;
+    let nodes = &mut namespace.blocks.nodes;
     nodes.had_others();
     for name in String::from_utf8_lossy(&bytes).lines() {
         match name.strip_prefix(LOST) {
@@ -79,7 +81,7 @@ pub(super) fn recall(directory: &Path, nodes: &mut Nodes) -> io::Result<()> {
                 let (name, newest) = line.split_once(LOST).unwrap_or((line, ""));
                 nodes.lose(name.to_owned(), BlockId(newest.parse().unwrap_or(u64::MAX)));
             }
-            None => nodes.await_all([name.to_owned()]),
+            None => nodes.await_all([name.to_owned()], newest),
         }
     }
     Ok(())
@@ -103,6 +105,17 @@ fn keep(directory: &Path, lines: &BTreeSet<String>) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(&beside, directory.join(KEPT))?;
     File::open(directory)?.sync_all()
+}
+
+/// What the data node in the process has of a block that is to be ended.
+pub(super) fn here(found: Found) -> Here {
+    let Found { stamp, length, state } = found;
+    let state = match state {
+        Recovered::Whole => ReplicaState::Whole,
+        Recovered::Begun => ReplicaState::Begun,
+        Recovered::Left => ReplicaState::Left,
+    };
+    Here { stamp, length, state }
 }
 
 /// What a client was told of who writes a block holds from now on.
@@ -146,11 +159,14 @@ impl Files {
         }
         drop(state);
         tracing::info!(%uuid, %address, transfer_port, "a data node registers");
-        // Its name is on the disk before anything is: the next start waits for it.
-        self.keep_nodes(Some(uuid))
+        // Its name is on the disk before anything is, and nobody takes it away in between: the next start waits for it.
+        let mut kept = self.0.nodes_kept.lock();
+        self.keep_nodes_with(&mut kept, Some(uuid))
             .map_err(|error| FilesError::new(Class::Io, format!("the name of a data node cannot be kept: {error}")))?;
         let mut state = self.0.state.write();
-        let Some(_) = state.namespace.blocks.register(registration) else {
+        let registered = state.namespace.blocks.register(registration);
+        drop(kept);
+        let Some(_) = registered else {
             let words = "Expected at most 10000 data nodes since the process began, with names of at most 256 bytes, came another one";
             return Err(FilesError::new(Class::Io, words).into());
         };
@@ -159,8 +175,7 @@ impl Files {
     }
 
     /// Keeps the names of data nodes on the disk, with that of another one.
-    fn keep_nodes(&self, new: Option<&str>) -> io::Result<()> {
-        let mut kept = self.0.nodes_kept.lock();
+    fn keep_nodes_with(&self, kept: &mut Option<BTreeSet<String>>, new: Option<&str>) -> io::Result<()> {
         let state = self.0.state.read();
         let nodes = &state.namespace.blocks.nodes;
         let mut lines: BTreeSet<String> = nodes.awaited().clone();
@@ -348,6 +363,8 @@ impl Files {
         places: &[Place],
     ) -> Result<(), Unanswered> {
         let refused = |words: String| Err(FilesError::new(Class::Io, words).into());
+        // The disk is not waited for by anybody else.
+        let here = self.0.replicas.look(block);
         let mut state = self.0.state.write();
         let closing = state.namespace.blocks.closing(block, stamp);
         let Some((recovery, order)) = closing.map(|(recovery, order)| (recovery, order.clone())) else {
@@ -355,18 +372,19 @@ impl Files {
                 "Expected the end of a block that is to be ended, came block {block} under {stamp}; it was begun anew, or is done"
             ));
         };
+        let is_here = here.is_some_and(|found| found.stamp >= order.block.stamp && found.length > 0);
         if let Some(place) = places.iter().find(|place| !order.places.iter().any(|other| other.holder == place.holder))
         {
             return refused(format!("Expected data nodes that have block {block}, came {:?}", place.holder));
         }
         let most =
             state.namespace.tree().get(recovery.inode).and_then(|inode| inode.file()).map_or(0, |file| file.block_size);
-        let is_here = || self.0.replicas.visible_length(block, order.block.stamp).is_ok_and(|length| length > 0);
+        let nobody_has = length.is_none() && state.namespace.blocks.nobody_has(block);
         match length {
             Some(_) if places.is_empty() => {
                 return refused(format!("Expected who has block {block} now, came nobody; it is begun anew"));
             }
-            None if is_here() || !state.namespace.blocks.nobody_has(block) => {
+            None if is_here || !nobody_has => {
                 return refused(format!(
                     "Expected the bytes of block {block} that a data node has, came that nobody has any; it is begun anew"
                 ));
@@ -379,26 +397,29 @@ impl Files {
                 state.namespace.blocks.held(*place, Replica { block, stamp, length }, true);
             }
         }
-        if let Some(length) = length.filter(|length| !recovery.fits(*length) || *length > most) {
-            let least = recovery.least;
+        if let Some(length) = length.filter(|length| !order.fits(*length) || *length > most) {
+            let least = order.block.length;
             return refused(format!(
                 "Expected block {block} with {least} bytes, which were acknowledged, up to {most}, came {length}"
             ));
         }
-        let change = state.namespace.finish_recovery(recovery, length, now());
-        let lsn = change.map(|change| self.commit(&mut state, change)).transpose()?;
+        let Some(change) = state.namespace.finish_recovery(recovery, length, now()) else {
+            return refused(format!(
+                "Expected a file that is to be closed with block {block}, came {stamp}; it was begun anew, or is gone"
+            ));
+        };
+        let lsn = self.commit(&mut state, change)?;
         state.namespace.blocks.closed(block);
-        let position = lsn.or_else(|| state.pending.position(state.namespace.txid()));
         drop(state);
-        self.wait(position)
+        self.wait(Some(lsn))
     }
 
-    /// For what a data node was told to end a block under a generation, if it has not yet: who says otherwise is none.
+    /// What a data node was told to end of a block under a generation, if it has not yet: who says otherwise is none.
     #[must_use]
-    pub fn to_be_ended(&self, block: BlockId, stamp: Stamp) -> Option<Recovery> {
+    pub fn to_be_ended(&self, block: BlockId, stamp: Stamp) -> Option<RecoveryOrder> {
         let state = self.0.state.read();
         let closing = state.namespace.blocks.closing(block, stamp).filter(|_| self.may_tell());
-        closing.map(|(recovery, _)| recovery)
+        closing.map(|(_, order)| order.clone())
     }
 
     /// What the data node in the process has to send to others.
@@ -493,13 +514,13 @@ impl Files {
         let mut state = self.0.state.write();
         state.namespace.blocks.advance(late);
         let newest = state.namespace.counters().block;
-        let nodes = &mut state.namespace.blocks.nodes;
-        if nodes.is_empty() && nodes.awaited().is_empty() {
+        let nodes = &state.namespace.blocks.nodes;
+        if nodes.are_alone() {
             return Ok(());
         }
         if !nodes.awaited().is_empty() && late.0 > nodes.silence.dead {
             tracing::warn!(nodes = ?nodes.awaited(), "data nodes that were there before did not come; they are not waited for any more");
-            nodes.await_nobody(newest);
+            state.namespace.blocks.await_nobody();
         }
         let dead = state.namespace.blocks.bury(newest);
         if state.namespace.is_waiting && !is_waiting(&state.namespace) {
@@ -511,7 +532,7 @@ impl Files {
         for holder in &dead {
             tracing::warn!(?holder, "a data node was silent for too long; its replicas do not count any more");
         }
-        if let Err(error) = self.keep_nodes(None) {
+        if let Err(error) = self.keep_nodes_with(&mut self.0.nodes_kept.lock(), None) {
             tracing::warn!(%error, "the names of data nodes could not be written");
         }
         if self.0.behind.is_none() {

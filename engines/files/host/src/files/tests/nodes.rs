@@ -136,3 +136,49 @@ fn a_block_that_only_the_dead_have_stays_also_behind_a_restart() {
     assert_eq!((running.is_open(&file), running.length("/f")), (false, Some(7)));
     running.stop();
 }
+
+/// Those that were there before are given up: what has all of a block is not waited for.
+#[test]
+fn a_file_is_closed_when_nobody_is_waited_for_any_more() {
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    std::fs::write(folder.path().join("nodes"), format!("{NODE}\n")).unwrap();
+    let running = opened(&disk, folder.path(), 1);
+    let file = running.create("/f");
+    let block = running.add(&file, &[]).block;
+    let mut writer = running.files.replicas().begin(block.id, block.stamp, 512).unwrap();
+    writer.write(0, b"so far", &[]).unwrap();
+    running.files.leave(file.id.unwrap(), "writer").unwrap();
+    running.files.tend_nodes().unwrap();
+    assert!(running.is_open(&file), "who is waited for may have more");
+    running.wait_for_nobody();
+    until(|| !running.is_open(&file));
+    assert_eq!(running.length("/f"), Some(6));
+    running.stop();
+}
+
+/// Less is left than was acknowledged.
+#[test]
+fn what_is_left_of_a_file_that_cannot_be_closed_is_read() {
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    let running = opened(&disk, folder.path(), 1);
+    let file = running.create("/f");
+    let block = running.add(&file, &[]).block;
+    let mut writer = running.files.replicas().begin(block.id, block.stamp, 512).unwrap();
+    writer.write(0, &[7; 600], &[]).unwrap();
+    assert_eq!(running.call(&Request::Fsync { file: file.clone(), length: Some(1_000) }), Ok(Reply::Done));
+    let read = |running: &Running| {
+        let request = Request::BlockLocations { path: "/f".to_owned(), offset: 0, length: 1 };
+        let Ok(Reply::Blocks(blocks)) = running.call(&request) else { panic!("no blocks") };
+        let BlockName { id, stamp, .. } = blocks.blocks[0].block;
+        let (replicas, limit) = (running.files.replicas(), 1 << 20);
+        assert_eq!(replicas.visible_length(id, stamp).unwrap(), 600);
+        assert_eq!(replicas.read(id, stamp).unwrap().read(0, limit).unwrap().0, [7; 600]);
+    };
+    read(&running);
+    assert!(running.files.leave(file.id.unwrap(), "writer").is_err());
+    read(&running);
+    running.stop();
+    let running = opened(&disk, folder.path(), 2);
+    read(&running);
+    running.stop();
+}
