@@ -600,6 +600,11 @@ impl Blocks {
     /// nothing was acknowledged as far as is known here, and all have said so of themselves who may have some. Else it is begun anew soon, by one who has not.
     pub fn nobody_has(&mut self, block: BlockId) -> bool {
         let Some(closing) = self.closings.get_mut(&block) else { return false };
+        let mut others = self.entries.get(&block).into_iter().flat_map(|entry| &entry.others);
+        if others.any(|held| held.stamp >= closing.order.block.stamp && held.length > 0) {
+            // Somebody has said that he has some.
+            return false;
+        }
         closing.none.extend(closing.primary);
         closing.is_due = true;
         let have_said = closing.holders.iter().all(|holder| closing.none.contains(holder));
