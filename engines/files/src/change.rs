@@ -275,6 +275,15 @@ pub struct Writer {
     pub machine: Arc<str>,
     /// What becomes of the file if it does not come to its end.
     pub unfinished: Unfinished,
+    /// The generation under which its last block was written, once the name node ends that under another one: what is older does not have all of it.
+    pub written: Option<Stamp>,
+}
+
+impl Writer {
+    /// A client that writes.
+    pub(crate) fn new(client: &str, machine: &str, unfinished: Unfinished) -> Self {
+        Self { client: client.into(), machine: machine.into(), unfinished, written: None }
+    }
 }
 
 /// What becomes of a file whose writer does not come to its end.
@@ -321,7 +330,7 @@ pub enum RetryAnswer {
 }
 
 /// The first byte of a change in the log. A change of the form below needs another number.
-const FORMAT: u8 = 5;
+const FORMAT: u8 = 6;
 /// The oldest that is read: [`RetryAnswer::Appended`] came after it.
 const OLDEST: u8 = 1;
 /// The last one whose rows have nothing more.
@@ -329,6 +338,8 @@ const WITHOUT_MORE: u8 = 2;
 /// The last one whose writers do not say what becomes of their files. (3 is the same: releases that know no later one do not look at access control
 /// lists.)
 const WITHOUT_UNFINISHED: u8 = 4;
+/// The last one whose writers do not say under which generation they wrote.
+const WITHOUT_WRITTEN: u8 = 5;
 
 /// Why bytes are no change.
 #[derive(Debug, thiserror::Error)]
@@ -359,9 +370,12 @@ impl Change {
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         match bytes.split_first() {
             Some((format, rest)) if (OLDEST..=FORMAT).contains(format) => Ok(match *format {
-                format if format <= WITHOUT_MORE => postcard::from_bytes::<OldChange<()>>(rest)?.into(),
+                format if format <= WITHOUT_MORE => postcard::from_bytes::<OldChange<(), ()>>(rest)?.into(),
                 format if format <= WITHOUT_UNFINISHED => {
-                    postcard::from_bytes::<OldChange<Option<Box<More>>>>(rest)?.into()
+                    postcard::from_bytes::<OldChange<Option<Box<More>>, ()>>(rest)?.into()
+                }
+                format if format <= WITHOUT_WRITTEN => {
+                    postcard::from_bytes::<OldChange<Option<Box<More>>, Unfinished>>(rest)?.into()
                 }
                 _ => postcard::from_bytes(rest)?,
             }),
@@ -370,19 +384,20 @@ impl Change {
     }
 }
 
-/// A change whose writers do not say what becomes of their files. `M` is what its rows have more.
+/// A change whose writers do not say under which generation they wrote. `M` is what its rows have more, and `U` what its writers say of what becomes of
+/// their files.
 #[derive(Deserialize)]
-struct OldChange<M> {
+struct OldChange<M, U> {
     txid: Txid,
     at: Millis,
     counters: Counters,
-    rows: Vec<OldRow<M>>,
+    rows: Vec<OldRow<M, U>>,
     gone: Vec<InodeId>,
     retry: Option<Retry>,
 }
 
 #[derive(Deserialize)]
-struct OldRow<M> {
+struct OldRow<M, U> {
     id: InodeId,
     parent: InodeId,
     name: Box<[u8]>,
@@ -391,28 +406,29 @@ struct OldRow<M> {
     mode: u16,
     mtime: Millis,
     atime: Millis,
-    kind: OldKind,
+    kind: OldKind<U>,
     more: M,
 }
 
 #[derive(Deserialize)]
-enum OldKind {
+enum OldKind<U> {
     Directory,
-    File(OldFile),
+    File(OldFile<U>),
 }
 
 #[derive(Deserialize)]
-struct OldFile {
+struct OldFile<U> {
     replication: u16,
     block_size: u64,
     blocks: Vec<Block>,
-    writer: Option<OldWriter>,
+    writer: Option<OldWriter<U>>,
 }
 
 #[derive(Deserialize)]
-struct OldWriter {
+struct OldWriter<U> {
     client: Arc<str>,
     machine: Arc<str>,
+    unfinished: U,
 }
 
 /// What a row has more.
@@ -432,21 +448,38 @@ impl OldMore for Option<Box<More>> {
     }
 }
 
-impl<M: OldMore> From<OldChange<M>> for Change {
-    fn from(old: OldChange<M>) -> Self {
+/// What a writer says of what becomes of its file.
+trait OldUnfinished {
+    fn unfinished(self) -> Unfinished;
+}
+
+impl OldUnfinished for () {
+    fn unfinished(self) -> Unfinished {
+        Unfinished::Stays
+    }
+}
+
+impl OldUnfinished for Unfinished {
+    fn unfinished(self) -> Unfinished {
+        self
+    }
+}
+
+impl<M: OldMore, U: OldUnfinished> From<OldChange<M, U>> for Change {
+    fn from(old: OldChange<M, U>) -> Self {
         let OldChange { txid, at, counters, rows, gone, retry } = old;
         Self { txid, at, counters, rows: rows.into_iter().map(Row::from).collect(), gone, retry }
     }
 }
 
-impl<M: OldMore> From<OldRow<M>> for Row {
-    fn from(old: OldRow<M>) -> Self {
+impl<M: OldMore, U: OldUnfinished> From<OldRow<M, U>> for Row {
+    fn from(old: OldRow<M, U>) -> Self {
         let OldRow { id, parent, name, owner, group, mode, mtime, atime, kind, more } = old;
         let kind = match kind {
             OldKind::Directory => Kind::Directory,
             OldKind::File(OldFile { replication, block_size, blocks, writer }) => {
-                let writer = writer.map(|OldWriter { client, machine }| {
-                    Box::new(Writer { client, machine, unfinished: Unfinished::Stays })
+                let writer = writer.map(|OldWriter { client, machine, unfinished }| {
+                    Box::new(Writer { client, machine, unfinished: unfinished.unfinished(), written: None })
                 });
                 Kind::File(Box::new(File { replication, block_size, blocks: blocks.into(), writer }))
             }
@@ -473,9 +506,10 @@ mod tests {
     #[test]
     fn a_log_of_an_earlier_release_is_read() {
         let block = Block { id: BlockId(1 << 30), stamp: Stamp(1_001), length: 5, is_committed: true };
-        let unfinished = Unfinished::Stays;
-        let writer = Some(Box::new(Writer { client: "writer".into(), machine: "127.0.0.1".into(), unfinished }));
-        let file = File { replication: 3, block_size: 128 << 20, blocks: vec![block].into(), writer };
+        let file = |unfinished| {
+            let writer = Some(Box::new(Writer::new("writer", "127.0.0.1", unfinished)));
+            File { replication: 3, block_size: 128 << 20, blocks: vec![block].into(), writer }
+        };
         let row = |id: u64, name: &str, kind| Row {
             id: InodeId(id),
             parent: InodeId::ROOT,
@@ -488,11 +522,15 @@ mod tests {
             kind,
             more: None,
         };
-        let rows = vec![row(16_386, "d", Kind::Directory), row(16_387, "f", Kind::File(Box::new(file)))];
         let call = CallId { client: [7; 16], call: 9 };
         let retry = Some(Retry { call, answer: RetryAnswer::Created(InodeId(16_387)) });
-        let change =
-            Change { txid: Txid(3), at: Millis(7), counters: Counters::default(), rows, gone: vec![InodeId(5)], retry };
+        let change_of = |unfinished| {
+            let kind = Kind::File(Box::new(file(unfinished)));
+            let rows = vec![row(16_386, "d", Kind::Directory), row(16_387, "f", kind)];
+            let (at, counters, gone) = (Millis(7), Counters::default(), vec![InodeId(5)]);
+            Change { txid: Txid(3), at, counters, rows, gone, retry }
+        };
+        let change = change_of(Unfinished::Stays);
         let [row, other, rest] = OF_FORMAT_2;
         assert_eq!(Change::decode(&bytes(&format!("02{row}{other}{rest}"))).unwrap(), change);
         // Rows say that they have nothing more.
@@ -500,13 +538,22 @@ mod tests {
             let of_format = bytes(&format!("{format}{row}00{other}00{rest}"));
             assert_eq!(Change::decode(&of_format).unwrap(), change, "{format}");
         }
+        // And writers say what becomes of their files.
+        for (said, unfinished) in
+            [("00", Unfinished::Stays), ("01", Unfinished::Goes), ("02ac02", Unfinished::CutTo(300))]
+        {
+            let of_format = bytes(&format!("05{row}00{other}{said}00{rest}"));
+            assert_eq!(Change::decode(&of_format).unwrap(), change_of(unfinished), "{said}");
+        }
         assert_eq!(Change::decode(&change.encode()).unwrap(), change);
     }
 
     #[test]
-    fn a_change_says_what_becomes_of_a_file() {
-        for unfinished in [Unfinished::Stays, Unfinished::Goes, Unfinished::CutTo(1 << 40)] {
-            let writer = Some(Box::new(Writer { client: "c".into(), machine: "m".into(), unfinished }));
+    fn a_change_says_what_becomes_of_a_file_and_how_it_was_written() {
+        for (unfinished, written) in
+            [(Unfinished::Stays, Some(Stamp(1_001))), (Unfinished::Goes, None), (Unfinished::CutTo(1 << 40), None)]
+        {
+            let writer = Some(Box::new(Writer { written, ..Writer::new("c", "m", unfinished) }));
             let file = File { replication: 3, block_size: 128 << 20, blocks: Vec::new().into(), writer };
             let row = Row {
                 id: InodeId(16_386),
@@ -526,7 +573,7 @@ mod tests {
             assert_eq!(
                 change.encode()[0],
                 FORMAT,
-                "releases that close such a file as if it were whole do not read it"
+                "releases that close such a file as if it were whole, or with an older generation, do not read it"
             );
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use savanna_files::change::{self, CallId, Counters, RECOVERY, RetryAnswer, Row, TRUNCATION, Unfinished};
+use savanna_files::change::{self, CLOSERS, CallId, Counters, RECOVERY, RetryAnswer, Row, TRUNCATION, Unfinished};
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp};
 use savanna_files::operation::Recovery;
 use savanna_files::request::{self, BlockName, Status, Written};
@@ -109,6 +109,8 @@ struct File {
     blocks: Vec<Block>,
     writer: Option<String>,
     unfinished: Unfinished,
+    /// The generation under which its last block was written, once the name node closes it.
+    written: Option<Stamp>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -385,7 +387,7 @@ impl Tree {
             found.ids.pop();
         }
         let unfinished = if create.is_all_or_nothing { Unfinished::Goes } else { Unfinished::Stays };
-        let file = File { blocks: Vec::new(), writer: Some(create.client.clone()), unfinished };
+        let file = File { blocks: Vec::new(), writer: Some(create.client.clone()), unfinished, written: None };
         let id = self.make(&found, Some(file))?;
         self.keep(asked, RetryAnswer::Created(id));
         Ok(Answer::Status(self.seen(id, "")))
@@ -570,7 +572,7 @@ impl Tree {
         }
         let length = file.blocks.iter().map(|block| block.length).sum();
         let file = self.file(id)?;
-        file.writer = Some(client.to_owned());
+        (file.writer, file.written) = (Some(client.to_owned()), None);
         file.unfinished = if is_all_or_nothing { Unfinished::CutTo(length) } else { Unfinished::Stays };
         if let Some(last) = file.blocks.last_mut().filter(|last| !is_in_new_block && last.length < BLOCK_SIZE) {
             last.is_ended = false;
@@ -584,6 +586,7 @@ impl Tree {
         let stamp = self.counters.stamp.next();
         let Ok(file) = self.file(id) else { return };
         let is_cut = file.writer.as_deref() == Some(TRUNCATION);
+        let is_begun = file.writer.as_deref().is_some_and(|writer| CLOSERS.contains(&writer));
         if let Unfinished::CutTo(length) = file.unfinished {
             let mut left = length;
             for block in &mut file.blocks {
@@ -599,6 +602,7 @@ impl Tree {
         }
         if let Some(last) = file.blocks.last_mut().filter(|_| file.unfinished != Unfinished::Goes) {
             last.is_ended &= file.writer.as_deref() == Some(RECOVERY);
+            file.written = if is_begun { file.written } else { Some(last.stamp) };
             last.stamp = stamp;
             self.counters.stamp = stamp;
         }
@@ -631,6 +635,18 @@ impl Tree {
     pub(super) fn unfinished(&self, id: InodeId) -> Option<Unfinished> {
         let file = self.nodes.get(&id)?.file.as_ref()?;
         file.writer.is_some().then_some(file.unfinished)
+    }
+
+    /// The generation under which the last block of a file was written that is to be closed.
+    pub(super) fn written_under(&self, id: InodeId) -> Option<Stamp> {
+        self.nodes.get(&id)?.file.as_ref()?.written
+    }
+
+    /// The last blocks of files that the name node closes, under the generations under which they are to be ended.
+    pub(super) fn closing(&self) -> impl Iterator<Item = (BlockId, Stamp)> {
+        let files = self.nodes.values().filter_map(|node| node.file.as_ref());
+        let closing = files.filter(|file| file.writer.as_deref().is_some_and(|writer| CLOSERS.contains(&writer)));
+        closing.filter_map(|file| file.blocks.last()).map(|block| (block.id, block.stamp))
     }
 
     /// Whether what a request of a writer is about is the same as in another tree.
@@ -669,8 +685,8 @@ impl Tree {
             is_ended: block.is_committed,
         };
         let blocks: Vec<Block> = came.blocks.iter().map(block).collect();
-        let writer = came.writer.as_ref().map(|writer| (writer.client.to_string(), writer.unfinished));
-        let here = file.writer.clone().map(|writer| (writer, file.unfinished));
+        let writer = came.writer.as_ref().map(|writer| (writer.client.to_string(), writer.unfinished, writer.written));
+        let here = file.writer.clone().map(|writer| (writer, file.unfinished, file.written));
         (blocks != file.blocks || writer != here).then(|| format!("expected {file:?}"))
     }
 

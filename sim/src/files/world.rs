@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use savanna_files::blocks::Replica;
 use savanna_files::change::{CLOSERS, CallId, Row, Unfinished};
 use savanna_files::flush::Sent;
-use savanna_files::ids::{BlockId, InodeId, Millis, Txid};
+use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
 use savanna_files::lease::{HARD_LIMIT, SOFT_LIMIT};
 use savanna_files::operation::{Begun, Decision, Recovery};
 use savanna_files::recovery::{Logged, Replayed};
@@ -66,6 +66,8 @@ pub enum Variant {
     SentForgotten,
     /// Answers to writers of files that change nothing do not wait for the log.
     WritersAtOnce,
+    /// The data node ends blocks before the log has that their writers were replaced.
+    EndedBeforeLog,
 }
 
 /// What a run has seen.
@@ -109,6 +111,8 @@ pub struct Happened {
     pub recovered: u32,
     /// Files that a process was closing when it ended.
     pub redone: u32,
+    /// Those whose last block the data node had ended by then, of which the log had nothing.
+    pub halfway: u32,
     /// Times that replicas were removed which no file has any more.
     pub removed: u32,
     /// Subtrees that were taken apart later.
@@ -338,6 +342,17 @@ impl World {
         self.happened.forgotten += u32::try_from(process.line.len() - 1 - txid).expect("a few changes");
         process.line.truncate(txid + 1);
         self.check_replicas(process.newest())?;
+        // What the log does not have nobody was told, the data node neither.
+        let given = process.state.namespace.counters().stamp;
+        if let Some((block, (stamp, _))) = self.replicas.iter().find(|(_, (stamp, _))| *stamp > given) {
+            return Err(format!(
+                "the data node has block {block} of generation {stamp}; those up to {given} were given"
+            ));
+        }
+        let is_ended =
+            |(block, stamp): &(BlockId, Stamp)| self.replicas.get(block).is_some_and(|(had, _)| had == stamp);
+        self.happened.halfway +=
+            u32::try_from(process.newest().closing().filter(is_ended).count()).expect("a few files");
         // Neither the log nor the database has a file of them.
         let named: BTreeSet<BlockId> = self.database.blocks().collect();
         let blocks = &process.state.namespace.blocks;
@@ -666,10 +681,8 @@ impl World {
         match self.commit(at, change, tree)? {
             None => self.lose(&call),
             Some(lsn) => {
-                if let Some(recovery) = recovery
-                    && let Some(process) = self.process_mut(at)
-                {
-                    process.journal.hold(lsn, Held::Close(recovery));
+                if let Some(recovery) = recovery {
+                    self.close_behind(at, lsn, recovery)?;
                 }
                 let position = Some(lsn).filter(|_| self.variant != Variant::TellsAtOnce);
                 self.hold(at, position, Told { call, answer, point })?;
@@ -771,11 +784,25 @@ impl World {
         // What is being taken apart is closed, too.
         tree.number(change.counters);
         self.happened.gone.1 += u32::from(is_cut);
-        if let Some(lsn) = self.commit(at, change, tree)?
-            && let Some(process) = self.process_mut(at)
-        {
-            process.journal.hold(lsn, Held::Close(recovery));
+        if let Some(lsn) = self.commit(at, change, tree)? {
+            self.close_behind(at, lsn, recovery)?;
             self.happened.closed.0 += 1;
+        }
+        Ok(())
+    }
+
+    /// The last block of a file is ended when the log says that nobody writes it any more.
+    fn close_behind(&mut self, at: u64, lsn: Lsn, recovery: Recovery) -> Result<(), String> {
+        let is_early = self.variant == Variant::EndedBeforeLog;
+        let Some(process) = self.process_mut(at) else { return Ok(()) };
+        let expected = process.newest().written_under(recovery.inode);
+        if recovery.block.is_some() && !process.newest().lacks(recovery.inode) && recovery.old != expected {
+            return Err(format!("{recovery:?} begins, of what was written under {expected:?}"));
+        }
+        if is_early {
+            process.closing.push(recovery);
+        } else {
+            process.journal.hold(lsn, Held::Close(recovery));
         }
         Ok(())
     }

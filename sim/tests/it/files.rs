@@ -18,7 +18,7 @@ fn clients_of_files_are_answered_like_by_a_plain_tree_whatever_fails_behind_them
     );
     assert!(sum.closed.0 > runs && 2 * sum.closed.1 > runs && sum.dismantled > runs && sum.cuts > runs, "{sum:?}");
     assert!(2 * sum.gone.0 > runs && 4 * sum.gone.1 > runs && 4 * sum.recovered > runs, "{sum:?}");
-    assert!(4 * sum.redone > runs && sum.removed > runs && 20 * sum.rewritten > runs, "{sum:?}");
+    assert!(4 * sum.redone > runs && sum.halfway > runs && sum.removed > runs && 20 * sum.rewritten > runs, "{sum:?}");
 }
 
 #[test]
@@ -31,11 +31,12 @@ fn one_seed_of_files_is_one_run() {
 #[test]
 fn name_nodes_that_do_it_wrong_are_noticed() {
     use Variant::{
-        CompleteSurvives, FlushedBeforeLog, LeaseIgnored, MarkerApart, ReadsAtOnce, RenamedNotDeleted, SentForgotten,
-        TellsAtOnce, TombstonesDropped, WritersAtOnce,
+        CompleteSurvives, EndedBeforeLog, FlushedBeforeLog, LeaseIgnored, MarkerApart, ReadsAtOnce, RenamedNotDeleted,
+        SentForgotten, TellsAtOnce, TombstonesDropped, WritersAtOnce,
     };
     let wrong = [
         (CompleteSurvives, "is answered"),
+        (EndedBeforeLog, "of generation"),
         (FlushedBeforeLog, "the log cannot be gone on with: Behindhand"),
         (LeaseIgnored, "which is not so since change"),
         (MarkerApart, "is answered"),

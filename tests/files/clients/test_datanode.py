@@ -1,5 +1,6 @@
 """A data node of Hadoop 3.5, unmodified, beside the one in the process."""
 
+import getpass
 import random
 import re
 import signal
@@ -9,6 +10,7 @@ import time
 import pytest
 from ports import free_port
 from test_hadoop import hdfs, jars  # noqa: F401 # fixtures
+from test_webhdfs import ask, begin, is_being_written, recover_lease
 
 # Heartbeats each second, and no waiting where Hadoop waits for large clusters.
 SETTINGS = {
@@ -33,7 +35,9 @@ class DataNode:
         (self.conf / "webapps" / "datanode").mkdir(parents=True)
         ports = {f"dfs.datanode.{name}address": f"127.0.0.1:{free_port()}" for name in ("", "http.", "ipc.")}
         core = {"fs.defaultFS": server.url, "hadoop.tmp.dir": folder / "tmp"}
-        for file, settings in {"core": core, "hdfs": {**SETTINGS, **ports, "dfs.datanode.data.dir": folder / "blocks"}}.items():
+        # Two disks, of which it chooses.
+        disks = ",".join(str(folder / "blocks" / name) for name in ("first", "second"))
+        for file, settings in {"core": core, "hdfs": {**SETTINGS, **ports, "dfs.datanode.data.dir": disks}}.items():
             properties = [f"<property><name>{name}</name><value>{value}</value></property>" for name, value in settings.items()]
             (self.conf / f"{file}-site.xml").write_text(f"<configuration>{''.join(properties)}</configuration>")
         (self.conf / "log4j.properties").write_text(LOGGING)
@@ -186,6 +190,47 @@ def test_a_file_whose_writer_has_gone_is_ended_at_both(hdfs, server, datanode, t
     assert hdfs("-cat", "/killed").startswith("and then<configuration>")
 
 
+@pytest.mark.parametrize("hdfs", [CLIENT], indirect=True)
+def test_what_was_acknowledged_over_http_is_there_once_at_both(hdfs, server, datanode):  # noqa: F811 # fixtures
+    """The name node is killed while a client sends what it appends, with the data node and without: what was answered is there, once, and of the rest nothing."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    dice, query = random.Random(seed), f"user.name={getpass.getuser()}&namenoderpcaddress=here"
+    until(lambda: counts(hdfs) == (2, 0), datanode)
+
+    def read():
+        answer, body = ask(server, "GET", f"/webhdfs/v1/f?op=OPEN&{query}")
+        return body if answer.status == 200 else None
+
+    content = dice.randbytes(100_000)
+    answer, _ = ask(server, "PUT", f"/webhdfs/v1/f?op=CREATE&{query}&blocksize=65536&replication=2", content)
+    assert answer.status == 201
+    for number in range(4):
+        until(lambda: set(replicas_of(hdfs, "/f")) == {2}, datanode)
+        part = dice.randbytes(dice.randrange(1, 100_000))
+        answer, _ = ask(server, "POST", f"/webhdfs/v1/f?op=APPEND&{query}", part)
+        assert answer.status == 200
+        content += part
+        if number % 2:
+            # What was just answered is not at the other one yet, perhaps.
+            until(lambda: set(replicas_of(hdfs, "/f")) == {2}, datanode)
+        with begin(server, "POST", "/f", "APPEND", dice.randbytes(dice.randrange(1, 200_000))):
+            until(lambda: is_being_written(server, "/f"), datanode)
+            time.sleep(dice.uniform(0, 0.3))
+            if number > 1:
+                datanode.kill()
+            server.restart()
+        if number > 1:
+            datanode.start()
+        until(lambda: recover_lease(server, "/f"), datanode, 120)
+        # What is only there cannot be read over HTTP before it is here, too.
+        until(lambda: read() == content, datanode, 120)
+    until(lambda: set(replicas_of(hdfs, "/f")) == {2}, datanode)
+    until(lambda: b"".join(bytes for _, bytes in sorted(datanode.replicas().items())) == content, datanode)
+    server.restart()
+    until(lambda: read() == content, datanode)
+
+
 @pytest.mark.parametrize("server", [{"dead_after": 8}], indirect=True)
 @pytest.mark.parametrize("hdfs", [{**CLIENT, "dfs.replication": 3, REPLACE: "ALWAYS"}], indirect=True)
 def test_others_take_the_places_of_data_nodes_that_go(hdfs, server, datanode, more_datanodes, tmp_path):  # noqa: F811 # fixtures
@@ -227,8 +272,8 @@ def test_others_take_the_places_of_data_nodes_that_go(hdfs, server, datanode, mo
 def test_a_data_node_of_another_installation_is_refused(hdfs, server, datanode, jars, tmp_path):  # noqa: F811 # fixtures
     until(lambda: counts(hdfs) == (2, 0), datanode)
     datanode.kill()
-    version = next(datanode.folder.glob("blocks/current/VERSION"))
-    version.write_text(re.sub(r"clusterID=.*", "clusterID=CID-other", version.read_text()))
+    for version in datanode.folder.glob("blocks/*/current/VERSION"):
+        version.write_text(re.sub(r"clusterID=.*", "clusterID=CID-other", version.read_text()))
     datanode.start()
     deadline = time.monotonic() + 60
     while "Incompatible clusterIDs" not in datanode.text():

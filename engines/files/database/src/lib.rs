@@ -496,7 +496,7 @@ impl Database {
     /// What one row of the marker and rows beside it say.
     fn read(&self, rows: &[tokio_postgres::Row]) -> Result<(Txid, Vec<Stored>), DatabaseError> {
         let first = rows.first().ok_or(DatabaseError::Replaced)?;
-        self.check_owner(first.try_get(19)?)?;
+        self.check_owner(first.try_get(20)?)?;
         let txid = Txid(first.try_get::<_, i64>(0)?.cast_unsigned());
         let stored = rows.iter().filter_map(|row| rows::stored(row).transpose());
         Ok((txid, stored.collect::<Result<_, _>>()?))

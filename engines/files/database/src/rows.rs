@@ -34,6 +34,7 @@ pub(crate) struct Columns<'a> {
     txid: Vec<i64>,
     more: Vec<Option<Vec<u8>>>,
     unfinished: Vec<Option<i64>>,
+    written: Vec<Option<i64>>,
 }
 
 impl<'a> Columns<'a> {
@@ -64,12 +65,13 @@ impl<'a> Columns<'a> {
             columns.txid.push(txid.0.cast_signed());
             columns.more.push(row.more.as_ref().map(|more| more.encode()));
             columns.unfinished.push(writer.and_then(|writer| unfinished_as_number(writer.unfinished)));
+            columns.written.push(writer.and_then(|writer| writer.written).map(|stamp| stamp.0.cast_signed()));
         }
         columns
     }
 
     /// In the order of the statement.
-    pub(crate) fn parameters(&self) -> [&(dyn ToSql + Sync); 19] {
+    pub(crate) fn parameters(&self) -> [&(dyn ToSql + Sync); 20] {
         [
             &self.parent,
             &self.name,
@@ -90,6 +92,7 @@ impl<'a> Columns<'a> {
             &self.txid,
             &self.more,
             &self.unfinished,
+            &self.written,
         ]
     }
 }
@@ -155,9 +158,10 @@ pub(crate) fn stored(row: &SqlRow) -> Result<Option<Stored>, DatabaseError> {
         let client: Option<&str> = row.try_get(13)?;
         let machine: Option<&str> = row.try_get(14)?;
         let unfinished = unfinished_of(row.try_get(18)?)?;
+        let written = row.try_get::<_, Option<i64>>(19)?.map(|stamp| Stamp(stamp.cast_unsigned()));
         let writer = client.map(|client| {
             let machine = machine.unwrap_or_default().into();
-            Box::new(Writer { client: client.into(), machine, unfinished })
+            Box::new(Writer { client: client.into(), machine, unfinished, written })
         });
         Kind::File(Box::new(File {
             replication: fits(row.try_get::<_, i32>(10)?.into(), "a replication from 0 to 65535")?,

@@ -1,7 +1,7 @@
 //! The tables, and the statements on them.
 
 /// The version of the tables. Other tables need another number.
-pub(crate) const VERSION: i32 = 6;
+pub(crate) const VERSION: i32 = 7;
 /// The oldest version from which [`TABLES`] makes that of today.
 pub(crate) const OLDEST: i32 = 1;
 
@@ -17,10 +17,10 @@ pub(crate) const POOL: &str = "SELECT pool FROM marker WHERE prefix = $1";
 ///
 /// `marker` has one row: whose the database is, who owns it (an epoch, and a number of the process), and up to which change it has all. Children of a directory are next to each other by their
 /// key. Blocks of a file are in its row, four numbers each: block, generation stamp, bytes, and 1 if its writer has ended it. `unfinished` is of a file that is being written how many bytes it has
-/// if its writer does not come to its end, -1 if it goes then, and nothing if it has what there is. `more` is what few inodes have
-/// ([`savanna_files::change::More`]). `answers` has a row for each batch of changes: the answers to calls that may come again, as bytes, because nobody looks for
-/// one of them there. Earlier versions had a row of `retry_answer` for each.
-pub(crate) const TABLES: [&str; 13] = [
+/// if its writer does not come to its end, -1 if it goes then, and nothing if it has what there is. `written` is of a file that the name node closes the generation
+/// stamp under which its last block was written. `more` is what few inodes have ([`savanna_files::change::More`]). `answers` has a row for each batch of changes: the
+/// answers to calls that may come again, as bytes, because nobody looks for one of them there. Earlier versions had a row of `retry_answer` for each.
+pub(crate) const TABLES: [&str; 14] = [
     "CREATE TABLE IF NOT EXISTS marker (prefix bigint PRIMARY KEY, pool text NOT NULL, epoch bigint NOT NULL, txid bigint NOT NULL, \
      last_inode bigint NOT NULL, last_block bigint NOT NULL, last_stamp bigint NOT NULL)",
     "ALTER TABLE marker ADD COLUMN IF NOT EXISTS owner bigint NOT NULL DEFAULT 0",
@@ -30,6 +30,7 @@ pub(crate) const TABLES: [&str; 13] = [
      children bigint NOT NULL, txid bigint NOT NULL, PRIMARY KEY (parent, name))",
     "ALTER TABLE inode ADD COLUMN IF NOT EXISTS more bytea",
     "ALTER TABLE inode ADD COLUMN IF NOT EXISTS unfinished bigint",
+    "ALTER TABLE inode ADD COLUMN IF NOT EXISTS written bigint",
     "CREATE UNIQUE INDEX IF NOT EXISTS inode_id ON inode (id)",
     // Names of clients may be longer than what an index takes.
     "DROP INDEX IF EXISTS inode_client",
@@ -46,7 +47,7 @@ pub(crate) const TABLES: [&str; 13] = [
 macro_rules! columns {
     () => {
         "i.parent, i.name, i.id, i.is_directory, i.owner, i.group_name, i.mode, i.mtime, i.atime, i.replication, i.block_size, i.blocks, \
-         i.client, i.machine, i.children, i.txid, i.more, i.unfinished"
+         i.client, i.machine, i.children, i.txid, i.more, i.unfinished, i.written"
     };
 }
 
@@ -128,17 +129,17 @@ pub(crate) const DELETE: &str = "DELETE FROM inode WHERE id = ANY($1::bigint[])"
 
 /// Writes rows, a column each; the blocks of a row as the text of an array.
 pub(crate) const WRITE: &str = "INSERT INTO inode (parent, name, id, is_directory, owner, group_name, mode, mtime, atime, replication, \
-     block_size, length, blocks, client, machine, children, txid, more, unfinished) \
+     block_size, length, blocks, client, machine, children, txid, more, unfinished, written) \
      SELECT parent, name, id, is_directory, owner, group_name, mode, mtime, atime, replication, block_size, length, blocks::bigint[], \
-     client, machine, children, txid, more, unfinished FROM unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::boolean[], $5::text[], $6::text[], $7::int[], \
+     client, machine, children, txid, more, unfinished, written FROM unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::boolean[], $5::text[], $6::text[], $7::int[], \
      $8::bigint[], $9::bigint[], $10::int[], $11::bigint[], $12::bigint[], $13::text[], $14::text[], $15::text[], $16::bigint[], \
-     $17::bigint[], $18::bytea[], $19::bigint[]) AS r (parent, name, id, is_directory, owner, group_name, mode, mtime, atime, replication, block_size, length, blocks, \
-     client, machine, children, txid, more, unfinished) \
+     $17::bigint[], $18::bytea[], $19::bigint[], $20::bigint[]) AS r (parent, name, id, is_directory, owner, group_name, mode, mtime, atime, replication, block_size, length, blocks, \
+     client, machine, children, txid, more, unfinished, written) \
      ON CONFLICT (id) DO UPDATE SET parent = excluded.parent, name = excluded.name, owner = excluded.owner, \
      group_name = excluded.group_name, mode = excluded.mode, mtime = excluded.mtime, atime = excluded.atime, \
      replication = excluded.replication, block_size = excluded.block_size, length = excluded.length, blocks = excluded.blocks, \
      client = excluded.client, machine = excluded.machine, children = excluded.children, txid = excluded.txid, more = excluded.more, \
-     unfinished = excluded.unfinished";
+     unfinished = excluded.unfinished, written = excluded.written";
 
 /// Writes blocks ($1) of files ($2).
 pub(crate) const WRITE_BLOCKS: &str =

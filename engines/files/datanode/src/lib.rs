@@ -3,13 +3,15 @@
 //! ```text
 //! DIR/<id mod 256>/blk_<id>          the bytes of a replica that is whole
 //!                  blk_<id>.begun    of one that is being written
+//!                  blk_<id>.copy     of one that another data node sends
 //!                  blk_<id>.meta     17 bytes of header: version 1 (u16), checksum 2 = CRC-32C (u8), bytes of a chunk (u32),
 //!                                    reserved (u16), generation stamp (u64); then a checksum (u32) for each chunk; big-endian
 //! ```
 //!
 //! A packet is acknowledged when the operating system has its bytes, and then its checksums: it survives the end of the process. A
 //! replica is whole when both files are flushed and the directory says so: it survives the end of the machine. When the data
-//! node begins, of a replica that was being written it keeps what its checksums vouch for.
+//! node begins, of a replica that was being written it keeps what its checksums vouch for. What another data node sends is no replica before all of it is here,
+//! and has to be whole, or a client has gone on with it: until then nobody is told of it, and it goes with the process.
 
 mod meta;
 mod reader;
@@ -28,7 +30,6 @@ use savanna_files::blocks::Replica;
 use savanna_files::ids::{BlockId, Stamp};
 
 pub use crate::meta::CHUNK_MAX;
-use crate::meta::Header;
 pub use crate::reader::{Digest, Reader};
 pub use crate::writer::Writer;
 
@@ -49,8 +50,52 @@ struct Entry {
     recovery: Option<Stamp>,
     /// The process that wrote it has ended.
     is_left: bool,
-    /// Another data node sends it, and no client writes it.
-    is_copy: bool,
+    copying: Copying,
+}
+
+/// Whether another data node sends a replica, and nobody has gone on with it yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Copying {
+    /// A client writes it, or it is whole.
+    No,
+    /// A part of it is here.
+    Coming,
+    /// All of it that the other one had is here.
+    Come,
+}
+
+/// What the bytes of a replica are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Whole,
+    Begun,
+    Copy,
+}
+
+impl Entry {
+    /// One that begins.
+    const fn new(stamp: Stamp, chunk: u32, copying: Copying) -> Self {
+        Self {
+            stamp,
+            length: 0,
+            flushed: 0,
+            chunk,
+            is_whole: false,
+            is_gone: false,
+            has_failed: false,
+            recovery: None,
+            is_left: false,
+            copying,
+        }
+    }
+
+    const fn form(&self) -> Form {
+        match (self.is_whole, self.copying) {
+            (true, _) => Form::Whole,
+            (false, Copying::No) => Form::Begun,
+            (false, Copying::Coming | Copying::Come) => Form::Copy,
+        }
+    }
 }
 
 type Shared = Arc<Mutex<Entry>>;
@@ -73,7 +118,7 @@ pub enum Recovered {
     Whole,
     /// It was being written.
     Begun,
-    /// It was being written when the process ended.
+    /// It was being written when the machine ended.
     Left,
 }
 
@@ -130,6 +175,8 @@ pub struct Replicas {
     /// Folders whose names are durable.
     folders: Mutex<HashSet<PathBuf>>,
     used: Arc<AtomicU64>,
+    /// The machine has been running since they were read last.
+    is_same_boot: bool,
 }
 
 /// Bytes of the disk.
@@ -155,6 +202,7 @@ impl Replicas {
             File::open(parent)?.sync_all()?;
         }
         let replicas = Self {
+            is_same_boot: is_same_boot(&directory)?,
             directory,
             entries: Mutex::default(),
             damaged: Mutex::default(),
@@ -169,8 +217,13 @@ impl Replicas {
             }
             for file in fs::read_dir(folder)? {
                 let file = file?.path();
-                let Some((block, is_whole)) = block_of(&file) else { continue };
-                let entry = match replicas.found(block, is_whole) {
+                let Some((block, form)) = block_of(&file) else { continue };
+                if form == Form::Copy {
+                    replicas.remove_copy(block)?;
+                    continue;
+                }
+                let is_whole = form == Form::Whole;
+                let entry = match replicas.found(block, form) {
                     Ok(entry) => entry,
                     Err(error) => {
                         tracing::warn!(%block, %error, "a replica is left alone: it cannot be read with its checksums");
@@ -189,31 +242,33 @@ impl Replicas {
     }
 
     /// What is on the disk of a replica.
-    fn found(&self, block: BlockId, is_whole: bool) -> io::Result<Entry> {
-        let (data, meta) = (File::open(self.data(block, is_whole))?, File::open(self.meta(block))?);
+    fn found(&self, block: BlockId, form: Form) -> io::Result<Entry> {
+        let (data, meta) = (File::open(self.data(block, form))?, File::open(self.meta(block))?);
         let header = meta::read_header(&meta)?;
         let mut length = data.metadata()?.len();
+        let is_whole = form == Form::Whole;
         if !is_whole {
             // What is behind that goes when somebody goes on with the replica, and only if nothing of it was acknowledged.
             length = meta::vouched(&data, &meta, header.chunk)?;
         }
-        let Header { stamp, chunk } = header;
-        Ok(Entry {
-            stamp,
-            length,
-            flushed: length,
-            chunk,
-            is_whole,
-            is_gone: false,
-            has_failed: false,
-            recovery: None,
-            is_left: !is_whole,
-            is_copy: false,
-        })
+        let entry = Entry::new(header.stamp, header.chunk, Copying::No);
+        Ok(Entry { length, flushed: length, is_whole, is_left: !is_whole, ..entry })
+    }
+
+    /// What a process took that has ended, and nobody went on with: with its checksums, unless those are of a replica beside it.
+    fn remove_copy(&self, block: BlockId) -> io::Result<()> {
+        fs::remove_file(self.data(block, Form::Copy))?;
+        if [Form::Whole, Form::Begun].iter().any(|form| self.data(block, *form).exists()) {
+            return Ok(());
+        }
+        match fs::remove_file(self.meta(block)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Begins a replica that another data node sends: what there is of an earlier attempt goes, and of an earlier generation; where the block is closed, and
-    /// only then, also what a process left that has ended.
+    /// only then, also what a process left that has ended. It is none before it is whole, or a client goes on with it.
     ///
     /// # Errors
     /// [`ReplicaError::Exists`], [`ReplicaError::Io`].
@@ -227,7 +282,7 @@ impl Replicas {
         let mut entries = self.entries.lock();
         let is_rest = |entry: &Shared| {
             let entry = entry.lock();
-            let is_of_copy = entry.stamp == stamp && (entry.is_copy || (is_closed && entry.is_left));
+            let is_of_copy = entry.stamp == stamp && (entry.copying != Copying::No || (is_closed && entry.is_left));
             !entry.is_whole && (entry.stamp < stamp || is_of_copy)
         };
         if entries.get(&block).is_some_and(is_rest)
@@ -240,9 +295,22 @@ impl Replicas {
             self.remove_files(block)?;
         }
         drop(entries);
-        let writer = self.begin(block, stamp, chunk)?;
-        writer.shared().lock().is_copy = true;
-        Ok(writer)
+        self.begin_as(block, Entry::new(stamp, chunk, Copying::Coming))
+    }
+
+    /// Nothing more comes of a copy: nothing of it stays, unless something else is in its place.
+    ///
+    /// # Errors
+    /// The disk.
+    pub fn break_off(&self, copy: Writer) -> io::Result<()> {
+        let (block, shared) = (copy.block(), copy.shared());
+        let mut entries = self.entries.lock();
+        let is_it = entries.get(&block).is_some_and(|entry| Arc::ptr_eq(entry, &shared));
+        if !is_it || shared.lock().copying != Copying::Coming {
+            return Ok(());
+        }
+        entries.remove(&block);
+        self.discard(block, &shared)
     }
 
     /// Begins a replica. One that is there may only be of an older generation, and not whole.
@@ -250,6 +318,11 @@ impl Replicas {
     /// # Errors
     /// [`ReplicaError::Exists`], [`ReplicaError::Io`].
     pub fn begin(&self, block: BlockId, stamp: Stamp, chunk: u32) -> Result<Writer, ReplicaError> {
+        self.begin_as(block, Entry::new(stamp, chunk, Copying::No))
+    }
+
+    fn begin_as(&self, block: BlockId, new: Entry) -> Result<Writer, ReplicaError> {
+        let stamp = new.stamp;
         let mut entries = self.entries.lock();
         self.check_usable(block)?;
         if let Some(entry) = entries.get(&block) {
@@ -268,19 +341,7 @@ impl Replicas {
             File::open(&self.directory)?.sync_all()?;
             self.folders.lock().insert(folder);
         }
-        let entry = Entry {
-            stamp,
-            length: 0,
-            flushed: 0,
-            chunk,
-            is_whole: false,
-            is_gone: false,
-            has_failed: false,
-            recovery: None,
-            is_left: false,
-            is_copy: false,
-        };
-        let writer = Writer::begin(self, block, entry)?;
+        let writer = Writer::begin(self, block, new)?;
         entries.insert(block, writer.shared());
         Ok(writer)
     }
@@ -309,29 +370,35 @@ impl Replicas {
         }
         self.check_last_chunk(block, &entry)?;
         // No byte is added to what is called whole, also after the end of the machine.
-        fs::rename(self.data(block, true), self.data(block, false))?;
+        fs::rename(self.data(block, Form::Whole), self.data(block, Form::Begun))?;
         entry.is_whole = false;
         File::open(self.folder(block))?.sync_all()?;
-        let writer = Writer::resume(self, block, &shared, (stamp, entry.length))?;
-        (entry.stamp, entry.is_left, entry.is_copy) = (stamp, false, false);
+        let writer = Writer::resume(self, block, stamp, &shared, &entry)?;
+        (entry.stamp, entry.is_left) = (stamp, false);
         drop(entry);
         Ok(writer)
     }
 
-    /// Goes on with a replica that is being written, under a new generation: who wrote it before is refused from now on. What is
-    /// there has to reach as far as the client knows.
+    /// Goes on with a replica that is being written, or that has come from another data node, under a new generation: who wrote it before is refused from now on.
+    /// What is there has to reach as far as the client knows.
     ///
     /// # Errors
     /// [`ReplicaError::Missing`], [`ReplicaError::Damaged`], [`ReplicaError::Io`].
     pub fn resume(&self, block: BlockId, stamp: Stamp, least: u64) -> Result<Writer, ReplicaError> {
         let shared = self.shared(block, stamp)?;
         let mut entry = shared.lock();
-        if entry.is_whole || entry.is_gone || entry.stamp > stamp || entry.recovery.is_some() {
+        let is_here = !entry.is_whole && !entry.is_gone && entry.copying != Copying::Coming;
+        if !is_here || entry.stamp > stamp || entry.recovery.is_some() {
             return Err(ReplicaError::Missing { block, stamp });
         }
         check_reaches(block, &entry, least)?;
-        let writer = Writer::resume(self, block, &shared, (stamp, entry.length))?;
-        (entry.stamp, entry.is_left, entry.is_copy) = (stamp, false, false);
+        let writer = Writer::resume(self, block, stamp, &shared, &entry)?;
+        if entry.copying == Copying::Come {
+            // Its name changes last: before, it goes with the process.
+            fs::rename(self.data(block, Form::Copy), self.data(block, Form::Begun))?;
+            entry.copying = Copying::No;
+        }
+        (entry.stamp, entry.is_left) = (stamp, false);
         drop(entry);
         Ok(writer)
     }
@@ -361,7 +428,7 @@ impl Replicas {
     /// [`ReplicaError::Replaced`] if somebody ends it under a newer one, [`ReplicaError::Failed`], [`ReplicaError::Damaged`].
     pub fn begin_recovery(&self, block: BlockId, stamp: Stamp) -> Result<Option<Found>, ReplicaError> {
         self.check_usable(block)?;
-        let Ok(shared) = self.shared(block, stamp) else { return Ok(None) };
+        let Some(shared) = self.written(block)? else { return Ok(None) };
         let mut entry = shared.lock();
         if entry.is_gone {
             return Ok(None);
@@ -373,12 +440,7 @@ impl Replicas {
             return Err(ReplicaError::Failed { block });
         }
         entry.recovery = Some(stamp);
-        let state = match (entry.is_whole, entry.is_left) {
-            (true, _) => Recovered::Whole,
-            (false, false) => Recovered::Begun,
-            (false, true) => Recovered::Left,
-        };
-        Ok(Some(Found { stamp: entry.stamp, length: entry.length, state }))
+        Ok(Some(Found { stamp: entry.stamp, length: entry.length, state: self.state(&entry) }))
     }
 
     /// Others have agreed how long a replica is: it is cut to that, and ended under the generation with which they began.
@@ -402,7 +464,7 @@ impl Replicas {
         before: impl FnOnce(&Writer, &mut Entry) -> Result<(), ReplicaError>,
     ) -> Result<Option<Replica>, ReplicaError> {
         self.check_usable(block)?;
-        let Ok(shared) = self.shared(block, stamp) else { return Ok(None) };
+        let Some(shared) = self.written(block)? else { return Ok(None) };
         let mut entry = shared.lock();
         if entry.is_gone {
             return Ok(None);
@@ -411,7 +473,7 @@ impl Replicas {
             return Err(ReplicaError::Replaced { block, stamp });
         }
         check_reaches(block, &entry, least)?;
-        let writer = Writer::resume(self, block, &shared, (stamp, entry.length))?;
+        let writer = Writer::resume(self, block, stamp, &shared, &entry)?;
         (entry.stamp, entry.recovery) = (stamp, None);
         before(&writer, &mut entry)?;
         writer.end(&mut entry).map(Some)
@@ -425,10 +487,10 @@ impl Replicas {
         let shared = self.shared(block, stamp)?;
         let entry = shared.lock();
         // Of what was being written others may have more.
-        if !entry.is_whole && entry.stamp < stamp {
+        if entry.form() == Form::Copy || !entry.is_whole && entry.stamp < stamp {
             return Err(ReplicaError::Missing { block, stamp });
         }
-        let data = File::open(self.data(block, entry.is_whole))?;
+        let data = File::open(self.data(block, entry.form()))?;
         let meta = File::open(self.meta(block))?;
         Ok(Reader::new(data, meta, &entry)?)
     }
@@ -440,15 +502,32 @@ impl Replicas {
     pub fn visible_length(&self, block: BlockId, stamp: Stamp) -> Result<u64, ReplicaError> {
         let shared = self.shared(block, stamp)?;
         let entry = shared.lock();
-        if entry.stamp < stamp { Err(ReplicaError::Missing { block, stamp }) } else { Ok(entry.length) }
+        let is_here = entry.form() != Form::Copy && entry.stamp >= stamp;
+        if is_here { Ok(entry.length) } else { Err(ReplicaError::Missing { block, stamp }) }
     }
 
     /// The generation of what there is of a block.
     #[must_use]
     pub fn stamp(&self, block: BlockId) -> Option<Stamp> {
+        Some(self.look(block)?.stamp)
+    }
+
+    /// What there is of a block.
+    #[must_use]
+    pub fn look(&self, block: BlockId) -> Option<Found> {
         let entry = self.entries.lock().get(&block).cloned()?;
-        let stamp = entry.lock().stamp;
-        Some(stamp)
+        let entry = entry.lock();
+        let state = self.state(&entry);
+        (entry.form() != Form::Copy).then_some(Found { stamp: entry.stamp, length: entry.length, state })
+    }
+
+    /// What the end of a process left has all that was acknowledged; what the end of the machine left perhaps not.
+    const fn state(&self, entry: &Entry) -> Recovered {
+        match (entry.is_whole, entry.is_left && !self.is_same_boot) {
+            (true, _) => Recovered::Whole,
+            (false, false) => Recovered::Begun,
+            (false, true) => Recovered::Left,
+        }
     }
 
     /// Removes a replica, if there is one.
@@ -501,6 +580,25 @@ impl Replicas {
         self.entries.lock().get(&block).cloned().ok_or(ReplicaError::Missing { block, stamp })
     }
 
+    /// What there is of a replica that is to be ended. A copy that nobody has gone on with is none, and goes: nobody shall go on with it later.
+    fn written(&self, block: BlockId) -> io::Result<Option<Shared>> {
+        let Some(shared) = self.entries.lock().get(&block).cloned() else { return Ok(None) };
+        let mut entry = shared.lock();
+        if entry.form() != Form::Copy || entry.is_gone {
+            drop(entry);
+            return Ok(Some(shared));
+        }
+        // Nobody goes on with it in between.
+        entry.is_gone = true;
+        drop(entry);
+        let mut entries = self.entries.lock();
+        if entries.get(&block).is_some_and(|other| Arc::ptr_eq(other, &shared)) {
+            entries.remove(&block);
+            self.discard(block, &shared)?;
+        }
+        Ok(None)
+    }
+
     fn discard(&self, block: BlockId, entry: &Shared) -> io::Result<()> {
         let mut entry = entry.lock();
         entry.is_gone = true;
@@ -510,7 +608,8 @@ impl Replicas {
 
     fn remove_files(&self, block: BlockId) -> io::Result<()> {
         // The checksums go last: without bytes they are nothing.
-        for file in [self.data(block, true), self.data(block, false), self.meta(block)] {
+        let forms = [Form::Whole, Form::Begun, Form::Copy].map(|form| self.data(block, form));
+        for file in forms.into_iter().chain([self.meta(block)]) {
             match fs::remove_file(file) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -527,7 +626,7 @@ impl Replicas {
         }
         let (mut bytes, mut sum) = (vec![0; count as usize], [0; 4]);
         let begin = entry.length - count;
-        File::open(self.data(block, true))?.read_exact_at(&mut bytes, begin)?;
+        File::open(self.data(block, Form::Whole))?.read_exact_at(&mut bytes, begin)?;
         File::open(self.meta(block))?.read_exact_at(&mut sum, meta::place(number))?;
         if crc32c::crc32c(&bytes) != u32::from_be_bytes(sum) {
             return Err(ReplicaError::Damaged(format!("Block {block} is damaged at {begin}; nothing is added to it")));
@@ -548,8 +647,13 @@ impl Replicas {
         self.directory.join(format!("{:02x}", block.0 % 256))
     }
 
-    fn data(&self, block: BlockId, is_whole: bool) -> PathBuf {
-        self.folder(block).join(if is_whole { format!("blk_{block}") } else { format!("blk_{block}.begun") })
+    fn data(&self, block: BlockId, form: Form) -> PathBuf {
+        let end = match form {
+            Form::Whole => "",
+            Form::Begun => BEGUN,
+            Form::Copy => COPY,
+        };
+        self.folder(block).join(format!("blk_{block}{end}"))
     }
 
     fn meta(&self, block: BlockId) -> PathBuf {
@@ -567,11 +671,37 @@ fn check_reaches(block: BlockId, entry: &Entry, least: u64) -> Result<(), Replic
     Ok(())
 }
 
-/// The block that a file has bytes of, and whether all of them.
-fn block_of(file: &Path) -> Option<(BlockId, bool)> {
+/// The file that says in which run of the machine replicas were read last.
+const BOOT: &str = "boot";
+/// What the machine calls its run.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Whether the machine has been running since replicas were read last, as far as it says so; from now on this is its run.
+fn is_same_boot(directory: &Path) -> io::Result<bool> {
+    let Ok(boot) = fs::read(BOOT_ID) else { return Ok(false) };
+    let file = directory.join(BOOT);
+    if fs::read(&file).is_ok_and(|before| before == boot) {
+        return Ok(true);
+    }
+    let beside = directory.join("boot.new");
+    fs::write(&beside, &boot)?;
+    File::open(&beside)?.sync_all()?;
+    fs::rename(&beside, &file)?;
+    File::open(directory)?.sync_all()?;
+    Ok(false)
+}
+
+/// How names of bytes end that are not whole.
+const BEGUN: &str = ".begun";
+const COPY: &str = ".copy";
+
+/// The block that a file has bytes of, and what they are.
+fn block_of(file: &Path) -> Option<(BlockId, Form)> {
     let name = file.file_name()?.to_str()?.strip_prefix("blk_")?;
-    let number = name.strip_suffix(".begun").unwrap_or(name);
-    Some((BlockId(number.parse().ok()?), number == name))
+    let ends = [(BEGUN, Form::Begun), (COPY, Form::Copy)];
+    let end = ends.iter().find_map(|(end, form)| Some((name.strip_suffix(end)?, *form)));
+    let (number, form) = end.unwrap_or((name, Form::Whole));
+    Some((BlockId(number.parse().ok()?), form))
 }
 
 #[cfg(test)]

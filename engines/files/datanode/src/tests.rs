@@ -336,9 +336,14 @@ fn a_replica_that_others_end_is_written_by_nobody_and_ended_as_they_agree() {
     let mut writer = replicas.append(BLOCK, Stamp(9), 700, 512).unwrap();
     writer.write(700, b"more", &[]).unwrap();
     drop((writer, replicas));
-    let (replicas, _) = opened(folder.path());
-    let found = replicas.begin_recovery(BLOCK, Stamp(10)).unwrap().unwrap();
-    assert_eq!((found.state, found.length), (Recovered::Left, 704));
+    // A process ended, and then the machine.
+    for (stamp, state) in [(10, Recovered::Begun), (11, Recovered::Left)] {
+        let (replicas, _) = opened(folder.path());
+        assert_eq!(replicas.look(BLOCK), Some(Found { stamp: Stamp(9), length: 704, state }));
+        let found = replicas.begin_recovery(BLOCK, Stamp(stamp)).unwrap().unwrap();
+        assert_eq!((found.state, found.length), (state, 704));
+        fs::write(folder.path().join("boot"), "another").unwrap();
+    }
 }
 
 #[test]
@@ -367,6 +372,63 @@ fn a_copy_takes_the_place_of_what_is_left_of_another_and_of_nothing_else() {
 }
 
 #[test]
+fn a_copy_for_a_pipeline_counts_for_nothing_before_its_client_goes_on_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let content = bytes(1_300);
+    let copy = |replicas: &Replicas, length: usize| {
+        let mut copy = replicas.begin_copy(BLOCK, Stamp(5), 512, false).unwrap();
+        copy.write(0, &content[..length], &[]).unwrap();
+        copy
+    };
+    let is_nothing = |replicas: &Replicas| {
+        let read = replicas.read(BLOCK, Stamp(5)).map(drop);
+        let length = replicas.visible_length(BLOCK, Stamp(5));
+        replicas.stamp(BLOCK).is_none()
+            && matches!((read, length), (Err(ReplicaError::Missing { .. }), Err(ReplicaError::Missing { .. })))
+    };
+    let is_empty = || fs::read_dir(folder.path().join("00")).unwrap().next().is_none();
+    let (replicas, _) = opened(folder.path());
+
+    // It breaks off.
+    let half = copy(&replicas, 600);
+    assert!(is_nothing(&replicas));
+    assert!(matches!(replicas.resume(BLOCK, Stamp(6), 0), Err(ReplicaError::Missing { .. })), "not all has come");
+    replicas.break_off(half).unwrap();
+    assert_eq!((is_empty(), replicas.space().used), (true, 0));
+    // A later attempt is not that which broke off.
+    let first = copy(&replicas, 600);
+    let second = copy(&replicas, 1_300);
+    replicas.break_off(first).unwrap();
+    second.has_come().unwrap();
+    assert!(is_nothing(&replicas));
+    // The process ends.
+    let (replicas, found) = opened(folder.path());
+    assert_eq!((found, replicas.blocks(), is_empty()), (vec![], vec![], true));
+
+    // Others end the block.
+    for end in 0..3 {
+        copy(&replicas, 1_300).has_come().unwrap();
+        let is_none = match end {
+            0 => replicas.begin_recovery(BLOCK, Stamp(6)).unwrap().is_none(),
+            1 => replicas.recover(BLOCK, Stamp(6), 0).unwrap().is_none(),
+            _ => replicas.cut(BLOCK, Stamp(6), 0).unwrap().is_none(),
+        };
+        assert!(is_none && is_empty(), "{end}");
+        assert!(matches!(replicas.resume(BLOCK, Stamp(6), 0), Err(ReplicaError::Missing { .. })), "too late");
+    }
+
+    // Its client goes on with it.
+    copy(&replicas, 1_300).has_come().unwrap();
+    assert!(matches!(replicas.resume(BLOCK, Stamp(6), 1_301), Err(ReplicaError::Damaged(_))));
+    let mut writer = replicas.resume(BLOCK, Stamp(6), 1_300).unwrap();
+    assert_eq!(replicas.stamp(BLOCK), Some(Stamp(6)));
+    writer.write(1_300, b"more", &[]).unwrap();
+    let (replicas, _) = opened(folder.path());
+    let found = replicas.begin_recovery(BLOCK, Stamp(7)).unwrap().unwrap();
+    assert_eq!(found, Found { stamp: Stamp(6), length: 1_304, state: Recovered::Begun });
+}
+
+#[test]
 fn what_a_client_writes_is_not_replaced_by_a_copy_of_the_same_generation() {
     let folder = tempfile::tempdir().unwrap();
     let (replicas, _) = opened(folder.path());
@@ -382,7 +444,7 @@ fn what_a_client_writes_is_not_replaced_by_a_copy_of_the_same_generation() {
         assert!(matches!(replicas.visible_length(BLOCK, Stamp(stamp)), Err(ReplicaError::Missing { .. })));
         assert!(matches!(replicas.read(BLOCK, Stamp(stamp)), Err(ReplicaError::Missing { .. })), "others have more");
     }
-    copied(&replicas, true).unwrap();
+    replicas.begin_copy(BLOCK, Stamp(5), 512, true).unwrap().finish().unwrap();
     replicas.remove_generation(BLOCK, Stamp(4)).unwrap();
     assert_eq!(replicas.stamp(BLOCK), Some(Stamp(5)));
     replicas.remove_generation(BLOCK, Stamp(5)).unwrap();

@@ -12,7 +12,7 @@ use savanna_files::blocks::Replica;
 use savanna_files::ids::{BlockId, Stamp};
 
 use crate::meta::{self, Header};
-use crate::{Entry, ReplicaError, Replicas, Shared};
+use crate::{Copying, Entry, Form, ReplicaError, Replicas, Shared};
 
 /// Writes a replica, until somebody else does. Dropped, it leaves what was written, to be gone on with.
 #[derive(Debug)]
@@ -24,7 +24,8 @@ pub struct Writer {
     data: File,
     meta: File,
     folder: PathBuf,
-    begun: PathBuf,
+    /// Of its bytes, as they are now and when they are whole.
+    name: PathBuf,
     whole: PathBuf,
     used: Arc<AtomicU64>,
 }
@@ -35,39 +36,44 @@ impl Writer {
         // Neither may be there: it would be somebody else's.
         let meta = File::options().read(true).write(true).create_new(true).open(replicas.meta(block))?;
         meta::write_header(&meta, Header { stamp, chunk })?;
-        let begun = replicas.data(block, false);
-        let data = File::options().read(true).write(true).create_new(true).open(&begun)?;
-        Ok(Self::over(replicas, block, (stamp, chunk), Arc::new(Mutex::new(entry)), data, meta))
+        let name = replicas.data(block, entry.form());
+        let data = File::options().read(true).write(true).create_new(true).open(&name)?;
+        Ok(Self::over(replicas, block, (stamp, chunk), (Arc::new(Mutex::new(entry)), name), data, meta))
     }
 
-    /// Over a replica that is locked and has so many bytes, which gets a new generation.
+    /// Over a replica that is locked, which gets a new generation.
     pub(crate) fn resume(
         replicas: &Replicas,
         block: BlockId,
+        stamp: Stamp,
         shared: &Shared,
-        (stamp, length): (Stamp, u64),
+        entry: &Entry,
     ) -> io::Result<Self> {
         let open = |path| File::options().read(true).write(true).open(path);
-        let begun = replicas.data(block, false);
-        let data = open(if begun.exists() { begun } else { replicas.data(block, true) })?;
+        let data = open(replicas.data(block, entry.form()))?;
         let meta = open(replicas.meta(block))?;
         let chunk = meta::read_header(&meta)?.chunk;
         meta::write_header(&meta, Header { stamp, chunk })?;
-        cut_behind(&data, &meta, chunk, length)?;
-        Ok(Self::over(replicas, block, (stamp, chunk), Arc::clone(shared), data, meta))
+        cut_behind(&data, &meta, chunk, entry.length)?;
+        // That is the name of one that a client goes on with.
+        let name = replicas.data(block, Form::Begun);
+        Ok(Self::over(replicas, block, (stamp, chunk), (Arc::clone(shared), name), data, meta))
     }
 
     fn over(
         replicas: &Replicas,
         block: BlockId,
         (stamp, chunk): (Stamp, u32),
-        shared: Shared,
+        (shared, name): (Shared, PathBuf),
         data: File,
         meta: File,
     ) -> Self {
-        let folder = replicas.folder(block);
-        let (begun, whole) = (replicas.data(block, false), replicas.data(block, true));
-        Self { block, stamp, chunk, shared, data, meta, folder, begun, whole, used: Arc::clone(&replicas.used) }
+        let (folder, whole) = (replicas.folder(block), replicas.data(block, Form::Whole));
+        Self { block, stamp, chunk, shared, data, meta, folder, name, whole, used: Arc::clone(&replicas.used) }
+    }
+
+    pub(crate) const fn block(&self) -> BlockId {
+        self.block
     }
 
     pub(crate) fn shared(&self) -> Shared {
@@ -158,6 +164,19 @@ impl Writer {
         Ok(())
     }
 
+    /// All that another data node had has come: a client may go on with it. Until one does it counts for nothing.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Replaced`].
+    pub fn has_come(self) -> Result<(), ReplicaError> {
+        let mut entry = self.shared.lock();
+        if entry.stamp != self.stamp || entry.is_gone || entry.copying == Copying::No {
+            return Err(ReplicaError::Replaced { block: self.block, stamp: self.stamp });
+        }
+        entry.copying = Copying::Come;
+        Ok(())
+    }
+
     /// Ends the replica: it is whole from now on, and survives the end of the machine.
     ///
     /// # Errors
@@ -178,12 +197,12 @@ impl Writer {
             cut_behind(&writer.data, &writer.meta, writer.chunk, length)?;
             writer.flush()?;
             if !was_whole {
-                fs::rename(&writer.begun, &writer.whole)?;
+                fs::rename(&writer.name, &writer.whole)?;
                 File::open(&writer.folder)?.sync_all()?;
             }
             Ok(())
         })?;
-        (entry.is_whole, entry.flushed) = (true, entry.length);
+        (entry.is_whole, entry.flushed, entry.copying) = (true, entry.length, Copying::No);
         Ok(Replica { block: self.block, stamp: self.stamp, length: entry.length })
     }
 

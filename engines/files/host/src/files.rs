@@ -109,7 +109,7 @@ struct Shared {
     lost: OnceLock<String>,
     /// When the process began: silence is measured from there, whatever the clock of the machine is set to.
     begun: Instant,
-    /// The data nodes whose names are on the disk.
+    /// The lines of the file with the names of data nodes.
     nodes_kept: Mutex<Option<std::collections::BTreeSet<String>>>,
 }
 
@@ -169,10 +169,7 @@ impl Files {
         namespace.blocks.forget(&unwanted);
         namespace.leases.renew_all(now());
         namespace.blocks.nodes.silence = silence;
-        if let Some(names) = nodes::known(&directory).map_err(failed(&directory))? {
-            namespace.blocks.nodes.had_others();
-            namespace.blocks.nodes.await_all(names);
-        }
+        nodes::recall(&directory, namespace).map_err(failed(&directory))?;
         namespace.is_waiting = nodes::is_waiting(namespace);
         let (tasks, upkeep) = std::sync::mpsc::channel();
         // It is received below.
@@ -548,8 +545,8 @@ impl Files {
     pub(crate) fn close_left(&self, begun: Lsn, recovery: Recovery) -> Result<bool, Unanswered> {
         self.wait(Some(begun))?;
         let replicas = &self.0.replicas;
-        let stamp = recovery.block.and_then(|(block, _)| replicas.stamp(block));
-        if self.0.state.write().namespace.blocks.close(recovery, stamp) != Ended::Here {
+        let here = recovery.block.and_then(|(block, _)| replicas.look(block)).map(nodes::here);
+        if self.0.state.write().namespace.blocks.close(recovery, here) != Ended::Here {
             return Ok(false);
         }
         let ended = recovery.block.map(|(block, stamp)| match recovery.length {
@@ -659,7 +656,7 @@ impl Files {
             state.namespace.is_safe = wanted;
             if !wanted {
                 state.namespace.is_waiting = false;
-                state.namespace.blocks.nodes.await_nobody();
+                state.namespace.blocks.await_nobody();
             }
         }
         let is_safe = state.namespace.is_safe || state.namespace.is_waiting;

@@ -18,7 +18,7 @@ use crate::request::BlockName;
 
 pub use self::nodes::{Heartbeat, Holder, Liveness, NodeShown, Nodes, Place, Registration, Silence, StorageFigures};
 use self::work::Closing;
-pub use self::work::{Duties, Ended, RecoveryOrder};
+pub use self::work::{Duties, Ended, Here, RecoveryOrder};
 
 /// A replica that is complete, as a data node reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,8 +163,8 @@ pub struct Blocks {
     failed: HashMap<BlockId, (Holder, u32, Millis)>,
     /// Blocks of which the data node in the process has the only good replica, if that is good.
     doubtful: BTreeSet<BlockId>,
-    /// Those of them that were compared with their checksums.
-    compared: BTreeSet<BlockId>,
+    /// Those that were compared with their checksums, and are good, and when: that counts when they are looked at next, and not for long.
+    compared: BTreeMap<BlockId, Millis>,
     /// What the data node in the process is to remove, if it is damaged.
     removals_here: BTreeMap<BlockId, nodes::Removal>,
     /// What the data node in the process has to send.

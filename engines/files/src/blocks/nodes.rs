@@ -140,6 +140,8 @@ pub(super) struct Node {
     pub(super) registration: Registration,
     pub(super) heard: Millis,
     pub(super) is_dead: bool,
+    /// The newest block when it was dead last.
+    lost_at: BlockId,
     /// Whether it has reported all that it has since it registered.
     has_reported: bool,
     /// How often it has registered: what it said before does not count any more.
@@ -206,12 +208,14 @@ pub struct Nodes {
     pub(super) nodes: Vec<Node>,
     /// How long they may be silent.
     pub silence: Silence,
-    /// Those of an earlier process that have not reported yet.
+    /// Those of an earlier process that have not reported yet, and the newest block when this one began.
     awaited: BTreeSet<String>,
+    newest: BlockId,
     /// There were others once, whether they are there or not: what is not here may be there.
     had_others: bool,
-    /// Some were waited for in vain.
-    waited_in_vain: bool,
+    /// Those that were there before and have not come back, which were waited for in vain by this process or an earlier one, and the newest block that
+    /// there was when that was given up: they have no later one.
+    lost: BTreeMap<String, BlockId>,
     leases: u64,
     /// The newest instant that was heard of.
     now: Millis,
@@ -301,6 +305,7 @@ impl Nodes {
             registration,
             heard: now,
             is_dead: false,
+            lost_at: BlockId(0),
             has_reported: false,
             registered: 1,
             storages: Vec::new(),
@@ -412,11 +417,13 @@ impl Nodes {
         let silent = silent.collect();
         let uuid = node.registration.uuid.clone();
         self.awaited.remove(&uuid);
+        self.lost.remove(&uuid);
         silent
     }
 
-    /// These were there before the process began.
-    pub fn await_all(&mut self, names: impl IntoIterator<Item = String>) {
+    /// These were there before the process began; this was the newest block then.
+    pub fn await_all(&mut self, names: impl IntoIterator<Item = String>, newest: BlockId) {
+        self.newest = newest;
         self.awaited.extend(names);
         self.had_others |= !self.awaited.is_empty();
     }
@@ -432,20 +439,38 @@ impl Nodes {
         self.had_others = true;
     }
 
-    /// Whether there were others that are not there.
-    pub(super) fn is_anybody_lost(&self) -> bool {
-        self.waited_in_vain || self.nodes.iter().any(|node| node.is_dead)
+    /// This one was there once, and had not come back when an earlier process ended; no block is there that is newer than this one.
+    pub fn lose(&mut self, name: String, newest: BlockId) {
+        self.lost.insert(name, newest);
+        self.had_others = true;
+    }
+
+    /// Those that were there once and are not, and are not waited for: they may have what nobody else has, of blocks up to these.
+    #[must_use]
+    pub fn lost(&self) -> BTreeMap<String, BlockId> {
+        let dead = self.nodes.iter().filter(|node| node.is_dead);
+        let dead = dead.map(|node| (node.registration.uuid.clone(), node.lost_at));
+        self.lost.clone().into_iter().chain(dead).collect()
+    }
+
+    /// Whether somebody may have a replica of a block who has not said so: who is dead, or lost, or has not reported yet.
+    pub(super) fn is_anybody_unheard(&self, block: BlockId) -> bool {
+        let is_unheard = |node: &Node| if node.is_dead { block <= node.lost_at } else { !node.has_reported };
+        !self.awaited.is_empty()
+            || self.lost.values().any(|newest| block <= *newest)
+            || self.nodes.iter().any(is_unheard)
     }
 
     /// Whether all blocks are here alone: there never was anybody else.
-    pub(super) const fn are_alone(&self) -> bool {
+    #[must_use]
+    pub const fn are_alone(&self) -> bool {
         !self.had_others
     }
 
     /// Nobody is waited for any more.
-    pub fn await_nobody(&mut self) {
-        self.waited_in_vain |= !self.awaited.is_empty();
-        self.awaited.clear();
+    pub(super) fn await_nobody(&mut self) {
+        let newest = self.newest;
+        self.lost.extend(std::mem::take(&mut self.awaited).into_iter().map(|name| (name, newest)));
     }
 
     /// Whether a data node is there.
@@ -479,12 +504,12 @@ impl Nodes {
         self.get(holder).is_some_and(|node| node.removals.contains_key(&block))
     }
 
-    /// Those that have been silent for too long since this was asked last, which are dead from now on.
-    pub(super) fn bury(&mut self) -> Vec<Holder> {
+    /// Those that have been silent for too long since this was asked last, which are dead from now on. This is the newest block.
+    pub(super) fn bury(&mut self, newest: BlockId) -> Vec<Holder> {
         let (dead, now) = (self.silence.dead, self.now);
         let gone = self.nodes.iter_mut().zip(1..).filter(|(node, _)| !node.is_dead && now.since(node.heard) > dead);
         let gone = gone.map(|(node, number)| {
-            (node.is_dead, node.has_reported) = (true, false);
+            (node.is_dead, node.has_reported, node.lost_at) = (true, false, newest);
             node.registered += 1;
             node.lease = None;
             node.removals.clear();

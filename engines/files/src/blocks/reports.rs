@@ -21,6 +21,10 @@ impl Blocks {
     /// A data node says who it is. None if there are too many.
     pub fn register(&mut self, registration: Registration) -> Option<Holder> {
         let holder = self.nodes.register(registration)?;
+        // What it said that it lacks it may have by now.
+        self.closings.values_mut().for_each(|closing| {
+            closing.none.remove(&holder);
+        });
         // What it was told before it may have forgotten.
         let lost = self.copies.values().filter(|copy| copy.from == holder || copy.to.holder == holder);
         for block in lost.map(|copy| copy.block.id).collect::<Vec<_>>() {

@@ -4,7 +4,7 @@
 //! Nothing is removed that the log's end could bring back: each removal has the change that was the newest when it was decided, and is told to the data
 //! node when the log has that durably. It is decided again at that moment, because replicas may have been lost meanwhile.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use super::nodes::{Holder, Liveness, Place, Removal, Why};
@@ -33,11 +33,13 @@ const REPORT_TIME: u64 = 5_000;
 const NOBODY_TIME: u64 = 5_000;
 /// So long it is waited for the end of a block.
 const CLOSING_TIME: u64 = 60_000;
+/// So long a replica counts as good that was compared with its checksums.
+const COMPARED_TIME: u64 = 60_000;
 
 /// A block that has to be ended by a data node, with the others that have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveryOrder {
-    /// The block, under the oldest generation that counts.
+    /// The block, under the oldest generation that counts, with the bytes that it has at least.
     pub block: BlockName,
     /// The generation under which it is ended.
     pub stamp: Stamp,
@@ -45,6 +47,14 @@ pub struct RecoveryOrder {
     pub cut: Option<u64>,
     /// Who has it.
     pub places: Vec<Place>,
+}
+
+impl RecoveryOrder {
+    /// Whether the block may be ended with so many bytes: those to which it is to be cut, or no fewer than were acknowledged, as far as is known.
+    #[must_use]
+    pub fn fits(&self, length: u64) -> bool {
+        self.cut.map_or(length >= self.block.length, |cut| length == cut)
+    }
 }
 
 /// A block that other data nodes end.
@@ -57,8 +67,35 @@ pub(super) struct Closing {
     primary: Option<Holder>,
     since: Millis,
     is_told: bool,
+    /// It is begun anew without waiting.
+    is_due: bool,
     /// The generation under which it was written, if that is known.
     old: Option<Stamp>,
+    /// All who may have something of it, and whether there are no others.
+    holders: BTreeSet<Holder>,
+    knows_all: bool,
+    /// Those who have said that they have nothing.
+    pub(super) none: BTreeSet<Holder>,
+}
+
+/// What the data node in the process has of a block that is to be ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Here {
+    /// Its generation.
+    pub stamp: Stamp,
+    /// Its bytes.
+    pub length: u64,
+    /// What it is.
+    pub state: State,
+}
+
+/// What somebody may have of a block that is to be ended.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    place: Place,
+    state: State,
+    /// Its bytes, unless it is being written: then they are not known.
+    length: u64,
 }
 
 /// What a data node is to do.
@@ -116,9 +153,9 @@ impl Blocks {
         self.unseen.extend(self.entries.keys());
     }
 
-    /// Data nodes that are silent for too long have nothing any more. Which ones.
-    pub fn bury(&mut self) -> Vec<Holder> {
-        let dead = self.nodes.bury();
+    /// Data nodes that are silent for too long have nothing any more. Which ones. `newest` is the newest block.
+    pub fn bury(&mut self, newest: BlockId) -> Vec<Holder> {
+        let dead = self.nodes.bury(newest);
         for holder in &dead {
             let Some(node) = self.nodes.get_mut(*holder) else { continue };
             node.storages.iter_mut().for_each(|storage| storage.has_reported = false);
@@ -208,12 +245,14 @@ impl Blocks {
     /// Whether that is all, or the block is to be looked at again in a moment.
     fn look_at_one(&mut self, block: BlockId) -> bool {
         self.low.remove(&block);
+        let now = self.nodes.now();
+        let is_compared = self.compared.remove(&block).is_some_and(|at| now.since(at) < COMPARED_TIME);
         let Some(entry) = self.entries.get(&block) else { return true };
         // What no file here has said is not known, and who writes a block sees to its replicas.
         let Some(wanted) = entry.wanted.filter(|wanted| !wanted.is_open) else { return true };
         let sound = self.sound(block, entry, wanted);
         let (there, target) = (sound.places.len(), usize::from(wanted.replication.max(1)));
-        let is_fresh = |closed: &Millis| there < target && self.nodes.now().since(*closed) < REPORT_TIME;
+        let is_fresh = |closed: &Millis| there < target && now.since(*closed) < REPORT_TIME;
         if self.fresh.get(&block).is_some_and(is_fresh) {
             return false;
         }
@@ -230,7 +269,7 @@ impl Blocks {
                 Sent::UnderWay => {}
                 Sent::Later => return false,
                 // A damaged replica may keep the place of a good one.
-                Sent::Nowhere => return self.make_room(block, wanted, &sound),
+                Sent::Nowhere => return self.make_room(block, wanted, &sound, is_compared),
             }
         } else if there >= target {
             self.remove_bad(block, wanted, target);
@@ -276,11 +315,11 @@ impl Blocks {
     }
 
     /// Nobody has room for another replica: a damaged one gives its place up, if there is a good one. If that is here alone, it is compared with its checksums
-    /// first: whoever said that the other one is damaged may be wrong. Whether that is all.
-    fn make_room(&mut self, block: BlockId, wanted: Wanted, sound: &Sound) -> bool {
+    /// first, if that was not done just now: whoever said that the other one is damaged may be wrong. Whether that is all.
+    fn make_room(&mut self, block: BlockId, wanted: Wanted, sound: &Sound, is_compared: bool) -> bool {
         let is_here_alone = *sound.places == [Place::HERE];
         let has_bad = self.entries.get(&block).is_some_and(|entry| entry.replicas().any(|held| is_bad(&held, wanted)));
-        if has_bad && is_here_alone && !self.compared.remove(&block) {
+        if has_bad && is_here_alone && !is_compared {
             self.doubtful.insert(block);
             return true;
         }
@@ -340,7 +379,7 @@ impl Blocks {
         entry.is_corrupt_here = !is_sound;
         let (stamp, _) = entry.here?;
         if is_sound {
-            self.compared.insert(block);
+            self.compared.insert(block, self.nodes.now());
         }
         self.look_at(block);
         let removal = removal.filter(|removal| removal.stamp == stamp)?;
@@ -464,43 +503,89 @@ impl Blocks {
         self.nodes.nodes.iter().map(|node| node.removals.len()).sum()
     }
 
-    /// Who ends the last block of a file whose writer has gone, or that is to be cut. `stamp` is the generation of what the data node in the process has.
-    pub fn close(&mut self, recovery: Recovery, stamp: Option<Stamp>) -> Ended {
+    /// Who may have something of a block that was written under a generation, each data node once. What it said counts for more than where it was to write: it
+    /// chooses its disks itself.
+    fn parts(&self, block: BlockId, here: Option<Here>, old: Stamp, none: &BTreeSet<Holder>) -> BTreeMap<Holder, Part> {
+        let written = self.pipelines.get(&block).into_iter().flatten();
+        let written = written.map(|place| Part { place: *place, state: State::Begun, length: 0 });
+        let mut parts: BTreeMap<Holder, Part> = written.map(|part| (part.place.holder, part)).collect();
+        let others = self.entries.get(&block).into_iter().flat_map(|entry| &entry.others);
+        let mut said: Vec<&Held> = others.filter(|held| held.stamp >= old).collect();
+        said.sort_by_key(|held| held.length);
+        for Held { place, state, length, .. } in said {
+            parts.insert(place.holder, Part { place: *place, state: *state, length: *length });
+        }
+        parts.remove(&Holder::HERE);
+        if let Some(Here { state, length, .. }) = here.filter(|here| here.stamp >= old) {
+            parts.insert(Holder::HERE, Part { place: Place::HERE, state, length });
+        }
+        parts.retain(|holder, _| !none.contains(holder));
+        parts
+    }
+
+    /// Who ends the last block of a file whose writer has gone, or that is to be cut. `here` is what the data node in the process has of it.
+    pub fn close(&mut self, recovery: Recovery, here: Option<Here>) -> Ended {
         let Some((block, newer)) = recovery.block else { return Ended::Here };
         if self.nodes.are_alone() {
             return Ended::Here;
         }
-        let before = self.closings.remove(&block).and_then(|closing| closing.old);
-        let entry = self.entries.get(&block);
-        let reported = || entry.into_iter().flat_map(|entry| &entry.others).map(|held| held.stamp).chain(stamp).max();
-        let written = before.or(recovery.old);
-        let old = written.or_else(reported).unwrap_or(newer);
-        let mut holders: BTreeSet<Place> = self.pipelines.get(&block).into_iter().flatten().copied().collect();
-        let is_known = !holders.is_empty();
-        holders.extend(
-            entry.into_iter().flat_map(|entry| &entry.others).filter(|held| held.stamp >= old).map(|held| held.place),
-        );
-        if stamp.is_some_and(|stamp| stamp >= old) {
-            holders.insert(Place::HERE);
+        if self.closings.get(&block).is_some_and(|closing| closing.order.stamp > newer) {
+            // Another end of it was begun since, and is waited for.
+            return Ended::Nobody;
         }
-        let live = |place: &&Place| self.nodes.liveness(place.holder) != Liveness::Dead;
+        let (before, none) =
+            self.closings.remove(&block).map(|closing| (closing.old, closing.none)).unwrap_or_default();
+        let written = recovery.old.or(before);
+        let is_unheard = self.nodes.is_anybody_unheard(block);
+        let is_known = self.pipelines.contains_key(&block);
+        // Those who wrote it are known, or all have said what they have.
+        let knows_all = is_known || !is_unheard;
+        let others = self.entries.get(&block).into_iter().flat_map(|entry| &entry.others);
+        let others = others.filter(|held| !none.contains(&held.place.holder)).map(|held| held.stamp);
+        let newest = others.chain(here.map(|here| here.stamp)).max();
+        let mut old = written.or(newest).unwrap_or(newer);
+        let mut parts = self.parts(block, here, old, &none);
+        if parts.is_empty()
+            && knows_all
+            && let Some(newest) = newest
+        {
+            // Nobody has the generation of the writer any more: the newest that there is has to do.
+            old = newest;
+            parts = self.parts(block, here, old, &none);
+        }
+        let holders: BTreeSet<Holder> = parts.keys().copied().collect();
+        let is_live = |part: &Part| self.nodes.liveness(part.place.holder) != Liveness::Dead;
+        let are_all_there = knows_all && parts.values().all(is_live);
+        parts.retain(|_, part| is_live(part));
+        // What is written by somebody who is there has all that was acknowledged. Of what does not change any more only the longest can have it: others were cut when a
+        // machine lost its power, or by an end that was refused.
+        let longest = parts.values().filter(|part| part.state != State::Begun).map(|part| part.length).max();
+        let least = recovery.least.max(longest.filter(|_| recovery.length.is_none()).unwrap_or(0));
+        let has_all =
+            |part: &Part| part.state == State::Begun || part.length >= recovery.least && Some(part.length) == longest;
+        let are_left = parts.values().all(|part| part.state == State::Left);
+        parts.retain(|_, part| has_all(part));
+        let places: Vec<Place> = parts.values().map(|part| part.place).collect();
         let heard = |holder: &Holder| self.nodes.get(*holder).map(|node| node.heard);
-        let others = holders.iter().filter(|place| **place != Place::HERE);
-        let primary = others.clone().filter(live).map(|place| place.holder).max_by_key(heard);
+        let primary = parts.keys().copied().filter(|holder| *holder != Holder::HERE).max_by_key(heard);
         let awaits = !self.nodes.awaited().is_empty();
-        let is_old_here = stamp.is_some_and(|stamp| stamp < old);
-        let is_here = stamp.is_some() && !is_old_here;
-        let is_elsewhere = others.count() > 0 || (!is_known && (recovery.least > 0 || self.nodes.is_anybody_lost()));
         // Who is waited for may have a newer generation, or more of it.
-        if primary.is_none() && !awaits && (is_here || !(is_old_here || is_elsewhere)) {
+        let waits = match (primary, parts.contains_key(&Holder::HERE)) {
+            (Some(_), _) => are_left && !are_all_there || written.is_none() && awaits,
+            (None, true) => awaits || are_left && !are_all_there || written.is_none() && is_unheard,
+            // What is here alone and has too little is told to who wants the file closed.
+            (None, false) => awaits || !knows_all || holders.iter().any(|holder| *holder != Holder::HERE),
+        };
+        if primary.is_none() && !waits {
             return Ended::Here;
         }
-        let primary = primary.filter(|_| written.is_some() || !awaits);
-        let places = holders.iter().filter(live).copied().collect();
-        let name = BlockName { id: block, stamp: old, length: recovery.least };
+        let primary = primary.filter(|_| !waits);
+        let name = BlockName { id: block, stamp: old, length: least };
         let order = RecoveryOrder { block: name, stamp: newer, cut: recovery.length, places };
         let since = self.nodes.now();
-        self.closings.insert(block, Closing { recovery, order, primary, since, is_told: false, old: written });
+        let (is_told, is_due, old) = (false, false, written);
+        let closing = Closing { recovery, order, primary, since, is_told, is_due, old, holders, knows_all, none };
+        self.closings.insert(block, closing);
         if primary.is_some() { Ended::Elsewhere } else { Ended::Nobody }
     }
 
@@ -511,10 +596,27 @@ impl Blocks {
         (closing.order.stamp == stamp).then_some((closing.recovery, &closing.order))
     }
 
-    /// Whether a data node of another process is known to have bytes of a block.
-    #[must_use]
-    pub fn has_bytes(&self, block: BlockId) -> bool {
-        self.entries.get(&block).is_some_and(|entry| entry.others.iter().any(|held| held.length > 0))
+    /// The data node that was to end a block says that nobody has any bytes of it. That is its own word: others it did not reach, perhaps. Whether it may be so:
+    /// nothing was acknowledged as far as is known here, and all have said so of themselves who may have some. Else it is begun anew soon, by one who has not.
+    pub fn nobody_has(&mut self, block: BlockId) -> bool {
+        let Some(closing) = self.closings.get_mut(&block) else { return false };
+        let mut others = self.entries.get(&block).into_iter().flat_map(|entry| &entry.others);
+        if others.any(|held| held.stamp >= closing.order.block.stamp && held.length > 0) {
+            // Somebody has said that he has some.
+            return false;
+        }
+        closing.none.extend(closing.primary);
+        closing.is_due = true;
+        let have_said = closing.holders.iter().all(|holder| closing.none.contains(holder));
+        closing.recovery.least == 0 && closing.knows_all && have_said
+    }
+
+    /// Nobody is waited for any more of those that were there before.
+    pub fn await_nobody(&mut self) {
+        self.nodes.await_nobody();
+        for closing in self.closings.values_mut() {
+            closing.is_due |= closing.primary.is_none();
+        }
     }
 
     /// Whether data nodes end a block.
@@ -532,9 +634,10 @@ impl Blocks {
     pub fn overdue(&mut self) -> Vec<(Recovery, bool)> {
         let now = self.nodes.now();
         let patience = |closing: &Closing| if closing.primary.is_some() { CLOSING_TIME } else { NOBODY_TIME };
-        let late = self.closings.values_mut().filter(|closing| now.since(closing.since) > patience(closing));
+        let is_late = |closing: &&mut Closing| closing.is_due || now.since(closing.since) > patience(closing);
+        let late = self.closings.values_mut().filter(is_late);
         late.map(|closing| {
-            closing.since = now;
+            (closing.since, closing.is_due) = (now, false);
             (closing.recovery, closing.primary.is_some())
         })
         .collect()

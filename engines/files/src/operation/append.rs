@@ -39,7 +39,7 @@ pub(super) fn append(
     let mut draft = Draft::new(namespace, context.now);
     let Some(file) = draft.file(inode) else { return Err(super::status::not_a_file(path)) };
     let unfinished = if is_all_or_nothing { Unfinished::CutTo(file.length()) } else { Unfinished::Stays };
-    file.writer = Some(Box::new(Writer { client: client.into(), machine: context.machine.into(), unfinished }));
+    file.writer = Some(Box::new(Writer::new(client, context.machine, unfinished)));
     let block_size = file.block_size;
     if let Some(last) = file.blocks.last_mut().filter(|last| !is_in_new_block && last.length < block_size) {
         last.is_committed = false;

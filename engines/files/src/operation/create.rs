@@ -44,7 +44,7 @@ pub(super) fn create(
         (None, _) => place(namespace, context, &at, &mut draft, create.with_parents, None)?,
     };
     let unfinished = if create.is_all_or_nothing { Unfinished::Goes } else { Unfinished::Stays };
-    let writer = Writer { client: client.as_str().into(), machine: context.machine.into(), unfinished };
+    let writer = Writer::new(client, context.machine, unfinished);
     let (replication, block_size) = (*replication, *block_size);
     let file = File { replication, block_size, blocks: BlocksOfFile::default(), writer: Some(Box::new(writer)) };
     let name = at.names[at.names.len() - 1];

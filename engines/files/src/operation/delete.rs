@@ -21,13 +21,13 @@ pub(super) fn delete(
     is_recursive: bool,
 ) -> Result<Outcome, FilesError> {
     let at = namespace.resolve(path, context)?;
+    if at.inode().is_some_and(|inode| inode.child_count() > 0) && !is_recursive {
+        return Err(FilesError::new(Class::PathIsNotEmptyDirectory, format!("{path} is non empty")));
+    }
     let (Some(inode), Some(parent)) = (at.inode(), at.parent()) else {
         // Nothing is there, or it is the root.
         return Ok(Outcome::Read(Reply::Bool(false), at.depends));
     };
-    if inode.child_count() > 0 && !is_recursive {
-        return Err(FilesError::new(Class::PathIsNotEmptyDirectory, format!("{path} is non empty")));
-    }
     permission::check_removal(&namespace.tree, parent, inode, context)?;
     let mut draft = Draft::new(namespace, context.now);
     draft.touch(parent);

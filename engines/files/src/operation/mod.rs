@@ -246,8 +246,9 @@ impl View<'_> {
         let block = file.blocks[at];
         // What is cut is there in any case, too.
         let is_begun = file.writer.is_some() && !block.is_committed;
-        // Until data nodes have ended it, they know it by the generation before.
-        let stamp = self.blocks.generation_of_readers(block.id).unwrap_or(block.stamp);
+        // Until data nodes have ended it, they know it by the generation before, which is that of its writer.
+        let written = file.writer.as_ref().and_then(|writer| writer.written).filter(|_| at + 1 == file.blocks.len());
+        let stamp = self.blocks.generation_of_readers(block.id).or(written).unwrap_or(block.stamp);
         LocatedBlock {
             block: request::BlockName { id: block.id, stamp, length: block.length },
             offset,

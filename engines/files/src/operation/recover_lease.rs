@@ -23,7 +23,7 @@ pub struct Recovery {
     pub inode: InodeId,
     /// The block that the data node has to end, under which generation.
     pub block: Option<(BlockId, Stamp)>,
-    /// The generation under which it was written; not known if its end was begun before.
+    /// The generation under which it was written; not known if its end was begun by an earlier release.
     pub old: Option<Stamp>,
     /// To how many bytes the data node cuts that block first, if it is to be cut.
     pub length: Option<u64>,
@@ -76,8 +76,12 @@ impl Namespace {
             // Whatever the data node has of it goes, too.
             let goes = file.writer.as_ref().is_some_and(|writer| writer.unfinished == Unfinished::Goes);
             let is_being_cut = file.is_being_cut();
-            if let Some(last) = file.blocks.last_mut().filter(|_| !goes) {
-                old = Some(last.stamp).filter(|_| !is_begun);
+            if let (Some(last), Some(writer), false) = (file.blocks.last_mut(), &mut file.writer, goes) {
+                // If its end was begun before, that was under a generation which perhaps nobody has.
+                if !is_begun {
+                    writer.written = Some(last.stamp);
+                }
+                old = writer.written;
                 last.stamp = stamp;
                 block = Some((last.id, stamp));
                 least = last.length;

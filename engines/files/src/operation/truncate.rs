@@ -70,8 +70,8 @@ pub(super) fn truncate(
     (block.stamp, block.length, block.is_committed) = (stamp, length - end, false);
     let (of, least) = (Some((block.id, stamp)), block.length);
     let recovery = Recovery { inode: inode.id, block: of, old, length: Some(least), least };
-    let (machine, unfinished) = (context.machine.into(), Unfinished::Stays);
-    file.writer = Some(Box::new(Writer { client: TRUNCATION.into(), machine, unfinished }));
+    let writer = Writer { written: old, ..Writer::new(TRUNCATION, context.machine, Unfinished::Stays) };
+    file.writer = Some(Box::new(writer));
     draft.counters().stamp = stamp;
     Ok(Outcome::Closing(Ok(Reply::Bool(false)), draft.done(None), recovery))
 }

@@ -125,6 +125,31 @@ fn a_file_whose_writer_has_gone_is_closed_with_what_the_data_node_has() {
     assert_eq!(world.root(&Request::IsFileClosed { path: "/f".into() }), Ok(Reply::Bool(true)));
 }
 
+#[test]
+fn under_which_generation_a_file_was_written_is_known_however_often_its_end_is_begun_anew() {
+    let mut world = World::new();
+    let Ok(Reply::Status(Some(status))) = world.root(&create("/f", false)) else { panic!("no file") };
+    let add = Request::AddBlock { file: written("/f", status.id), previous: None, excluded: Vec::new() };
+    let Ok(Reply::Block(block)) = world.root(&add) else { panic!("no block") };
+    let (change, mut recovery) = world.namespace.close_left(status.id, Millis(world.now)).unwrap();
+    world.take(&change);
+    for _ in 0..3 {
+        assert_eq!(recovery.old, Some(block.block.stamp));
+        recovery = world.restarted(recovery);
+    }
+    world.write("/g", &[10]).unwrap();
+    let Ok(Reply::Blocks(blocks)) = world.root(&Request::BlockLocations { path: "/g".into(), offset: 0, length: 1 })
+    else {
+        panic!("no blocks")
+    };
+    assert_eq!(world.root(&truncate("/g", 5)), Ok(Reply::Bool(false)));
+    let mut recovery = world.recovery.take().unwrap();
+    for _ in 0..3 {
+        assert_eq!(recovery.old, Some(blocks.blocks[0].block.stamp));
+        recovery = world.restarted(recovery);
+    }
+}
+
 /// A file that is opened so that all of it counts, or nothing.
 fn begun(world: &mut World, request: &Request) -> (Written, Option<BlockName>) {
     match world.root(request).unwrap() {
@@ -232,6 +257,17 @@ fn an_append_of_which_all_counts_or_nothing_leaves_the_file_as_it_was() {
             assert_eq!(world.status("/f").unwrap().length, whole + 100);
         }
     }
+}
+
+#[test]
+fn the_root_is_not_deleted_and_refused_if_it_is_not_empty() {
+    let mut world = World::new();
+    let delete = |is_recursive| Request::Delete { path: "/".to_owned(), is_recursive };
+    assert_eq!(world.root(&delete(false)), Ok(Reply::Bool(false)));
+    world.write("/f", &[1]).unwrap();
+    assert_eq!(world.refused("root", &delete(false)), Class::PathIsNotEmptyDirectory);
+    assert_eq!(world.root(&delete(true)), Ok(Reply::Bool(false)));
+    assert_eq!(world.status("/f").unwrap().length, 1);
 }
 
 #[test]

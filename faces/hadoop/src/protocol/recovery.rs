@@ -39,11 +39,6 @@ pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body:
     }
 }
 
-/// The name node is the same process: it knows what it has told data nodes to do.
-fn is_ordered(service: &Service, block: BlockId, stamp: Stamp) -> bool {
-    service.files.is_to_be_ended(block, stamp)
-}
-
 fn refuse(block: BlockId, stamp: Stamp, answerer: Answerer) {
     let words = format!(
         "Expected a block that the name node has had a data node end, came block {block} under {stamp}; that was begun anew, or is done"
@@ -53,10 +48,11 @@ fn refuse(block: BlockId, stamp: Stamp, answerer: Answerer) {
 }
 
 fn begin(service: &Service, block: BlockId, stamp: Stamp, answerer: Answerer) {
-    if !is_ordered(service, block, stamp) {
-        return refuse(block, stamp, answerer);
-    }
-    match service.files.replicas().begin_recovery(block, stamp) {
+    // The name node is the same process: it knows what it has told data nodes to do.
+    let Some(order) = service.files.to_be_ended(block, stamp) else { return refuse(block, stamp, answerer) };
+    let begun = service.files.replicas().begin_recovery(block, stamp);
+    // Others would be cut to what is here.
+    match begun.map(|found| found.filter(|found| found.length >= order.block.length)) {
         Ok(None) => answerer.done(&InitRecoveryResponse { is_there: false, state: None, block: None }),
         Ok(Some(Found { stamp, length, state })) => {
             let state = match state {
@@ -72,8 +68,14 @@ fn begin(service: &Service, block: BlockId, stamp: Stamp, answerer: Answerer) {
 }
 
 fn end(service: &Service, block: BlockId, stamp: Stamp, length: u64, answerer: Answerer) {
-    if !is_ordered(service, block, stamp) {
-        return refuse(block, stamp, answerer);
+    let Some(order) = service.files.to_be_ended(block, stamp) else { return refuse(block, stamp, answerer) };
+    // Before anything is cut: what was acknowledged may be nowhere else.
+    if !order.fits(length) {
+        let words = format!(
+            "Expected the end of block {block} with {} bytes, which were acknowledged, or more, came one with {length}; nothing is cut here",
+            order.block.length
+        );
+        return answerer.refuse(exception::IO, &words, Detail::Application);
     }
     match service.files.replicas().end_recovery(block, stamp, length) {
         Ok(replica) => {

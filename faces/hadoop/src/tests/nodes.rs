@@ -3,6 +3,8 @@
 use std::net::TcpListener;
 use std::time::Instant;
 
+use savanna_files_host::ids::{BlockId, Stamp};
+
 use super::*;
 use crate::wire::admin::{DatanodeReport, GetDatanodeReport};
 use crate::wire::client::{RecoverLease, StorageInfo};
@@ -220,8 +222,7 @@ fn what_is_not_here_is_sent_here() {
     let mut other = Other::joined(&server);
     client.create("/f").unwrap();
     // The one here cannot be reached by the client.
-    let own = server.files().identity().cluster.trim_start_matches("CID-").to_owned();
-    let excluded = vec![Node { id: NodeId { uuid: own, ..NodeId::default() }, ..Node::default() }];
+    let excluded = not_here(&server);
     let add = AddBlock { path: "/f".into(), client: "writer".into(), previous: None, excluded, file: None };
     let located = client.call::<One<LocatedBlock>>("addBlock", &add).unwrap().it.unwrap();
     assert_eq!(located.nodes.len(), 1);
@@ -232,29 +233,72 @@ fn what_is_not_here_is_sent_here() {
     assert_eq!((command.action, command.blocks[0].id, command.kinds[0].kinds.len()), (1, located.block.id, 1));
     assert_eq!(target.id.transfer_port, u32::from(server.transfer_address().port()));
     let bytes = content(1_000);
-    let header = OperationHeader { base: BaseHeader { block: located.block.clone() }, client: String::new() };
-    let checksum = Checksum { kind: 2, chunk: 512 };
-    let write = WriteBlock { header, stage: 6, checksum, ..WriteBlock::default() };
     // One that breaks off is begun again.
     for is_all in [false, true] {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.transfer_address().port())).unwrap();
-        stream.write_all(&[&[0, 28, 80][..], &write.encode_length_delimited_to_vec()].concat()).unwrap();
-        let packet = |offset: i64, bytes: &[u8], is_last| {
-            let sums: Vec<u8> = bytes.chunks(512).flat_map(|chunk| crc32c::crc32c(chunk).to_be_bytes()).collect();
-            let header = PacketHeader { offset, number: 0, is_last, length: bytes.len() as i32, syncs: None };
-            let (header, length) = (header.encode_to_vec(), (4 + bytes.len() + sums.len()) as u32);
-            [&length.to_be_bytes()[..], &(header.len() as u16).to_be_bytes(), &header, &sums, bytes].concat()
-        };
-        stream.write_all(&packet(0, &bytes, false)).unwrap();
-        if is_all {
-            stream.write_all(&packet(1_000, &[], true)).unwrap();
-        }
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
-        let mut said = Vec::new();
-        stream.read_to_end(&mut said).unwrap();
+        let said = sent(&server, &located.block, (6, ""), &bytes, is_all);
         assert!(said.is_empty(), "who sends a replica is told nothing");
     }
     assert_eq!(client.read("/f"), bytes);
+}
+
+/// Sends a replica here, or a part of it, and gives what is said to that when the connection ends.
+fn sent(server: &Server, block: &Block, (stage, client): (i32, &str), bytes: &[u8], is_all: bool) -> Vec<u8> {
+    let header = OperationHeader { base: BaseHeader { block: block.clone() }, client: client.to_owned() };
+    let checksum = Checksum { kind: 2, chunk: 512 };
+    let write = WriteBlock { header, stage, checksum, ..WriteBlock::default() };
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.transfer_address().port())).unwrap();
+    stream.write_all(&[&[0, 28, 80][..], &write.encode_length_delimited_to_vec()].concat()).unwrap();
+    let packet = |offset: usize, bytes: &[u8], is_last| {
+        let sums: Vec<u8> = bytes.chunks(512).flat_map(|chunk| crc32c::crc32c(chunk).to_be_bytes()).collect();
+        let (offset, length) = (offset as i64, bytes.len() as i32);
+        let header = PacketHeader { offset, number: 0, is_last, length, syncs: None };
+        let (header, length) = (header.encode_to_vec(), (4 + bytes.len() + sums.len()) as u32);
+        [&length.to_be_bytes()[..], &(header.len() as u16).to_be_bytes(), &header, &sums, bytes].concat()
+    };
+    stream.write_all(&packet(0, bytes, false)).unwrap();
+    if is_all {
+        stream.write_all(&packet(bytes.len(), &[], true)).unwrap();
+    }
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut said = Vec::new();
+    stream.read_to_end(&mut said).unwrap();
+    said
+}
+
+/// Excludes the data node in the process.
+fn not_here(server: &Server) -> Vec<Node> {
+    let own = server.files().identity().cluster.trim_start_matches("CID-").to_owned();
+    vec![Node { id: NodeId { uuid: own, ..NodeId::default() }, ..Node::default() }]
+}
+
+#[test]
+fn a_copy_for_a_pipeline_takes_no_part_in_the_end_of_its_block_before_its_client_goes_on_with_it() {
+    let (_folder, server) = served();
+    let mut client = Client::of(&server, "root");
+    let mut other = Other::joined(&server);
+    for (path, is_all, goes_on) in [("/half", false, false), ("/all", true, false), ("/on", true, true)] {
+        client.create(path).unwrap();
+        let excluded = not_here(&server);
+        let add = AddBlock { path: path.into(), client: "writer".into(), previous: None, excluded, file: None };
+        let located = client.call::<One<LocatedBlock>>("addBlock", &add).unwrap().it.unwrap();
+        other.tell(RECEIVING, &located.block, 0).unwrap();
+        // The client replaces a data node by the one here, and goes, perhaps after it went on.
+        let said = sent(&server, &located.block, (7, "writer"), &content(400), is_all);
+        assert_eq!(said.is_empty(), !is_all);
+        if goes_on {
+            let address = (Ipv4Addr::LOCALHOST, server.transfer_address().port());
+            let mut transfer = Transfer(TcpStream::connect(address).unwrap());
+            assert_eq!(transfer.begin_write(&located.block, 3, 400).status, 0);
+            assert_eq!(transfer.packet(400, 0, b"more", false), [0]);
+        }
+        let recover = RecoverLease { path: path.to_owned(), client: "another".to_owned() };
+        assert_eq!(client.call::<Flag>("recoverLease", &recover), Ok(Flag { it: false }));
+        let RecoveringBlock { stamp, block, .. } = other.command().recovery.unwrap().blocks.remove(0);
+        assert_eq!(block.nodes.len(), if goes_on { 2 } else { 1 }, "{path}");
+        let init = InitRecovery { block: RecoveringBlock { stamp, block, cut: None } };
+        let found: InitRecoveryResponse = other.calls.call_of(RECOVERY, "initReplicaRecovery", &init).unwrap();
+        assert_eq!(found.block.map(|block| block.length), Some(Some(404)).filter(|_| goes_on), "{path}");
+    }
 }
 
 #[test]
@@ -268,6 +312,8 @@ fn a_block_whose_writer_has_gone_is_ended_at_all_data_nodes() {
     transfer.begin_write(&located.block, 6, 0);
     assert_eq!(transfer.packet(0, 0, &content(700), false), [0]);
     other.tell(RECEIVING, &located.block, 0).unwrap();
+    let fsync = Fsync { path: "/f".to_owned(), client: "writer".to_owned(), length: Some(600), file: None };
+    client.call::<Nothing>("fsync", &fsync).unwrap();
     let recover = RecoverLease { path: "/f".to_owned(), client: "another".to_owned() };
     for _ in 0..2 {
         assert_eq!(client.call::<Flag>("recoverLease", &recover), Ok(Flag { it: false }), "not yet");
@@ -292,22 +338,26 @@ fn a_block_whose_writer_has_gone_is_ended_at_all_data_nodes() {
     };
     assert!(end(stamp + 1, 600).is_err(), "nobody began that");
     assert!(end(stamp, 701).is_err(), "there is less");
+    assert!(end(stamp, 599).unwrap_err().1.contains("nothing is cut here"), "more was acknowledged");
+    assert_eq!(server.files().replicas().visible_length(BlockId(located.block.id), Stamp(0)).unwrap(), 700);
     assert!(end(stamp, 600).unwrap().storage.is_some());
-    let synchronized = |stamp, length| Synchronized {
+    let synchronized = |stamp, length, count| Synchronized {
         block: block.block.clone(),
         stamp,
         length,
         closes: true,
         deletes: false,
-        nodes: block.nodes.iter().map(|node| node.id.clone()).collect(),
+        nodes: block.nodes.iter().take(count).map(|node| node.id.clone()).collect(),
         storages: block.storages.clone(),
     };
-    let mut commit = |stamp, length| {
-        other.calls.call_of::<Nothing>(NODES, "commitBlockSynchronization", &synchronized(stamp, length))
+    let mut commit = |stamp, length, count| {
+        other.calls.call_of::<Nothing>(NODES, "commitBlockSynchronization", &synchronized(stamp, length, count))
     };
-    assert!(commit(stamp + 1, 600).is_err());
-    commit(stamp, 600).unwrap();
-    assert!(commit(stamp, 600).is_err(), "it is done");
+    assert!(commit(stamp + 1, 600, 2).is_err());
+    assert!(commit(stamp, 599, 2).is_err(), "more was acknowledged");
+    assert!(commit(stamp, 600, 0).is_err(), "nobody has it");
+    commit(stamp, 600, 2).unwrap();
+    assert!(commit(stamp, 600, 2).is_err(), "it is done");
     assert_eq!(client.call::<Flag>("recoverLease", &recover), Ok(Flag { it: true }));
     assert_eq!(client.status("/f").unwrap().length, 600);
     let located = client.blocks("/f").blocks.remove(0);

@@ -70,10 +70,7 @@ impl Connection<'_> {
             return match replicas.begin_copy(name.id, name.stamp, chunk, is_closed) {
                 Ok(writer) => self.copied(writer, checksum.kind == CRC32C, *stage),
                 // Who sends a replica is told nothing before all of it was sent.
-                Err(error) => {
-                    tracing::warn!(%error, "a replica that another data node sends is not taken");
-                    Err(io::Error::other(error.to_string()))
-                }
+                Err(error) => Err(refused(error)),
             };
         }
         let begun = match *stage {
@@ -147,26 +144,34 @@ impl Connection<'_> {
 
     /// Takes a replica that another data node sends. It hears nothing before the end, and of a plain copy nothing at all.
     fn copied(&mut self, mut writer: Writer, has_sums: bool, stage: i32) -> io::Result<Next> {
-        let failed = |error: ReplicaError| {
-            tracing::warn!(%error, "a replica that another data node sends is not taken");
-            io::Error::other(error.to_string())
-        };
-        loop {
-            let packet = Packet::read(&mut self.reader)?;
-            self.may_tell()?;
-            take(&mut writer, &packet, has_sums).map_err(failed)?;
-            if packet.header.is_last {
-                break;
+        let come = self.all_of_it(&mut writer, has_sums);
+        let taken = match come {
+            // One that is being written counts when its client goes on with it.
+            Ok(()) if stage == TRANSFER_BEGUN => writer.has_come().map_err(refused),
+            Ok(()) => writer.finish().map(|replica| self.files.received(replica)).map_err(refused),
+            Err(error) => {
+                if let Err(error) = self.files.replicas().break_off(writer) {
+                    tracing::warn!(%error, "what came of a replica of another data node could not be removed");
+                }
+                Err(error)
             }
-        }
-        // One that is being written is gone on with.
-        if stage != TRANSFER_BEGUN {
-            self.files.received(writer.finish().map_err(failed)?);
-        }
+        };
+        taken?;
         if matches!(stage, TRANSFER_BEGUN | TRANSFER_WHOLE) {
             self.respond(&OperationResponse { status: Status::Success as i32, ..OperationResponse::default() })?;
         }
         Ok(Next::Operation)
+    }
+
+    fn all_of_it(&mut self, writer: &mut Writer, has_sums: bool) -> io::Result<()> {
+        loop {
+            let packet = Packet::read(&mut self.reader)?;
+            self.may_tell()?;
+            take(writer, &packet, has_sums).map_err(refused)?;
+            if packet.header.is_last {
+                return Ok(());
+            }
+        }
     }
 
     fn acknowledge(&mut self, number: i64, status: Status) -> io::Result<()> {
@@ -175,6 +180,12 @@ impl Connection<'_> {
         self.writer.write_all(&ack.encode_length_delimited_to_vec())?;
         self.writer.flush()
     }
+}
+
+/// What another data node sends is not taken.
+fn refused(error: ReplicaError) -> io::Error {
+    tracing::warn!(%error, "a replica that another data node sends is not taken");
+    io::Error::other(error.to_string())
 }
 
 fn take(writer: &mut Writer, packet: &Packet, has_sums: bool) -> Result<(), ReplicaError> {

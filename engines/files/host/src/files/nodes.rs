@@ -8,12 +8,13 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use savanna_files::blocks::{
-    Blocks, Copying, Duties, Heartbeat, Holder, Liveness, NodeShown, Place, Registration, Replica,
+    Blocks, Copying, Duties, Heartbeat, Here, Holder, Liveness, NodeShown, Place, RecoveryOrder, Registration, Replica,
     State as ReplicaState,
 };
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
 use savanna_files::{Class, FilesError, Namespace, Reply, Request};
 use savanna_files_database::DatabaseError;
+use savanna_files_datanode::{Found, Recovered};
 use savanna_journal::Lsn;
 
 use super::{AT_ONCE, Files, State, Unanswered, now};
@@ -21,6 +22,9 @@ use crate::behind;
 
 /// The file with the names of data nodes, one a line: at the next start they are waited for before anything is removed.
 const KEPT: &str = "nodes";
+/// Before the name of one that has not come back, and behind it, before the newest block that may be there: it is not waited for, and what was written
+/// there may be nowhere else.
+const LOST: char = '\t';
 /// Replicas that are compared with their checksums in a turn.
 const COMPARED: usize = 4;
 /// Looks at blocks in a turn, while writers wait each time.
@@ -61,13 +65,26 @@ pub struct Orders {
 
 const REGISTERED_AGAIN: &str = "Expected a report of a data node that has not registered again since, or was not silent for too long; it reports again";
 
-/// The names of data nodes that were there before; none if there never were any.
-pub(super) fn known(directory: &Path) -> io::Result<Option<Vec<String>>> {
-    match fs::read(directory.join(KEPT)) {
-        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+/// The block manager hears of the data nodes that there were before, if there ever were any.
+pub(super) fn recall(directory: &Path, namespace: &mut Namespace) -> io::Result<()> {
+    let bytes = match fs::read(directory.join(KEPT)) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let newest = namespace.counters().block;
+    let nodes = &mut namespace.blocks.nodes;
+    nodes.had_others();
+    for name in String::from_utf8_lossy(&bytes).lines() {
+        match name.strip_prefix(LOST) {
+            Some(line) => {
+                let (name, newest) = line.split_once(LOST).unwrap_or((line, ""));
+                nodes.lose(name.to_owned(), BlockId(newest.parse().unwrap_or(u64::MAX)));
+            }
+            None => nodes.await_all([name.to_owned()], newest),
+        }
     }
+    Ok(())
 }
 
 /// Whether changes are refused until data nodes have reported that were there before.
@@ -79,15 +96,26 @@ fn is_same(registration: &Registration, address: &str, ports: [u32; 2]) -> bool 
     registration.address == address && [registration.transfer_port, registration.ipc_port] == ports
 }
 
-fn keep(directory: &Path, names: &BTreeSet<String>) -> io::Result<()> {
+fn keep(directory: &Path, lines: &BTreeSet<String>) -> io::Result<()> {
     let beside = directory.join("nodes.new");
     let mut file = File::create(&beside)?;
-    for name in names {
-        writeln!(file, "{name}")?;
+    for line in lines {
+        writeln!(file, "{line}")?;
     }
     file.sync_all()?;
     fs::rename(&beside, directory.join(KEPT))?;
     File::open(directory)?.sync_all()
+}
+
+/// What the data node in the process has of a block that is to be ended.
+pub(super) fn here(found: Found) -> Here {
+    let Found { stamp, length, state } = found;
+    let state = match state {
+        Recovered::Whole => ReplicaState::Whole,
+        Recovered::Begun => ReplicaState::Begun,
+        Recovered::Left => ReplicaState::Left,
+    };
+    Here { stamp, length, state }
 }
 
 /// What a client was told of who writes a block holds from now on.
@@ -113,8 +141,8 @@ impl Files {
     /// [`Unanswered`].
     pub fn register_node(&self, registration: Registration) -> Result<(), Unanswered> {
         let Registration { uuid, address, transfer_port, ipc_port, .. } = &registration;
-        if uuid.is_empty() || uuid.contains(['\n', '\r']) {
-            let words = format!("Expected a data node with a name on one line, came {uuid:?}");
+        if uuid.is_empty() || uuid.contains(['\n', '\r', LOST]) {
+            let words = format!("Expected a data node with a name on one line without tabs, came {uuid:?}");
             return Err(FilesError::new(Class::IllegalArgument, words).into());
         }
         let late = self.late();
@@ -131,11 +159,14 @@ impl Files {
         }
         drop(state);
         tracing::info!(%uuid, %address, transfer_port, "a data node registers");
-        // Its name is on the disk before anything is: the next start waits for it.
-        self.keep_nodes(Some(uuid))
+        // Its name is on the disk before anything is, and nobody takes it away in between: the next start waits for it.
+        let mut kept = self.0.nodes_kept.lock();
+        self.keep_nodes_with(&mut kept, Some(uuid))
             .map_err(|error| FilesError::new(Class::Io, format!("the name of a data node cannot be kept: {error}")))?;
         let mut state = self.0.state.write();
-        let Some(_) = state.namespace.blocks.register(registration) else {
+        let registered = state.namespace.blocks.register(registration);
+        drop(kept);
+        let Some(_) = registered else {
             let words = "Expected at most 10000 data nodes since the process began, with names of at most 256 bytes, came another one";
             return Err(FilesError::new(Class::Io, words).into());
         };
@@ -144,20 +175,22 @@ impl Files {
     }
 
     /// Keeps the names of data nodes on the disk, with that of another one.
-    fn keep_nodes(&self, new: Option<&str>) -> io::Result<()> {
-        let mut kept = self.0.nodes_kept.lock();
+    fn keep_nodes_with(&self, kept: &mut Option<BTreeSet<String>>, new: Option<&str>) -> io::Result<()> {
         let state = self.0.state.read();
         let nodes = &state.namespace.blocks.nodes;
-        let mut names: BTreeSet<String> = nodes.awaited().clone();
+        let mut lines: BTreeSet<String> = nodes.awaited().clone();
         let there = nodes.shown().into_iter().filter(|node| node.liveness != Liveness::Dead);
-        names.extend(there.map(|node| node.registration.uuid));
-        names.extend(new.map(str::to_owned));
+        lines.extend(there.map(|node| node.registration.uuid));
+        lines.extend(new.map(str::to_owned));
+        let lost = nodes.lost().into_iter().filter(|(name, _)| !lines.contains(name));
+        let lost: Vec<String> = lost.map(|(name, newest)| format!("{LOST}{name}{LOST}{newest}")).collect();
+        lines.extend(lost);
         drop(state);
-        if kept.as_ref() == Some(&names) || !self.may_tell() {
+        if kept.as_ref() == Some(&lines) || !self.may_tell() {
             return Ok(());
         }
-        keep(&self.0.directory, &names)?;
-        *kept = Some(names);
+        keep(&self.0.directory, &lines)?;
+        *kept = Some(lines);
         Ok(())
     }
 
@@ -330,6 +363,8 @@ impl Files {
         places: &[Place],
     ) -> Result<(), Unanswered> {
         let refused = |words: String| Err(FilesError::new(Class::Io, words).into());
+        // The disk is not waited for by anybody else.
+        let here = self.0.replicas.look(block);
         let mut state = self.0.state.write();
         let closing = state.namespace.blocks.closing(block, stamp);
         let Some((recovery, order)) = closing.map(|(recovery, order)| (recovery, order.clone())) else {
@@ -337,44 +372,54 @@ impl Files {
                 "Expected the end of a block that is to be ended, came block {block} under {stamp}; it was begun anew, or is done"
             ));
         };
+        let is_here = here.is_some_and(|found| found.stamp >= order.block.stamp && found.length > 0);
         if let Some(place) = places.iter().find(|place| !order.places.iter().any(|other| other.holder == place.holder))
         {
             return refused(format!("Expected data nodes that have block {block}, came {:?}", place.holder));
         }
-        let expected = recovery.length.unwrap_or(recovery.least);
         let most =
             state.namespace.tree().get(recovery.inode).and_then(|inode| inode.file()).map_or(0, |file| file.block_size);
-        let fits = |length: u64| {
-            if recovery.length.is_some() { length == expected } else { (expected..=most).contains(&length) }
-        };
-        if let Some(length) = length.filter(|length| !fits(*length)) {
-            return refused(format!(
-                "Expected block {block} with {expected} bytes, which were acknowledged, up to {most}, came {length}"
-            ));
+        let nobody_has = length.is_none() && state.namespace.blocks.nobody_has(block);
+        match length {
+            Some(_) if places.is_empty() => {
+                return refused(format!("Expected who has block {block} now, came nobody; it is begun anew"));
+            }
+            None if is_here || !nobody_has => {
+                return refused(format!(
+                    "Expected the bytes of block {block} that a data node has, came that nobody has any; it is begun anew"
+                ));
+            }
+            _ => {}
         }
-        let is_here = || self.0.replicas.visible_length(block, order.block.stamp).is_ok_and(|length| length > 0);
-        if length.is_none() && (recovery.least > 0 || state.namespace.blocks.has_bytes(block) || is_here()) {
-            return refused(format!(
-                "Expected the bytes of block {block} that a data node has, came that nobody has any; it is begun anew"
-            ));
-        }
-        if let Some(length) = length {
-            for place in places.iter().filter(|place| place.holder != Holder::HERE) {
+        for place in places.iter().filter(|place| place.holder != Holder::HERE) {
+            // Also if that is too little: whoever has it is not asked again.
+            if let Some(length) = length.filter(|length| *length <= most) {
                 state.namespace.blocks.held(*place, Replica { block, stamp, length }, true);
             }
         }
-        let change = state.namespace.finish_recovery(recovery, length, now());
-        let lsn = change.map(|change| self.commit(&mut state, change)).transpose()?;
+        if let Some(length) = length.filter(|length| !order.fits(*length) || *length > most) {
+            let least = order.block.length;
+            return refused(format!(
+                "Expected block {block} with {least} bytes, which were acknowledged, up to {most}, came {length}"
+            ));
+        }
+        let Some(change) = state.namespace.finish_recovery(recovery, length, now()) else {
+            return refused(format!(
+                "Expected a file that is to be closed with block {block}, came {stamp}; it was begun anew, or is gone"
+            ));
+        };
+        let lsn = self.commit(&mut state, change)?;
         state.namespace.blocks.closed(block);
-        let position = lsn.or_else(|| state.pending.position(state.namespace.txid()));
         drop(state);
-        self.wait(position)
+        self.wait(Some(lsn))
     }
 
-    /// Whether a data node was told to end a block under a generation, and has not yet: who says otherwise is none.
+    /// What a data node was told to end of a block under a generation, if it has not yet: who says otherwise is none.
     #[must_use]
-    pub fn is_to_be_ended(&self, block: BlockId, stamp: Stamp) -> bool {
-        self.may_tell() && self.0.state.read().namespace.blocks.closing(block, stamp).is_some()
+    pub fn to_be_ended(&self, block: BlockId, stamp: Stamp) -> Option<RecoveryOrder> {
+        let state = self.0.state.read();
+        let closing = state.namespace.blocks.closing(block, stamp).filter(|_| self.may_tell());
+        closing.map(|(_, order)| order.clone())
     }
 
     /// What the data node in the process has to send to others.
@@ -468,15 +513,16 @@ impl Files {
         let late = self.late();
         let mut state = self.0.state.write();
         state.namespace.blocks.advance(late);
-        let nodes = &mut state.namespace.blocks.nodes;
-        if nodes.is_empty() && nodes.awaited().is_empty() {
+        let newest = state.namespace.counters().block;
+        let nodes = &state.namespace.blocks.nodes;
+        if nodes.are_alone() {
             return Ok(());
         }
         if !nodes.awaited().is_empty() && late.0 > nodes.silence.dead {
             tracing::warn!(nodes = ?nodes.awaited(), "data nodes that were there before did not come; they are not waited for any more");
-            nodes.await_nobody();
+            state.namespace.blocks.await_nobody();
         }
-        let dead = state.namespace.blocks.bury();
+        let dead = state.namespace.blocks.bury(newest);
         if state.namespace.is_waiting && !is_waiting(&state.namespace) {
             tracing::info!("data nodes have reported: safe mode ends");
             state.namespace.is_waiting = false;
@@ -486,7 +532,7 @@ impl Files {
         for holder in &dead {
             tracing::warn!(?holder, "a data node was silent for too long; its replicas do not count any more");
         }
-        if let Err(error) = self.keep_nodes(None) {
+        if let Err(error) = self.keep_nodes_with(&mut self.0.nodes_kept.lock(), None) {
             tracing::warn!(%error, "the names of data nodes could not be written");
         }
         if self.0.behind.is_none() {

@@ -11,6 +11,7 @@ use super::*;
 use crate::options::DatabaseOptions;
 
 mod database;
+mod nodes;
 mod trash;
 
 struct Running {

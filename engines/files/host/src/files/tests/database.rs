@@ -263,6 +263,34 @@ fn what_becomes_of_a_file_without_its_writer_is_in_the_database() {
 }
 
 #[test]
+fn the_generation_of_a_writer_is_in_the_database_while_its_file_is_closed() {
+    let place = Scene::new();
+    // Somebody may have more of it.
+    std::fs::write(place.path().join("nodes"), "node 1\n").unwrap();
+    let running = place.open(1, 20);
+    let file = running.create("/f");
+    let block = running.add_block(&file, None);
+    running.flushed();
+    let written = |running: &Running| {
+        let state = running.files.0.state.read();
+        let inode = state.namespace.tree().get(file.id.unwrap()).unwrap();
+        let file = inode.file().unwrap();
+        (file.writer.as_ref().unwrap().written, file.blocks[0].stamp)
+    };
+    assert_eq!(written(&running), (None, block.stamp));
+    running.files.leave(file.id.unwrap(), "writer").unwrap();
+    running.flushed();
+    running.stop();
+    for epoch in 2..4 {
+        let running = place.open(epoch, 20);
+        let (written, stamp) = written(&running);
+        assert!(written == Some(block.stamp) && stamp > block.stamp, "{written:?} {stamp}");
+        running.flushed();
+        running.stop();
+    }
+}
+
+#[test]
 fn a_database_that_took_a_batch_late_is_gone_on_with() {
     let place = Scene::new();
     let owned = |process| {
@@ -509,7 +537,7 @@ fn tables_of_the_version_before_are_brought_up_unless_they_are_of_another_instal
     let database = place.server.database(1, 1);
     runtime().block_on(until_there(&database, "mine"));
     place.server.query(
-        "ALTER TABLE marker DROP COLUMN owner; ALTER TABLE inode DROP COLUMN more, DROP COLUMN unfinished; DROP TABLE answers; UPDATE files_version SET version = 1; UPDATE marker SET txid = 7; \
+        "ALTER TABLE marker DROP COLUMN owner; ALTER TABLE inode DROP COLUMN more, DROP COLUMN unfinished, DROP COLUMN written; DROP TABLE answers; UPDATE files_version SET version = 1; UPDATE marker SET txid = 7; \
          INSERT INTO retry_answer SELECT decode(repeat('07', 16), 'hex'), n, n * 600000, n, 3, 9 FROM generate_series(1, 3) n",
     );
     runtime().block_on(async {
@@ -524,7 +552,7 @@ fn tables_of_the_version_before_are_brought_up_unless_they_are_of_another_instal
         );
         let found = database.look("mine").await.unwrap();
         assert_eq!(found.txid, Txid(7));
-        assert_eq!(place.server.query("SELECT version FROM files_version"), "6");
+        assert_eq!(place.server.query("SELECT version FROM files_version"), "7");
         let found = database.claim(found, Txid(7)).await.unwrap();
         assert_eq!(found.txid, Txid(7));
         // Answers are kept for ten minutes.
@@ -542,6 +570,12 @@ fn tables_of_the_version_before_are_brought_up_unless_they_are_of_another_instal
         let last = Batch { at: Millis(6 * 600_000 + 1), ..batch(9) };
         database.write(Txid(8), &last).await.unwrap();
         assert_eq!(place.server.query("SELECT count(*) FROM answers"), "0", "they are old");
+        // Version 6 did not know under which generation a file was written.
+        place.server.query("ALTER TABLE inode DROP COLUMN written; UPDATE files_version SET version = 6");
+        database.look("mine").await.unwrap();
+        assert_eq!(place.server.query("SELECT version FROM files_version"), "7");
+        let columns = "SELECT count(*) FROM pg_attribute WHERE attrelid = 'inode'::regclass AND attname = 'written'";
+        assert_eq!(place.server.query(columns), "1");
     });
 }
 
