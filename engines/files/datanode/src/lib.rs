@@ -202,7 +202,7 @@ impl Replicas {
             File::open(parent)?.sync_all()?;
         }
         let replicas = Self {
-            is_same_boot: is_same_boot(&directory)?,
+            is_same_boot: is_same_boot(&directory),
             directory,
             entries: Mutex::default(),
             damaged: Mutex::default(),
@@ -238,7 +238,20 @@ impl Replicas {
                 replicas.entries.lock().insert(block, Arc::new(Mutex::new(entry)));
             }
         }
+        replicas.note_boot();
         Ok((replicas, whole))
+    }
+
+    /// Keeps in which run of the machine this is. As long as there is anything that was cut perhaps when the one before ended, that is still so at the next start.
+    fn note_boot(&self) {
+        let has_left =
+            !self.damaged.lock().is_empty() || self.entries.lock().values().any(|entry| entry.lock().is_left);
+        if self.is_same_boot || has_left {
+            return;
+        }
+        if let Err(error) = keep_boot(&self.directory) {
+            tracing::warn!(%error, "in which run of the machine this is cannot be kept: at the next start, what is not whole counts as cut by its end");
+        }
     }
 
     /// What is on the disk of a replica.
@@ -671,24 +684,29 @@ fn check_reaches(block: BlockId, entry: &Entry, least: u64) -> Result<(), Replic
     Ok(())
 }
 
-/// The file that says in which run of the machine replicas were read last.
+/// The file that says in which run of the machine replicas were read, of which none was left of an earlier one.
 const BOOT: &str = "boot";
 /// What the machine calls its run.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Whether the machine has been running since replicas were read last, as far as it says so; from now on this is its run.
-fn is_same_boot(directory: &Path) -> io::Result<bool> {
-    let Ok(boot) = fs::read(BOOT_ID) else { return Ok(false) };
-    let file = directory.join(BOOT);
-    if fs::read(&file).is_ok_and(|before| before == boot) {
-        return Ok(true);
-    }
+/// What the machine calls its run; nothing if it does not say.
+fn boot() -> Option<Vec<u8>> {
+    fs::read(BOOT_ID).ok()
+}
+
+/// Whether the machine has been running since its run was kept, as far as it says so.
+fn is_same_boot(directory: &Path) -> bool {
+    boot().is_some_and(|boot| fs::read(directory.join(BOOT)).is_ok_and(|before| before == boot))
+}
+
+/// From now on this is the run of the machine.
+fn keep_boot(directory: &Path) -> io::Result<()> {
+    let Some(boot) = boot() else { return Ok(()) };
     let beside = directory.join("boot.new");
     fs::write(&beside, &boot)?;
     File::open(&beside)?.sync_all()?;
-    fs::rename(&beside, &file)?;
-    File::open(directory)?.sync_all()?;
-    Ok(false)
+    fs::rename(&beside, directory.join(BOOT))?;
+    File::open(directory)?.sync_all()
 }
 
 /// How names of bytes end that are not whole.

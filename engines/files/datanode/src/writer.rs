@@ -52,8 +52,13 @@ impl Writer {
         let open = |path| File::options().read(true).write(true).open(path);
         let data = open(replicas.data(block, entry.form()))?;
         let meta = open(replicas.meta(block))?;
-        let chunk = meta::read_header(&meta)?.chunk;
-        meta::write_header(&meta, Header { stamp, chunk })?;
+        let before = meta::read_header(&meta)?;
+        let chunk = before.chunk;
+        if before.stamp != stamp {
+            meta::write_header(&meta, Header { stamp, chunk })?;
+            // Readers will be told of this generation.
+            meta.sync_data()?;
+        }
         cut_behind(&data, &meta, chunk, entry.length)?;
         // That is the name of one that a client goes on with.
         let name = replicas.data(block, Form::Begun);
