@@ -10,7 +10,7 @@ mod nodes;
 pub(crate) mod policies;
 mod recovery;
 pub(crate) mod replies;
-mod reports;
+pub(crate) mod reports;
 mod unsupported;
 
 use std::net::IpAddr;
