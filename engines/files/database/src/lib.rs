@@ -19,7 +19,7 @@ use savanna_files::cache::Beginning;
 use savanna_files::change::{Counters, FormatError, More};
 use savanna_files::flush::Batch;
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
-use savanna_files::operation::{Rights, Summary};
+use savanna_files::operation::{Below, Rights, Summary};
 use savanna_files::retry::KEPT;
 use savanna_files::{Fetched, Key, Stored};
 use tokio::sync::Mutex;
@@ -210,7 +210,7 @@ impl Database {
     pub fn new(place: &Place, owner: Owner) -> Result<Self, DatabaseError> {
         let way = Way::to(place)?;
         let reader = Link::new(way.clone(), LIMIT, &[schema::PATH, schema::IDS, schema::CHILDREN, schema::BLOCKS]);
-        let counter = Mutex::new(Link::new(way.clone(), LIMIT_FOR_SUBTREES, &[schema::SUBTREE]));
+        let counter = Mutex::new(Link::new(way.clone(), LIMIT_FOR_SUBTREES, &[schema::SUBTREE, schema::INSIDE]));
         let writer = Link::new(
             way.clone(),
             LIMIT,
@@ -339,23 +339,47 @@ impl Database {
         let connected = &link.get().await?;
         patiently(connected, PATIENCE_FOR_SUBTREES, async {
             let statement = connected.statement(schema::SUBTREE)?;
-            let (mut summary, mut rights) = (Summary::default(), Vec::new());
+            let (mut summary, mut found) = (Summary::default(), Vec::new());
             for row in connected.client.query(statement, &[&root.0.cast_signed()]).await? {
                 self.check_owner(row.try_get(7)?)?;
                 let count = row.try_get::<_, i64>(4)?.cast_unsigned();
                 if row.try_get(0)? {
                     summary.directories += count;
-                    let mode = u16::try_from(row.try_get::<_, i32>(3)?).unwrap_or(0);
-                    let more = row.try_get::<_, Option<&[u8]>>(8)?.map(More::decode).transpose()?;
-                    let acl = more.map(|more| more.acl).unwrap_or_default();
-                    rights.push(Rights { owner: row.try_get(1)?, group: row.try_get(2)?, mode, acl });
+                    found.push(rights(row.try_get(1)?, row.try_get(2)?, row.try_get(3)?, row.try_get(8)?)?);
                 } else {
                     summary.files += count;
                     summary.length += row.try_get::<_, i64>(5)?.cast_unsigned();
                     summary.space += row.try_get::<_, i64>(6)?.cast_unsigned();
                 }
             }
-            Ok((summary, rights))
+            Ok((summary, found))
+        })
+        .await
+    }
+
+    /// Who may take away what is in a subtree. One at a time, with [`Self::subtree`].
+    ///
+    /// # Errors
+    /// [`DatabaseError`].
+    pub async fn inside(&self, root: InodeId) -> Result<Vec<Below>, DatabaseError> {
+        let turn = tokio::time::timeout(TURN, self.counter.lock()).await;
+        let link = turn.map_err(|_| DatabaseError::Slow { seconds: TURN.as_secs() })?;
+        let connected = &link.get().await?;
+        patiently(connected, PATIENCE_FOR_SUBTREES, async {
+            let statement = connected.statement(schema::INSIDE)?;
+            let rows = connected.client.query(statement, &[&root.0.cast_signed()]).await?;
+            let inside = rows.iter().map(|row| {
+                self.check_owner(row.try_get(7)?)?;
+                let owner = row.try_get::<_, Option<String>>(1)?.unwrap_or_default();
+                let above = row.try_get::<_, Option<String>>(5)?;
+                let sticky = above.map(|above| [above, owner.clone()]);
+                let rights = match row.try_get(0)? {
+                    true => Some(rights(owner, row.try_get(2)?, row.try_get(3)?, row.try_get(4)?)?),
+                    false => None,
+                };
+                Ok(Below { rights, sticky })
+            });
+            inside.collect()
         })
         .await
     }
@@ -504,7 +528,7 @@ impl Database {
                 let statement = connected.statement(schema::PATH)?;
                 (client.query(statement, &[&directory.0.cast_signed(), &names]).await?, usize::MAX)
             }
-            Key::Id(id) => {
+            Key::Id(id) | Key::Emptying(id) => {
                 (client.query(connected.statement(schema::IDS)?, &[&vec![id.0.cast_signed()]]).await?, usize::MAX)
             }
             Key::Children(directory, after) => {
@@ -533,6 +557,12 @@ impl Database {
             keys.map(|key| Fetched { key: key.clone(), txid, rows: std::mem::take(&mut rows), is_end: false });
         Ok(fetched.collect())
     }
+}
+
+/// Who may do what with a directory, as a row says it.
+fn rights(owner: String, group: String, mode: i32, more: Option<&[u8]>) -> Result<Rights, DatabaseError> {
+    let acl = more.map(More::decode).transpose()?.map(|more| more.acl).unwrap_or_default();
+    Ok(Rights { owner, group, mode: u16::try_from(mode).unwrap_or(0), acl })
 }
 
 /// What the marker says.

@@ -26,6 +26,7 @@ pub use savanna_files_datanode::{Digest, Found, Reader, Recovered, ReplicaError,
 
 pub use crate::{
     behind::{BehindError, DatabaseFigures},
+    files::awaited::Awaiting,
     files::figures::{Figures, Stats},
     files::nodes::{Orders, Report, Told},
     files::{Answer, Asker, Files, Unanswered},

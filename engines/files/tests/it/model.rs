@@ -132,11 +132,14 @@ impl Model {
     }
 
     fn delete(&mut self, path: &str, is_recursive: bool) -> Answer {
-        if path.is_empty() || self.get(path).is_none() {
+        if self.get(path).is_none() {
             return Ok(false);
         }
         if !is_recursive && !self.is_empty(path) {
             return Err(Class::PathIsNotEmptyDirectory);
+        }
+        if path.is_empty() {
+            return Ok(false);
         }
         let below = format!("{path}/");
         self.0.retain(|key, _| key != path && !key.starts_with(&below));
