@@ -228,6 +228,7 @@ impl Node {
         let is_odd = random.random_ratio(others, 200);
         let owner = if random.random_bool(0.5) { MEMBER } else { ELSE };
         let mode = match (is_odd, owner) {
+            (true, _) if random.random_bool(0.5) => 0o1777,
             (true, _) => random.random_range(0..0o2000),
             (false, MEMBER) => 0o700,
             (false, _) => 0o777,
