@@ -46,7 +46,7 @@ def test_the_first_process_tells_nobody_anything_more(tmp_path, is_stopped):
         if is_stopped:
             # With calls under way, for longer than its lease.
             os.kill(first.process.pid, signal.SIGSTOP)
-        second = Server(tmp_path)
+        second = Server(tmp_path, database=first.database)
         client = hdfs_native.Client(second.url)
         assert list(client.list_status("/"))
         since = time.monotonic()

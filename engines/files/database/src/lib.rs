@@ -19,7 +19,7 @@ use savanna_files::cache::Beginning;
 use savanna_files::change::{Counters, FormatError, More};
 use savanna_files::flush::Batch;
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
-use savanna_files::operation::{Below, Rights, Summary};
+use savanna_files::operation::{Rights, Summary};
 use savanna_files::retry::KEPT;
 use savanna_files::{Fetched, Key, Stored};
 use tokio::sync::Mutex;
@@ -210,7 +210,7 @@ impl Database {
     pub fn new(place: &Place, owner: Owner) -> Result<Self, DatabaseError> {
         let way = Way::to(place)?;
         let reader = Link::new(way.clone(), LIMIT, &[schema::PATH, schema::IDS, schema::CHILDREN, schema::BLOCKS]);
-        let counter = Mutex::new(Link::new(way.clone(), LIMIT_FOR_SUBTREES, &[schema::SUBTREE, schema::INSIDE]));
+        let counter = Mutex::new(Link::new(way.clone(), LIMIT_FOR_SUBTREES, &[schema::SUBTREE]));
         let writer = Link::new(
             way.clone(),
             LIMIT,
@@ -353,33 +353,6 @@ impl Database {
                 }
             }
             Ok((summary, found))
-        })
-        .await
-    }
-
-    /// Who may take away what is in a subtree. One at a time, with [`Self::subtree`].
-    ///
-    /// # Errors
-    /// [`DatabaseError`].
-    pub async fn inside(&self, root: InodeId) -> Result<Vec<Below>, DatabaseError> {
-        let turn = tokio::time::timeout(TURN, self.counter.lock()).await;
-        let link = turn.map_err(|_| DatabaseError::Slow { seconds: TURN.as_secs() })?;
-        let connected = &link.get().await?;
-        patiently(connected, PATIENCE_FOR_SUBTREES, async {
-            let statement = connected.statement(schema::INSIDE)?;
-            let rows = connected.client.query(statement, &[&root.0.cast_signed()]).await?;
-            let inside = rows.iter().map(|row| {
-                self.check_owner(row.try_get(7)?)?;
-                let owner = row.try_get::<_, Option<String>>(1)?.unwrap_or_default();
-                let above = row.try_get::<_, Option<String>>(5)?;
-                let sticky = above.map(|above| [above, owner.clone()]);
-                let rights = match row.try_get(0)? {
-                    true => Some(rights(owner, row.try_get(2)?, row.try_get(3)?, row.try_get(4)?)?),
-                    false => None,
-                };
-                Ok(Below { rights, sticky })
-            });
-            inside.collect()
         })
         .await
     }

@@ -88,17 +88,6 @@ pub(crate) const SUBTREE: &str = "WITH RECURSIVE all_of_it AS (\
      least(coalesce(sum(length::numeric * replication), 0), 9223372036854775807)::bigint, (SELECT max(owner) FROM marker), \
      CASE WHEN is_directory THEN more END FROM all_of_it GROUP BY 1, 2, 3, 4, 9";
 
-/// Who may take away what is in a subtree ($1): of its directories that are not empty who may do what with them, and of what is in one with the sticky
-/// bit (512) who owns the one and the other; and who owns the database.
-pub(crate) const INSIDE: &str = "WITH RECURSIVE all_of_it AS (\
-     SELECT id, is_directory, is_directory AND children > 0 AS is_asked, owner, group_name, mode, more, NULL::text AS above \
-     FROM inode WHERE id = $1 UNION ALL \
-     SELECT i.id, i.is_directory, i.is_directory AND i.children > 0, i.owner, i.group_name, i.mode, i.more, CASE WHEN a.mode >= 512 THEN a.owner END \
-     FROM all_of_it a JOIN inode i ON i.parent = a.id WHERE a.is_directory) \
-     SELECT is_asked, CASE WHEN is_asked OR above IS NOT NULL THEN owner END, CASE WHEN is_asked THEN group_name END, \
-     CASE WHEN is_asked THEN mode END, CASE WHEN is_asked THEN more END, above, count(*), (SELECT max(owner) FROM marker) \
-     FROM all_of_it GROUP BY 1, 2, 3, 4, 5, 6";
-
 /// Which of these blocks ($1) have files, who owns the database, and how far it is; without any block a row that is empty.
 pub(crate) const BLOCKS: &str = "SELECT b.id, m.owner, m.txid FROM marker m LEFT JOIN (SELECT id FROM block WHERE id = ANY($1::bigint[])) b ON true";
 

@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use savanna_epoch::NodeEpoch;
 use savanna_files::flush::{Batch, Sent};
 use savanna_files::ids::{BlockId, InodeId, Millis, Txid};
-use savanna_files::operation::{Below, Rights, Summary};
+use savanna_files::operation::{Rights, Summary};
 use savanna_files::{Fetched, Key, Namespace};
 use savanna_files_database::{Database, DatabaseError, Found, Owner, Place};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -212,11 +212,6 @@ impl Behind {
     pub(crate) fn subtree(&self, root: InodeId) -> Result<(Summary, Vec<Rights>), DatabaseError> {
         self.counts.reads.fetch_add(1, Ordering::Relaxed);
         self.counted(self.handle.block_on(self.database.subtree(root)))
-    }
-
-    pub(crate) fn inside(&self, root: InodeId) -> Result<Vec<Below>, DatabaseError> {
-        self.counts.reads.fetch_add(1, Ordering::Relaxed);
-        self.counted(self.handle.block_on(self.database.inside(root)))
     }
 
     pub(crate) fn without_file(&self, blocks: &[BlockId]) -> Result<Vec<BlockId>, DatabaseError> {

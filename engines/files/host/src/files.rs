@@ -31,6 +31,7 @@ use savanna_ownership::guard::LeaseGuard;
 
 use crate::behind::{self, Behind, Lane};
 use crate::files::awaited::{Awaited, Awaiting};
+use crate::files::emptying::Questions;
 use crate::groups::Groups;
 use crate::identity::Identity;
 use crate::options::{HostError, HostOptions};
@@ -90,8 +91,8 @@ struct Waiting {
     request: Request,
     /// What it lacks; room, if there are no keys.
     missing: Missing,
-    /// A directory all in which the user may take away.
-    may_empty: Option<InodeId>,
+    /// How often it was asked what the user may take away.
+    asked: usize,
     deadline: Instant,
     answer: Box<dyn FnOnce(Answer) + Send>,
 }
@@ -118,6 +119,8 @@ struct Shared {
     nodes_kept: Mutex<Option<std::collections::BTreeSet<String>>>,
     /// Who waits for the report of a block.
     awaited: Arc<Awaited>,
+    /// What is asked before directories are deleted.
+    questions: Questions,
 }
 
 impl fmt::Debug for Shared {
@@ -186,6 +189,7 @@ impl Files {
         let _ = tasks.send(Task::Remove(unwanted));
         let state = RwLock::new(state);
         let groups = Groups::default();
+        let questions = Questions::new().map_err(failed(&directory))?;
         let behind = behind.map(Arc::new);
         let (needed, lost) = (Mutex::new(needed), OnceLock::new());
         let shared = Shared {
@@ -205,6 +209,7 @@ impl Files {
             begun: Instant::now(),
             nodes_kept: Mutex::default(),
             awaited: Arc::default(),
+            questions,
         };
         let files = Self(Arc::new(shared));
         files.cut();
@@ -226,19 +231,21 @@ impl Files {
                 }
                 self.hold(position, outcome, answer);
             }
-            (Err(missing), Some(behind)) => {
-                behind.missed();
+            (Err(missing), behind) => {
                 let (user, machine, call) = (asker.user.to_owned(), asker.machine.to_owned(), asker.call);
                 let (request, deadline, answer) = (request.clone(), behind::deadline(), Box::new(answer));
-                let may_empty = None;
-                self.later(
-                    behind,
-                    Waiting { user, machine, call, groups, request, missing, may_empty, deadline, answer },
-                );
-            }
-            (Err(missing), None) => {
-                let (outcome, position) = self.attempt_when_asked(self.context(asker, &groups), request, missing);
-                self.hold(position, outcome, answer);
+                let waiting = Waiting { user, machine, call, groups, request, missing, asked: 0, deadline, answer };
+                match (waiting.missing.emptying(), behind) {
+                    (Some(directory), _) => self.ask_emptying(waiting, directory),
+                    (None, Some(behind)) => {
+                        behind.missed();
+                        self.later(behind, waiting);
+                    }
+                    (None, None) => {
+                        let why = emptying::not_in_memory(&waiting.missing.0);
+                        self.hold(None, Err(why), waiting.answer);
+                    }
+                }
             }
         }
     }
@@ -255,16 +262,11 @@ impl Files {
     /// Goes on with a request that waits. Blocks.
     fn go_on(&self, behind: &Arc<Behind>, waiting: Waiting) {
         let asker = Asker { user: &waiting.user, machine: &waiting.machine, call: waiting.call };
-        let context = || Context { may_empty: waiting.may_empty, ..self.context(&asker, &waiting.groups) };
         if let Some(directory) = waiting.missing.emptying() {
-            let asked = self.ask_emptying(&context(), directory);
-            return match asked {
-                Ok(()) => self.go_on(behind, waiting.may_empty(directory)),
-                Err((refusal, position)) => self.hold(position, refusal, waiting.answer),
-            };
+            return self.ask_emptying(waiting, directory);
         }
         let decide = |state: &mut RwLockWriteGuard<'_, State>, known: Option<&Known>| {
-            self.decide(state, &context(), &waiting.request, known)
+            self.decide(state, &self.context(&asker, &waiting.groups), &waiting.request, known)
         };
         let done = if waiting.missing.0.is_empty() {
             self.with_room(behind, waiting.deadline, || decide(&mut self.0.state.write(), None))
@@ -804,6 +806,7 @@ impl Files {
             JournalError::TooLarge { .. } => FilesError::new(Class::Io, error.to_string()).into(),
             _ => Unanswered::Gone,
         })?;
+        self.0.questions.follow(state.namespace.tree(), &change);
         let before = state.unflushed.rows();
         let unwanted = state.commit(change, lsn, self.0.journal.durable());
         if !unwanted.is_empty() {

@@ -3,7 +3,7 @@
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use savanna_files::change::{Attribute, AttributeSpace, CallId};
-use savanna_files::{Class, Reply, Request};
+use savanna_files::{Class, Context, Reply, Request};
 
 use crate::world::{MEMBER, World, append, create, delete, mkdirs, rename2};
 
@@ -284,4 +284,22 @@ fn what_is_in_a_directory_is_asked_when_it_is_deleted() {
         }
     }
     assert!(counts.as_flattened().iter().all(|count| *count > 10) && largest > 600, "{counts:?} {largest}");
+}
+
+#[test]
+fn the_answer_for_one_directory_says_nothing_of_another() {
+    let mut world = World::new();
+    for name in ["/d/a", "/d/b"] {
+        for number in 0..300 {
+            world.root(&mkdirs(&format!("{name}/{number}"))).unwrap();
+        }
+        own(&mut world, name, MEMBER, "others", 0o700);
+    }
+    own(&mut world, "/d", MEMBER, "others", 0o700);
+    let [a, b] = ["/d/a", "/d/b"].map(|path| world.status(path).unwrap().id);
+    for (asked, lacks) in [(None, Some(b)), (Some(a), Some(b)), (Some(b), None)] {
+        let context = Context { may_empty: asked, ..world.context(MEMBER, None) };
+        let decided = world.namespace.decide(&delete("/d/b"), &context, None);
+        assert_eq!(decided.err().and_then(|missing| missing.emptying()), lacks);
+    }
 }

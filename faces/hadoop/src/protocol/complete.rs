@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use savanna_files_host::{Answer, Reply, Request};
+use savanna_files_host::{Answer, Class, Reply, Request, Unanswered};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -13,7 +13,7 @@ use crate::ipc::connection::Answerer;
 use crate::wire::client::Complete;
 
 /// How long a report is waited for before the client hears that not all of its file was reported.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 1_000 } else { 50 });
+pub(crate) const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 4_000 } else { 50 });
 
 impl Asked<'_> {
     /// It is done on this thread; who has to wait is a task.
@@ -33,7 +33,11 @@ impl Asked<'_> {
                         let mut report = std::pin::pin!(reported.report());
                         // What comes while it is asked is heard, too.
                         report.as_mut().enable();
-                        let Some(answer) = ask(&waiting, &to, &again).await else { return };
+                        let Some(mut answer) = ask(&waiting, &to, &again).await else { return };
+                        // It asks again, as after the first answer.
+                        if matches!(&answer, Err(Unanswered::Refused(error)) if error.class == Class::Retriable) {
+                            answer = Ok(Reply::Bool(false));
+                        }
                         let is_over = Instant::now() >= deadline;
                         if answer != Ok(Reply::Bool(false)) || is_over {
                             return tell(&waiting, &to, answer, answerer);

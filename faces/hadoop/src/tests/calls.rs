@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 use std::thread::sleep;
 use std::time::Instant;
 
+use savanna_files_host::blocks::Replica;
+use savanna_files_host::ids::{BlockId, Stamp};
+
 use super::nodes::{Other, RECEIVED, served};
 use super::*;
 use crate::protocol::complete::PATIENCE;
@@ -300,12 +303,26 @@ fn a_report_that_comes_a_moment_after_the_call_ends_the_file() {
         (block, Complete { path, client: client_name, last, file: None })
     };
     let (block, complete) = begun("/f", &mut client);
+    let asked = Instant::now();
     let call = client.ask(CLIENT, "complete", &complete);
     sleep(PATIENCE / 10);
     other.tell(RECEIVED, &block, 1_000).unwrap();
     let (answered, answer) = client.answer();
+    assert!(asked.elapsed() < PATIENCE * 3 / 4, "the report was heard");
     assert_eq!(answered, call.cast_unsigned());
     assert_eq!(Flag::decode_length_delimited(&answer.unwrap()[..]), Ok(Flag { it: true }));
+    // One of the data node in the process.
+    client.create("/here").unwrap();
+    let located = client.add_block("/here", None);
+    let (path, name) = (text("/here"), text("writer"));
+    let last = Some(Block { length: Some(700), ..located.block.clone() });
+    let asked = Instant::now();
+    client.ask(CLIENT, "complete", &Complete { path, client: name, last, file: None });
+    sleep(PATIENCE / 10);
+    let replica = Replica { block: BlockId(located.block.id), stamp: Stamp(located.block.stamp), length: 700 };
+    server.files().received(replica);
+    assert_eq!(Flag::decode_length_delimited(&client.answer().1.unwrap()[..]), Ok(Flag { it: true }));
+    assert!(asked.elapsed() < PATIENCE * 3 / 4, "the report was heard");
     let (_, complete) = begun("/g", &mut client);
     let asked = Instant::now();
     assert_eq!(client.call::<Flag>("complete", &complete), Ok(Flag { it: false }));

@@ -143,15 +143,22 @@ impl Web {
     /// Where bytes of what is asked for come and go: here, if they are not at another data node. A client that came by another name for this place comes by
     /// it again.
     fn location(&self, head: &Head, reached: IpAddr, elsewhere: Option<SocketAddr>) -> String {
+        // The other one has to reach this one, too.
+        let own = self.address.ip();
+        let address = match elsewhere.map(|node| node.ip()) {
+            _ if !own.is_unspecified() => Some(own),
+            Some(node) if node.is_loopback() => Some(node),
+            Some(_) => Some(reached).filter(|reached| !reached.is_loopback()),
+            None => Some(reached),
+        };
+        let elsewhere = elsewhere.filter(|_| address.is_some());
         let named = || head.headers.get(HOST).and_then(|host| host.to_str().ok());
         let host = match (elsewhere, named()) {
             (Some(node), _) => node.to_string(),
             (None, Some(host)) => host.to_owned(),
             (None, None) => self.address.to_string(),
         };
-        // The other one has to reach it.
-        let address = if self.address.ip().is_unspecified() { reached } else { self.address.ip() };
-        let name_node = SocketAddr::new(address, self.service.ipc_port);
+        let name_node = SocketAddr::new(address.unwrap_or(reached), self.service.ipc_port);
         let is_kept = |pair: &&str| {
             let name = pair.split('=').next().unwrap_or_default();
             !name.eq_ignore_ascii_case(NO_REDIRECT) && !pair.is_empty()

@@ -1,6 +1,6 @@
 //! Bytes of files on their way out, and what they come to.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 use md5::{Digest as _, Md5};
@@ -60,8 +60,10 @@ impl Client {
         let places = &blocks.find(|block| is_elsewhere(&block.places))?.places;
         places.iter().find_map(|place| {
             let (node, ..) = encoder.place(*place)?;
-            let (address, port) = (node.id.address.parse().ok()?, u16::try_from(node.id.info_port).ok()?);
-            (port > 0).then(|| SocketAddr::new(address, port))
+            let (address, port): (IpAddr, _) = (node.id.address.parse().ok()?, u16::try_from(node.id.info_port).ok()?);
+            // One on this machine is reached from this machine.
+            let is_reached = !address.is_loopback() || self.peer.reached.is_loopback();
+            (port > 0 && is_reached).then(|| SocketAddr::new(address, port))
         })
     }
 

@@ -8,19 +8,23 @@ use savanna_files::ids::BlockId;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// Blocks whose reports somebody waits for.
+/// Blocks whose reports somebody waits for, and how many do.
 #[derive(Debug, Default)]
-pub(super) struct Awaited(Mutex<HashMap<BlockId, Arc<Notify>>>);
+pub(super) struct Awaited(Mutex<HashMap<BlockId, (usize, Arc<Notify>)>>);
 
 impl Awaited {
     pub(super) fn wait_for(self: &Arc<Self>, block: BlockId) -> Awaiting {
-        let notify = Arc::clone(self.0.lock().entry(block).or_default());
+        let mut blocks = self.0.lock();
+        let (count, notify) = blocks.entry(block).or_default();
+        *count += 1;
+        let notify = Arc::clone(notify);
+        drop(blocks);
         Awaiting { awaited: Arc::clone(self), block, notify }
     }
 
     /// A data node has reported that it has a replica.
     pub(super) fn reported(&self, block: BlockId) {
-        if let Some(notify) = self.0.lock().get(&block) {
+        if let Some((_, notify)) = self.0.lock().get(&block) {
             notify.notify_waiters();
         }
     }
@@ -44,9 +48,11 @@ impl Awaiting {
 impl Drop for Awaiting {
     fn drop(&mut self) {
         let mut blocks = self.awaited.0.lock();
-        // The map has one, and this has the other.
-        if Arc::strong_count(&self.notify) <= 2 {
-            blocks.remove(&self.block);
+        if let Some((count, _)) = blocks.get_mut(&self.block) {
+            *count -= 1;
+            if *count == 0 {
+                blocks.remove(&self.block);
+            }
         }
     }
 }

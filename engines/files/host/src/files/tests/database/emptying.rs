@@ -102,3 +102,79 @@ fn rights_in_a_directory_are_those_of_now() {
     assert_eq!(delete(&running, "ann", "/d/mine"), Ok(true));
     running.stop();
 }
+
+fn id(running: &Running, path: &str) -> InodeId {
+    match running.call(&Request::FileInfo { path: path.to_owned() }) {
+        Ok(Reply::Status(Some(status))) => status.id,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn rename(running: &Running, user: &str, from: &str, to: &str) -> bool {
+    running.call_as(user, &Request::Rename { from: from.to_owned(), to: to.to_owned() }) == Ok(Reply::Bool(true))
+}
+
+#[test]
+fn what_comes_into_a_directory_or_has_other_rights_there_is_asked_again() {
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    let running = opened(&disk, folder.path(), 1);
+    running.mkdirs("/d/mine/deep/er");
+    running.mkdirs("/d/other/in");
+    own(&running, "/d/mine", "ann", 0o755);
+    let questions = &running.files.0.questions;
+    let is_marked = |change: &dyn Fn()| {
+        let number = questions.begin(id(&running, "/d/mine"), "ann");
+        change();
+        let is_marked = questions.unmarked(number).is_none();
+        questions.end(number);
+        is_marked
+    };
+    assert!(is_marked(&|| assert!(rename(&running, "root", "/d/other", "/d/mine/deep/er"))));
+    assert!(is_marked(&|| own(&running, "/d/mine/deep/er", "root", 0o711)), "a mode");
+    assert!(is_marked(&|| own(&running, "/d/mine", "ann", 0o700)), "its own");
+    assert!(is_marked(&|| running.mkdirs("/d/mine/of/root")));
+    let by_ann = mkdirs("/d/mine/of-ann/deep");
+    assert!(!is_marked(&|| assert_eq!(running.call_as("ann", &by_ann), Ok(Reply::Bool(true)))), "what its user makes");
+    assert!(!is_marked(&|| running.mkdirs("/d/elsewhere")));
+    assert!(!is_marked(&|| running.delete("/d/mine/of")));
+    let times = Request::SetTimes { path: "/d/mine/deep".into(), mtime: Some(Millis(5)), atime: None };
+    assert!(!is_marked(&|| assert_eq!(running.call(&times), Ok(Reply::Done))));
+    running.stop();
+}
+
+/// What is another's is moved there while the answer is on its way.
+#[test]
+fn nobody_deletes_what_is_others_by_moving_it_where_rights_were_asked() {
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    let running = opened(&disk, folder.path(), 1);
+    running.mkdirs("/shared/bob/in");
+    own(&running, "/shared/bob", "bob", 0o700);
+    own(&running, "/shared", "root", 0o777);
+    for round in 0..5 {
+        let big = format!("/ann/{round}");
+        made(&running, &big);
+        own(&running, "/ann", "ann", 0o755);
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        let done = || is_over.load(std::sync::atomic::Ordering::Relaxed);
+        let into = format!("{big}/0/bob");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done() {
+                    rename(&running, "ann", "/shared/bob", &into);
+                    std::thread::sleep(Duration::from_micros(300));
+                    rename(&running, "ann", &into, "/shared/bob");
+                }
+            });
+            for _ in 0..20 {
+                if delete(&running, "ann", &big) == Ok(true) {
+                    break;
+                }
+            }
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        let is_there = |path: &str| running.length(&format!("{path}/in")).is_some();
+        assert!(is_there("/shared/bob") || is_there(&into), "round {round}");
+        rename(&running, "root", &into, "/shared/bob");
+    }
+    running.stop();
+}
