@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::blocks_of_file::BlocksOfFile;
 use crate::ids::{BlockId, InodeId, Millis, Stamp, Txid};
 
 /// All changes of one operation. To apply one twice changes nothing.
@@ -215,7 +216,7 @@ pub struct File {
     /// The most bytes that a block of it holds.
     pub block_size: u64,
     /// Its blocks, in their order.
-    pub blocks: Vec<Block>,
+    pub blocks: BlocksOfFile,
     /// Who writes it, if it is being written: few files are.
     pub writer: Option<Box<Writer>>,
 }
@@ -447,7 +448,7 @@ impl<M: OldMore> From<OldRow<M>> for Row {
                 let writer = writer.map(|OldWriter { client, machine }| {
                     Box::new(Writer { client, machine, unfinished: Unfinished::Stays })
                 });
-                Kind::File(Box::new(File { replication, block_size, blocks, writer }))
+                Kind::File(Box::new(File { replication, block_size, blocks: blocks.into(), writer }))
             }
         };
         Self { id, parent, name, owner, group, mode, mtime, atime, kind, more: more.more() }
@@ -474,7 +475,7 @@ mod tests {
         let block = Block { id: BlockId(1 << 30), stamp: Stamp(1_001), length: 5, is_committed: true };
         let unfinished = Unfinished::Stays;
         let writer = Some(Box::new(Writer { client: "writer".into(), machine: "127.0.0.1".into(), unfinished }));
-        let file = File { replication: 3, block_size: 128 << 20, blocks: vec![block], writer };
+        let file = File { replication: 3, block_size: 128 << 20, blocks: vec![block].into(), writer };
         let row = |id: u64, name: &str, kind| Row {
             id: InodeId(id),
             parent: InodeId::ROOT,
@@ -506,7 +507,7 @@ mod tests {
     fn a_change_says_what_becomes_of_a_file() {
         for unfinished in [Unfinished::Stays, Unfinished::Goes, Unfinished::CutTo(1 << 40)] {
             let writer = Some(Box::new(Writer { client: "c".into(), machine: "m".into(), unfinished }));
-            let file = File { replication: 3, block_size: 128 << 20, blocks: Vec::new(), writer };
+            let file = File { replication: 3, block_size: 128 << 20, blocks: Vec::new().into(), writer };
             let row = Row {
                 id: InodeId(16_386),
                 parent: InodeId::ROOT,

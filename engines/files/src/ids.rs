@@ -57,6 +57,9 @@ impl InodeId {
 }
 
 impl Millis {
+    /// The latest instant that a file has: in the year 10889.
+    pub const LATEST: Self = Self((1 << 48) - 1);
+
     /// Milliseconds from an earlier instant to this one; 0 if it is not earlier.
     #[must_use]
     pub const fn since(self, earlier: Self) -> u64 {

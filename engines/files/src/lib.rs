@@ -12,13 +12,14 @@
 //!
 //! # A tour of the source
 //!
-//! `ids` and `change` are the words of the log, `request` those of clients, `tree` is the inodes in memory, `blocks`, `lease` and
+//! `ids` and `change` are the words of the log, `request` those of clients, `blocks_of_file` the blocks of one, `tree` is the inodes in memory, `blocks`, `lease` and
 //! `retry` follow from rows, `namespace` has all of them and applies changes, `operation` has a file for each operation. With a database behind the log, `cache` says what an operation
 //! lacks and takes it in, and `flush` what goes to the database. `recovery` makes all that again out of a log, `pending` knows where the newest changes are in it, and `state` is what a host keeps beside it.
 //! `permission` and `acl` say who may do what, `reserved` knows paths that begin with a number.
 
 mod acl;
 pub mod blocks;
+pub mod blocks_of_file;
 pub mod cache;
 pub mod change;
 pub mod error;

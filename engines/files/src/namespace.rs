@@ -130,12 +130,12 @@ impl Namespace {
             .filter_map(|id| Some((*id, self.tree.remove(*id, change.txid)?.file().cloned())))
             .collect();
         for row in &change.rows {
-            let before = self.tree.get(row.id).and_then(Inode::file).cloned();
-            if self.tree.put(row, change.txid) {
+            let before = self.tree.put(row, change.txid);
+            if before.has_moved {
                 applied.moved.push(row.id);
             }
             if let Kind::File(file) = &row.kind {
-                self.follow(row.id, before.as_ref(), Some(file), change.at);
+                self.follow(row.id, before.file.as_ref(), Some(file), change.at);
             }
         }
         for (id, file) in gone {

@@ -1,6 +1,8 @@
 //! The answers to calls that may come again.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
 
 use crate::change::{CallId, Retry, RetryAnswer};
 use crate::ids::{Millis, Txid};
@@ -8,7 +10,7 @@ use crate::ids::{Millis, Txid};
 /// How long an answer is kept.
 pub const KEPT: u64 = 10 * 60_000;
 /// How many answers are kept at most: the oldest give way to new ones.
-const ANSWERS_MAX: usize = 1 << 20;
+pub const ANSWERS_MAX: usize = 1 << 20;
 
 /// Answers by call, for ten minutes.
 #[derive(Debug, Default)]

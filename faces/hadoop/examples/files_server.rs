@@ -8,6 +8,10 @@ use savanna_files_host::{DatabaseOptions, HostOptions, Limits, Place, who_runs_t
 use savanna_hadoop::{Server, ServerOptions};
 use savanna_journal::{Options, newest_epoch};
 
+// As the program that ships it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let mut words = std::env::args().skip(1);
@@ -48,7 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         address,
         transfer_address,
         http_address,
-        threads: 2,
+        threads: std::thread::available_parallelism().map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(u16::MAX)),
         clients_max: 1_000,
         hosts: Vec::new(),
         audit,

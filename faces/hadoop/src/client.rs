@@ -237,7 +237,7 @@ impl Client {
 
     fn send(&mut self, call: i32, rest: &[u8]) -> Result<(), ClientError> {
         let (kind, operation, retry) = (Some(2), Some(0), Some(0));
-        let header = RequestHeader { kind, operation, call, client: Vec::from([0; 16]), retry };
+        let header = RequestHeader { kind, operation, call, client: vec![0; 16].into(), retry };
         let bytes = [header.encode_length_delimited_to_vec(), rest.to_vec()].concat();
         let length = u32::try_from(bytes.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         // One write, so that nothing waits for what follows.

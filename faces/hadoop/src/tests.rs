@@ -102,7 +102,7 @@ impl Client {
 
     fn send(&mut self, call: i32, rest: &[u8]) {
         let (kind, operation) = (Some(2), Some(0));
-        let header = RequestHeader { kind, operation, call, client: self.id.clone(), retry: Some(0) };
+        let header = RequestHeader { kind, operation, call, client: self.id.clone().into(), retry: Some(0) };
         let bytes = [header.encode_length_delimited_to_vec(), rest.to_vec()].concat();
         self.stream.write_all(&[&(bytes.len() as u32).to_be_bytes()[..], &bytes].concat()).unwrap();
     }

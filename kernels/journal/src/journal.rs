@@ -25,10 +25,9 @@ use crate::{
     object::{ObjectBackend, READ_COST},
     options::{Filter, Options, Place},
     record::{Draft, Lsn, Record},
+    release::{Reply, release},
     times::Times,
 };
-
-type Reply = Box<dyn FnOnce(Result<(), JournalError>) + Send>;
 
 /// A write-ahead log that is open for appending by its one owner.
 ///
@@ -510,16 +509,6 @@ impl Writer {
             Outcome::Other(other) => unreachable!("the back end does not do {}", kind(&other)),
         }
         true
-    }
-}
-
-/// Lets replies go. One that panics harms no other.
-fn release(replies: Vec<Reply>, outcome: &Result<(), JournalError>) {
-    for reply in replies {
-        let outcome = outcome.clone();
-        if catch_unwind(AssertUnwindSafe(|| reply(outcome))).is_err() {
-            tracing::error!("a reply that waited for the journal panicked");
-        }
     }
 }
 

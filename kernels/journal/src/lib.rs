@@ -126,6 +126,7 @@ mod local;
 mod object;
 mod options;
 mod record;
+mod release;
 mod sealed;
 mod segment;
 pub mod sim;
@@ -137,6 +138,7 @@ pub use crate::{
     local::{Disk, DiskFile, OsDisk, newest_epoch},
     options::{Filter, Options},
     record::{Draft, Lsn, Record},
+    release::{after_replies, replies_are_leaving},
     sealed::{SealedLog, seal},
     times::{TIMES_UPTO, Times},
 };

@@ -20,7 +20,7 @@ use savanna_files::change::{Counters, FormatError, More};
 use savanna_files::flush::Batch;
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
 use savanna_files::operation::{Rights, Summary};
-use savanna_files::retry::KEPT;
+use savanna_files::retry::{ANSWERS_MAX, KEPT};
 use savanna_files::{Fetched, Key, Stored};
 use tokio::sync::Mutex;
 use tokio_postgres::Client;
@@ -220,12 +220,13 @@ impl Database {
                 schema::DELETE,
                 schema::WRITE,
                 schema::WRITE_BLOCKS,
-                schema::WRITE_RETRIES,
-                schema::DELETE_RETRIES,
+                schema::WRITE_ANSWERS,
+                schema::DELETE_ANSWERS,
                 schema::FORGET,
                 schema::CLEAR_SOME[0],
                 schema::CLEAR_SOME[1],
                 schema::CLEAR_SOME[2],
+                schema::CLEAR_SOME[3],
             ],
         );
         Ok(Self { way, owner, reader, writer, counter })
@@ -304,8 +305,13 @@ impl Database {
         let rows = client.query(schema::WRITTEN, &[&PREFIX]).await?;
         let rows = rows.iter().filter_map(|row| rows::stored(row).transpose()).collect::<Result<_, _>>()?;
         let kept = now.0.saturating_sub(KEPT).cast_signed();
-        let retries = client.query(schema::RETRIES, &[&kept]).await?;
-        let retries = retries.iter().map(rows::retry).collect::<Result<_, _>>()?;
+        let of_before = client.query(schema::RETRIES, &[&kept]).await?;
+        let mut retries = of_before.iter().map(rows::retry).collect::<Result<Vec<_>, _>>()?;
+        let bytes_max = i64::try_from(rows::ANSWER_BYTES * ANSWERS_MAX).unwrap_or(i64::MAX);
+        for row in client.query(schema::ANSWERS, &[&kept, &bytes_max]).await? {
+            retries.extend(rows::answers(row.try_get(0)?)?);
+        }
+        client.execute(schema::DELETE_RETRIES, &[&kept]).await?;
         let Found { txid, counters } = found;
         Ok(Beginning { txid, counters, rows, retries })
     }
@@ -587,15 +593,12 @@ async fn write_rows(connected: &Connected, batch: &Batch) -> Result<(), Database
     let (blocks, inodes): (Vec<i64>, Vec<i64>) =
         batch.blocks().map(|(block, inode)| (block.0.cast_signed(), inode.0.cast_signed())).unzip();
     let columns = Columns::of(&batch.rows);
-    let clients: Vec<&[u8]> = batch.retries.iter().map(|(_, _, retry)| &retry.call.client[..]).collect();
-    let calls: Vec<i32> = batch.retries.iter().map(|(_, _, retry)| retry.call.call).collect();
-    let ats: Vec<i64> = batch.retries.iter().map(|(at, ..)| at.0.cast_signed()).collect();
-    let txids: Vec<i64> = batch.retries.iter().map(|(_, txid, _)| txid.0.cast_signed()).collect();
-    let (answers, created): (Vec<i32>, Vec<i64>) =
-        batch.retries.iter().map(|(_, _, retry)| rows::answer(retry.answer)).unzip();
+    let answers = rows::answers_as_bytes(&batch.retries);
+    let newest = batch.retries.iter().map(|(at, txid, _)| (at.0.cast_signed(), txid.0.cast_signed()));
+    let newest = newest.reduce(|a, b| (a.0.max(b.0), a.1.max(b.1))).unwrap_or_default();
     let old = batch.at.0.saturating_sub(KEPT).cast_signed();
     let parameters = columns.parameters();
-    let retries: [&(dyn ToSql + Sync); 6] = [&clients, &calls, &ats, &txids, &answers, &created];
+    let answer_columns: [&(dyn ToSql + Sync); 3] = [&newest.0, &newest.1, &answers];
     let block_columns: [&(dyn ToSql + Sync); 2] = [&blocks, &inodes];
     let [file_ids, removed_ids, old_at]: [[&(dyn ToSql + Sync); 1]; 3] = [[&files], [&removed], [&old]];
     let done = tokio::join!(
@@ -603,8 +606,8 @@ async fn write_rows(connected: &Connected, batch: &Batch) -> Result<(), Database
         client.execute(connected.statement(schema::DELETE)?, &removed_ids),
         client.execute(connected.statement(schema::WRITE)?, &parameters),
         client.execute(connected.statement(schema::WRITE_BLOCKS)?, &block_columns),
-        client.execute(connected.statement(schema::WRITE_RETRIES)?, &retries),
-        client.execute(connected.statement(schema::DELETE_RETRIES)?, &old_at),
+        client.execute(connected.statement(schema::WRITE_ANSWERS)?, &answer_columns),
+        client.execute(connected.statement(schema::DELETE_ANSWERS)?, &old_at),
     );
     for result in [done.0, done.1, done.2, done.3, done.4, done.5] {
         result?;

@@ -70,7 +70,11 @@ impl Link {
 
     async fn connect(&self) -> Result<Connected, DatabaseError> {
         let (client, task) = self.way.connect().await?;
-        client.batch_execute(&format!("SET statement_timeout = {}", self.limit.as_millis())).await?;
+        // A plan is kept, and may be made while there are few rows: then all would be read for ever, for each statement. The one row of the
+        // marker is read so all the same, at a cost for which PostgreSQL would compile each statement.
+        let settings =
+            format!("SET statement_timeout = {}; SET enable_seqscan = off; SET jit = off", self.limit.as_millis());
+        client.batch_execute(&settings).await?;
         let mut statements = HashMap::new();
         for text in self.statements {
             statements.insert(*text, client.prepare(text).await?);

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use bytes::Buf as _;
 use savanna_files::Stored;
 use savanna_files::change::{Block, CallId, File, Kind, More, Retry, RetryAnswer, Row, Unfinished, Writer};
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
@@ -161,7 +162,7 @@ pub(crate) fn stored(row: &SqlRow) -> Result<Option<Stored>, DatabaseError> {
         Kind::File(Box::new(File {
             replication: fits(row.try_get::<_, i32>(10)?.into(), "a replication from 0 to 65535")?,
             block_size: number(11)?.cast_unsigned(),
-            blocks: blocks(&row.try_get::<_, Vec<i64>>(12)?),
+            blocks: blocks(&row.try_get::<_, Vec<i64>>(12)?).into(),
             writer,
         }))
     };
@@ -184,31 +185,106 @@ pub(crate) fn stored(row: &SqlRow) -> Result<Option<Stored>, DatabaseError> {
 }
 
 /// An answer as two numbers.
-pub(crate) const fn answer(answer: RetryAnswer) -> (i32, i64) {
+const fn as_numbers(answer: RetryAnswer) -> (u8, u64) {
     match answer {
         RetryAnswer::Done => (0, 0),
         RetryAnswer::Bool(false) => (1, 0),
         RetryAnswer::Bool(true) => (2, 0),
-        RetryAnswer::Created(id) => (3, id.0.cast_signed()),
-        RetryAnswer::Appended(id) => (4, id.0.cast_signed()),
+        RetryAnswer::Created(id) => (3, id.0),
+        RetryAnswer::Appended(id) => (4, id.0),
     }
 }
 
+fn of_numbers(kind: i64, id: u64) -> Result<RetryAnswer, DatabaseError> {
+    Ok(match kind {
+        0 => RetryAnswer::Done,
+        1 => RetryAnswer::Bool(false),
+        2 => RetryAnswer::Bool(true),
+        3 => RetryAnswer::Created(InodeId(id)),
+        4 => RetryAnswer::Appended(InodeId(id)),
+        other => return Err(DatabaseError::Damaged { what: "an answer from 0 to 4", came: other }),
+    })
+}
+
 /// An answer that is kept, with its instant and change.
-pub(crate) fn retry(row: &SqlRow) -> Result<(Millis, Txid, Retry), DatabaseError> {
+type Kept = (Millis, Txid, Retry);
+
+/// Bytes of a kept answer: the client, the call, the instant, the change, and the answer as two numbers.
+pub(crate) const ANSWER_BYTES: usize = 16 + 4 + 8 + 8 + 1 + 8;
+
+/// Answers that are kept, as bytes; numbers begin with their largest byte.
+pub(crate) fn answers_as_bytes(kept: &[Kept]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(kept.len() * ANSWER_BYTES);
+    for (at, txid, Retry { call, answer }) in kept {
+        let (kind, id) = as_numbers(*answer);
+        bytes.extend(call.client);
+        bytes.extend(call.call.to_be_bytes());
+        bytes.extend(at.0.to_be_bytes());
+        bytes.extend(txid.0.to_be_bytes());
+        bytes.push(kind);
+        bytes.extend(id.to_be_bytes());
+    }
+    bytes
+}
+
+/// The answers of [`answers_as_bytes`].
+pub(crate) fn answers(bytes: &[u8]) -> Result<Vec<Kept>, DatabaseError> {
+    let (kept, rest) = bytes.as_chunks::<ANSWER_BYTES>();
+    if !rest.is_empty() {
+        let came = i64::try_from(bytes.len()).unwrap_or(i64::MAX);
+        return Err(DatabaseError::Damaged { what: "answers of 45 bytes each", came });
+    }
+    kept.iter().map(|kept| kept_answer(kept)).collect()
+}
+
+fn kept_answer(mut bytes: &[u8]) -> Result<Kept, DatabaseError> {
+    let mut next = [0; 16];
+    bytes.copy_to_slice(&mut next);
+    let call = CallId { client: next, call: bytes.get_i32() };
+    let (at, txid) = (Millis(bytes.get_u64()), Txid(bytes.get_u64()));
+    let answer = of_numbers(bytes.get_u8().into(), bytes.get_u64())?;
+    Ok((at, txid, Retry { call, answer }))
+}
+
+/// The same of a row of earlier versions.
+pub(crate) fn retry(row: &SqlRow) -> Result<Kept, DatabaseError> {
     let number = |at: usize| -> Result<u64, Error> { Ok(row.try_get::<_, i64>(at)?.cast_unsigned()) };
     let client: &[u8] = row.try_get(0)?;
     let length = i64::try_from(client.len()).unwrap_or(i64::MAX);
     let client =
         client.try_into().map_err(|_| DatabaseError::Damaged { what: "a client of 16 bytes", came: length })?;
-    let answer = match row.try_get::<_, i32>(4)? {
-        0 => RetryAnswer::Done,
-        1 => RetryAnswer::Bool(false),
-        2 => RetryAnswer::Bool(true),
-        3 => RetryAnswer::Created(InodeId(number(5)?)),
-        4 => RetryAnswer::Appended(InodeId(number(5)?)),
-        other => return Err(DatabaseError::Damaged { what: "an answer from 0 to 4", came: other.into() }),
-    };
+    let answer = of_numbers(row.try_get::<_, i32>(4)?.into(), number(5)?)?;
     let call = CallId { client, call: row.try_get(1)? };
     Ok((Millis(number(2)?), Txid(number(3)?), Retry { call, answer }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_come_back_from_their_bytes() {
+        let id = InodeId(1 << 60);
+        let all = [
+            RetryAnswer::Done,
+            RetryAnswer::Bool(false),
+            RetryAnswer::Bool(true),
+            RetryAnswer::Created(id),
+            RetryAnswer::Appended(id),
+        ];
+        let kept: Vec<Kept> = (1..)
+            .zip(all)
+            .map(|(n, answer)| {
+                let call = CallId { client: [n; 16], call: -i32::from(n) };
+                (Millis(1 << 40), Txid(u64::from(n)), Retry { call, answer })
+            })
+            .collect();
+        let bytes = answers_as_bytes(&kept);
+        assert_eq!(answers(&bytes).unwrap(), kept);
+        assert!(answers(&[]).unwrap().is_empty());
+        assert!(answers(&bytes[1..]).is_err());
+        let mut other = bytes;
+        other[36] = 9;
+        assert!(answers(&other).is_err());
+    }
 }

@@ -1,7 +1,7 @@
 //! The tables, and the statements on them.
 
 /// The version of the tables. Other tables need another number.
-pub(crate) const VERSION: i32 = 5;
+pub(crate) const VERSION: i32 = 6;
 /// The oldest version from which [`TABLES`] makes that of today.
 pub(crate) const OLDEST: i32 = 1;
 
@@ -18,8 +18,9 @@ pub(crate) const POOL: &str = "SELECT pool FROM marker WHERE prefix = $1";
 /// `marker` has one row: whose the database is, who owns it (an epoch, and a number of the process), and up to which change it has all. Children of a directory are next to each other by their
 /// key. Blocks of a file are in its row, four numbers each: block, generation stamp, bytes, and 1 if its writer has ended it. `unfinished` is of a file that is being written how many bytes it has
 /// if its writer does not come to its end, -1 if it goes then, and nothing if it has what there is. `more` is what few inodes have
-/// ([`savanna_files::change::More`]).
-pub(crate) const TABLES: [&str; 12] = [
+/// ([`savanna_files::change::More`]). `answers` has a row for each batch of changes: the answers to calls that may come again, as bytes, because nobody looks for
+/// one of them there. Earlier versions had a row of `retry_answer` for each.
+pub(crate) const TABLES: [&str; 13] = [
     "CREATE TABLE IF NOT EXISTS marker (prefix bigint PRIMARY KEY, pool text NOT NULL, epoch bigint NOT NULL, txid bigint NOT NULL, \
      last_inode bigint NOT NULL, last_block bigint NOT NULL, last_stamp bigint NOT NULL)",
     "ALTER TABLE marker ADD COLUMN IF NOT EXISTS owner bigint NOT NULL DEFAULT 0",
@@ -38,6 +39,7 @@ pub(crate) const TABLES: [&str; 12] = [
     "CREATE TABLE IF NOT EXISTS retry_answer (client bytea NOT NULL, call int NOT NULL, at bigint NOT NULL, txid bigint NOT NULL, \
      answer int NOT NULL, inode bigint NOT NULL, PRIMARY KEY (client, call))",
     "CREATE INDEX IF NOT EXISTS retry_answer_at ON retry_answer (at)",
+    "CREATE TABLE IF NOT EXISTS answers (at bigint NOT NULL, txid bigint NOT NULL, answers bytea NOT NULL, PRIMARY KEY (at, txid))",
 ];
 
 /// The columns of a row, as they are read; `i` is the row.
@@ -91,9 +93,14 @@ pub(crate) const SUBTREE: &str = "WITH RECURSIVE all_of_it AS (\
 /// Which of these blocks ($1) have files, who owns the database, and how far it is; without any block a row that is empty.
 pub(crate) const BLOCKS: &str = "SELECT b.id, m.owner, m.txid FROM marker m LEFT JOIN (SELECT id FROM block WHERE id = ANY($1::bigint[])) b ON true";
 
-/// Answers that are not older than an instant ($1).
+/// Answers that are not older than an instant ($1), and perhaps older ones beside them; of too many, the newest of so many bytes ($2), and perhaps a few more.
+pub(crate) const ANSWERS: &str = "SELECT answers FROM (SELECT answers, txid, sum(length(answers)) OVER (ORDER BY txid DESC) - length(answers) AS later \
+     FROM answers WHERE at >= $1) kept WHERE later < $2::bigint ORDER BY txid";
+/// The same of earlier versions.
 pub(crate) const RETRIES: &str =
     "SELECT client, call, at, txid, answer, inode FROM retry_answer WHERE at >= $1 ORDER BY txid";
+/// Deletes answers of earlier versions that are older than an instant ($1).
+pub(crate) const DELETE_RETRIES: &str = "DELETE FROM retry_answer WHERE at < $1";
 
 /// The marker of the prefix $1, for the pool $2, if there is none: nobody owns it.
 pub(crate) const BEGIN: &str = "INSERT INTO marker (prefix, pool, epoch, txid, last_inode, last_block, last_stamp, owner) \
@@ -137,21 +144,20 @@ pub(crate) const WRITE: &str = "INSERT INTO inode (parent, name, id, is_director
 pub(crate) const WRITE_BLOCKS: &str =
     "INSERT INTO block (id, inode) SELECT id, inode FROM unnest($1::bigint[], $2::bigint[]) AS b (id, inode)";
 
-/// Keeps answers, a column each.
-pub(crate) const WRITE_RETRIES: &str = "INSERT INTO retry_answer (client, call, at, txid, answer, inode) \
-     SELECT client, call, at, txid, answer, inode FROM unnest($1::bytea[], $2::int[], $3::bigint[], $4::bigint[], $5::int[], $6::bigint[]) \
-     AS r (client, call, at, txid, answer, inode) ON CONFLICT (client, call) DO NOTHING";
+/// Keeps the answers of a batch ($3), if there are any; the newest is of an instant ($1) and a change ($2).
+pub(crate) const WRITE_ANSWERS: &str = "INSERT INTO answers (at, txid, answers) SELECT $1::bigint, $2::bigint, $3::bytea WHERE length($3::bytea) > 0 ON CONFLICT (at, txid) DO NOTHING";
 
 /// Deletes answers that are older than an instant ($1).
-pub(crate) const DELETE_RETRIES: &str = "DELETE FROM retry_answer WHERE at < $1";
+pub(crate) const DELETE_ANSWERS: &str = "DELETE FROM answers WHERE at < $1";
 
 /// The database of this owner ($2) has nothing from now on. It is as far as its owner found it ($3), as all of it ($4), or has nothing already.
 pub(crate) const FORGET: &str =
     "UPDATE marker SET txid = 0 WHERE prefix = $1 AND owner = $2 AND txid IN (0, $3::bigint, $4::bigint)";
 
 /// Deletes some rows of each table.
-pub(crate) const CLEAR_SOME: [&str; 3] = [
+pub(crate) const CLEAR_SOME: [&str; 4] = [
     "DELETE FROM block WHERE id IN (SELECT id FROM block LIMIT 1024)",
     "DELETE FROM inode WHERE id IN (SELECT id FROM inode LIMIT 1024)",
     "DELETE FROM retry_answer WHERE at <= (SELECT max(at) FROM (SELECT at FROM retry_answer ORDER BY at LIMIT 1024) AS old)",
+    "DELETE FROM answers WHERE at <= (SELECT max(at) FROM (SELECT at FROM answers ORDER BY at LIMIT 1024) AS old)",
 ];

@@ -23,6 +23,7 @@ pub use savanna_files::{
 };
 pub use savanna_files_database::{Connecting, Inside, OWN, Place};
 pub use savanna_files_datanode::{Digest, Found, Reader, Recovered, ReplicaError, Replicas, Space, Writer};
+pub use savanna_journal::{after_replies, replies_are_leaving};
 
 pub use crate::{
     behind::{BehindError, DatabaseFigures},

@@ -360,9 +360,11 @@ impl Blocks {
 
     /// A file has other blocks than before, or wants others of them. Those that another file has meanwhile stay.
     pub(crate) fn changed(&mut self, inode: InodeId, before: Option<&File>, after: Option<&File>) {
-        let blocks = |file: Option<&File>| -> Vec<Block> { file.map(|file| file.blocks.clone()).unwrap_or_default() };
+        fn blocks(file: Option<&File>) -> &[Block] {
+            file.map_or(&[], |file| &file.blocks)
+        }
         let (before, now) = (blocks(before), blocks(after));
-        for block in &now {
+        for block in now {
             let wanted = after.map(|file| Wanted {
                 stamp: block.stamp,
                 length: block.length,

@@ -68,7 +68,8 @@ pub(super) fn set_times(
     permission::check(&namespace.tree, inode, Access::WRITE, context)?;
     let mut draft = Draft::new(namespace, context.now);
     let row = draft.row(inode);
-    (row.mtime, row.atime) = (mtime.unwrap_or(row.mtime), atime.unwrap_or(row.atime));
+    let time = |wanted: Option<Millis>, now: Millis| wanted.unwrap_or(now).min(Millis::LATEST);
+    (row.mtime, row.atime) = (time(mtime, row.mtime), time(atime, row.atime));
     Ok(Outcome::repeatable(draft, Reply::Done))
 }
 

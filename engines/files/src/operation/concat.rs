@@ -46,7 +46,7 @@ pub(super) fn concat(
     }
     draft.row(target).mtime = context.now;
     if let Some(file) = draft.file(target) {
-        file.blocks.extend(blocks);
+        file.blocks.edit(|all| all.extend(blocks));
     }
     moved.iter().for_each(|source| draft.remove(source.id));
     Ok(Outcome::changed(draft, context.call, Reply::Done, RetryAnswer::Done))

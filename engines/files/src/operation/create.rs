@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use super::mkdirs::place;
+use crate::blocks_of_file::BlocksOfFile;
 use crate::cache::View;
 use crate::change::{File, Kind, RetryAnswer, Unfinished, Writer};
 use crate::error::{Class, FilesError};
@@ -46,7 +47,7 @@ pub(super) fn create(
     let unfinished = if create.is_all_or_nothing { Unfinished::Goes } else { Unfinished::Stays };
     let writer = Writer { client: client.as_str().into(), machine: context.machine.into(), unfinished };
     let (replication, block_size) = (*replication, *block_size);
-    let file = File { replication, block_size, blocks: Vec::new(), writer: Some(Box::new(writer)) };
+    let file = File { replication, block_size, blocks: BlocksOfFile::default(), writer: Some(Box::new(writer)) };
     let name = at.names[at.names.len() - 1];
     let row = draft.add(parent, name, mode, context.user, &group, Kind::File(Box::new(file)));
     let (status, id) = (Status::of_new(row), row.id);

@@ -135,11 +135,13 @@ fn close_for(file: &mut File) {
         Unfinished::CutTo(length) => {
             (writer.client, writer.unfinished) = (TRUNCATION.into(), Unfinished::Stays);
             let mut end = 0;
-            file.blocks.retain_mut(|block| {
-                let room = length - end;
-                block.length = block.length.min(room);
-                end += block.length;
-                room > 0
+            file.blocks.edit(|blocks| {
+                blocks.retain_mut(|block| {
+                    let room = length - end;
+                    block.length = block.length.min(room);
+                    end += block.length;
+                    room > 0
+                });
             });
             // The data node may have more of it, whatever was said of its length.
             if let Some(last) = file.blocks.last_mut() {

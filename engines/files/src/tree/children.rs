@@ -49,6 +49,7 @@ impl Children {
             // Names that come in their order fill chunks.
             let keep = if place == CHUNK_MAX { CHUNK_MAX } else { CHUNK_MAX / 2 };
             let rest = slots.split_off(keep);
+            slots.shrink_to(CHUNK_MAX);
             self.0.insert(chunk + 1, rest);
         }
     }

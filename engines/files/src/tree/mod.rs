@@ -34,10 +34,8 @@ pub struct Inode {
     pub name: Box<[u8]>,
     /// Permission bits, with the sticky bit.
     pub mode: u16,
-    /// When its content changed last.
-    pub mtime: Millis,
-    /// When it was read last, as far as that is kept.
-    pub atime: Millis,
+    mtime: Instant48,
+    atime: Instant48,
     /// The change that it is as of.
     pub txid: Txid,
     owner: Word,
@@ -49,10 +47,28 @@ pub struct Inode {
     is_used: AtomicBool,
 }
 
+/// There are millions of files: what a file has is in its inode.
 #[derive(Debug)]
 enum Node {
     Directory(Box<Directory>),
-    File(Box<File>),
+    File(File),
+}
+
+/// An instant in six bytes: milliseconds up to [`Millis::LATEST`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Instant48([u8; 6]);
+
+impl From<Millis> for Instant48 {
+    fn from(instant: Millis) -> Self {
+        let [_, _, bytes @ ..] = instant.min(Millis::LATEST).0.to_be_bytes();
+        Self(bytes)
+    }
+}
+
+impl From<Instant48> for Millis {
+    fn from(Instant48([a, b, c, d, e, f]): Instant48) -> Self {
+        Self(u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+    }
 }
 
 #[derive(Debug)]
@@ -100,6 +116,18 @@ impl Inode {
         matches!(self.node, Node::Directory(_))
     }
 
+    /// When its content changed last.
+    #[must_use]
+    pub fn mtime(&self) -> Millis {
+        self.mtime.into()
+    }
+
+    /// When it was read last, as far as that is kept.
+    #[must_use]
+    pub fn atime(&self) -> Millis {
+        self.atime.into()
+    }
+
     /// What it has if it is a file.
     #[must_use]
     pub fn file(&self) -> Option<&File> {
@@ -145,6 +173,15 @@ impl Inode {
             Node::File(_) => None,
         }
     }
+}
+
+/// What was there before a change.
+#[derive(Debug, Default)]
+pub struct Before {
+    /// It had another name.
+    pub has_moved: bool,
+    /// It was this file.
+    pub file: Option<File>,
 }
 
 /// All inodes.
@@ -257,7 +294,7 @@ impl Tree {
     pub fn row(&self, inode: &Inode) -> Row {
         let kind = match &inode.node {
             Node::Directory(_) => Kind::Directory,
-            Node::File(file) => Kind::File(file.clone()),
+            Node::File(file) => Kind::File(Box::new(file.clone())),
         };
         Row {
             id: inode.id,
@@ -266,20 +303,21 @@ impl Tree {
             owner: Arc::clone(self.owner(inode)),
             group: Arc::clone(self.group(inode)),
             mode: inode.mode,
-            mtime: inode.mtime,
-            atime: inode.atime,
+            mtime: inode.mtime(),
+            atime: inode.atime(),
             kind,
             more: inode.more.clone(),
         }
     }
 
-    /// Makes an inode, or changes it to be as a row says. Whether it was there under another name.
-    pub fn put(&mut self, row: &Row, txid: Txid) -> bool {
+    /// Makes an inode, or changes it to be as a row says. What was there before.
+    pub fn put(&mut self, row: &Row, txid: Txid) -> Before {
         let Some(slot) = self.slot_of(row.id) else {
             let slot = self.add(row, txid, Covered::All);
             self.arrive(slot);
-            return false;
+            return Before::default();
         };
+        let mut before = None;
         let (owner, group) = (self.words.word(&row.owner), self.words.word(&row.group));
         let moves = self.at(slot).is_some_and(|inode| inode.parent != row.parent || inode.name != row.name);
         if moves {
@@ -287,12 +325,14 @@ impl Tree {
         }
         if let Some(inode) = self.slots[slot as usize].as_mut() {
             (inode.parent, inode.mode, inode.owner, inode.group) = (row.parent, row.mode, owner, group);
-            (inode.mtime, inode.atime, inode.txid) = (row.mtime, row.atime, txid);
+            (inode.mtime, inode.atime, inode.txid) = (row.mtime.into(), row.atime.into(), txid);
             self.special -= usize::from(inode.more.is_some());
             self.special += usize::from(row.more.is_some());
             inode.more.clone_from(&row.more);
             if let Kind::File(file) = &row.kind {
-                inode.node = Node::File(file.clone());
+                if let Node::File(file) = std::mem::replace(&mut inode.node, Node::File(File::clone(file))) {
+                    before = Some(file);
+                }
             }
             if moves {
                 inode.name.clone_from(&row.name);
@@ -301,7 +341,7 @@ impl Tree {
         if moves {
             self.arrive(slot);
         }
-        moves
+        Before { has_moved: moves, file: before }
     }
 
     /// Removes an inode by a change. What is in it has to go before.
@@ -383,8 +423,8 @@ impl Tree {
             parent: row.parent,
             name: row.name.clone(),
             mode: row.mode,
-            mtime: row.mtime,
-            atime: row.atime,
+            mtime: row.mtime.into(),
+            atime: row.atime.into(),
             txid,
             owner: self.words.word(&row.owner),
             group: self.words.word(&row.group),
@@ -392,7 +432,7 @@ impl Tree {
                 Kind::Directory => {
                     Node::Directory(Box::new(Directory { children: Children::default(), count: 0, covered }))
                 }
-                Kind::File(file) => Node::File(file.clone()),
+                Kind::File(file) => Node::File(File::clone(file)),
             },
             more: row.more.clone(),
             is_used: AtomicBool::new(true),
@@ -477,6 +517,14 @@ mod tests {
         assert!(tree.remove(InodeId(13), Txid(3)).is_some());
         assert!(tree.remove(InodeId(13), Txid(3)).is_none());
         assert_eq!(tree.len(), 3);
+    }
+
+    #[test]
+    fn a_file_takes_little_beside_its_name() {
+        assert_eq!(size_of::<Option<Inode>>(), 112);
+        let instants = [0, 1, 1 << 40, Millis::LATEST.0, u64::MAX].map(Millis);
+        let came = instants.map(|instant| Millis::from(Instant48::from(instant)));
+        assert_eq!(came, instants.map(|instant| instant.min(Millis::LATEST)));
     }
 
     #[test]

@@ -6,15 +6,13 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use prost::Message;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
-use tokio::net::tcp::OwnedWriteHalf;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::{self, Caller, Detail};
 use super::decoder::{Call, Decoder, Event};
+use super::outbox::{Outbox, outbox};
 use crate::exception;
 use crate::protocol::{self, Peer, Service};
 
@@ -27,49 +25,36 @@ const CALLS_MAX: usize = 256;
 /// How much is read at once.
 const READ: usize = 64 << 10;
 
-/// Something that leaves on a connection.
-enum Outgoing {
-    /// A frame. The permit is that of its call.
-    Frame(Vec<u8>, Option<OwnedSemaphorePermit>),
-    /// Nobody may be told anything: the connection ends.
-    Gone,
-}
-
 /// The answer to a call, which is given once. Dropped, it ends the connection: the call is not answered.
 pub(crate) struct Answerer {
     caller: Caller,
-    outgoing: UnboundedSender<Outgoing>,
-    permit: Option<OwnedSemaphorePermit>,
+    outbox: Outbox,
+    is_answered: bool,
 }
 
 impl Answerer {
     /// The call is done.
-    pub(crate) fn done(self, body: &impl Message) {
-        let frame = answer::success(&self.caller, body);
-        self.send(frame);
+    pub(crate) fn done(mut self, body: &impl Message) {
+        self.outbox.answer(|bytes| answer::success(bytes, &self.caller, body));
+        self.is_answered = true;
     }
 
     /// The call is refused.
-    pub(crate) fn refuse(self, class: &str, message: &str, detail: Detail) {
-        let frame = answer::refused(&self.caller, class, message, detail);
-        self.send(frame);
+    pub(crate) fn refuse(mut self, class: &str, message: &str, detail: Detail) {
+        self.outbox.answer(|bytes| answer::refused(bytes, &self.caller, class, message, detail));
+        self.is_answered = true;
     }
 
     /// Who called.
     pub(crate) const fn caller(&self) -> &Caller {
         &self.caller
     }
-
-    fn send(mut self, frame: Vec<u8>) {
-        // Who has gone is told nothing.
-        let _ = self.outgoing.send(Outgoing::Frame(frame, self.permit.take()));
-    }
 }
 
 impl Drop for Answerer {
     fn drop(&mut self) {
-        if self.permit.is_some() {
-            let _ = self.outgoing.send(Outgoing::Gone);
+        if !self.is_answered {
+            self.outbox.end();
         }
     }
 }
@@ -79,14 +64,13 @@ pub(crate) async fn serve(stream: TcpStream, service: Arc<Service>) -> io::Resul
     stream.set_nodelay(true)?;
     let (local, remote) = (stream.local_addr()?, stream.peer_addr()?);
     let (mut reader, writer) = stream.into_split();
-    let (outgoing, frames) = unbounded_channel();
-    let mut writing = tokio::spawn(write(writer, frames));
+    let (outbox, writes) = outbox(CALLS_MAX);
+    let mut writing = tokio::spawn(writes.run(writer));
     let mut connection = Connection {
         decoder: Decoder::default(),
         peer: Arc::new(Peer { user: String::new(), machine: remote.ip().to_string(), reached: local.ip(), by: "rpc" }),
-        calls: Arc::new(Semaphore::new(CALLS_MAX)),
         service,
-        outgoing,
+        outbox,
     };
     let mut buffer = BytesMut::new();
     let login = Instant::now() + LOGIN_TIME;
@@ -125,9 +109,8 @@ pub(crate) async fn serve(stream: TcpStream, service: Arc<Service>) -> io::Resul
 struct Connection {
     decoder: Decoder,
     peer: Arc<Peer>,
-    calls: Arc<Semaphore>,
     service: Arc<Service>,
-    outgoing: UnboundedSender<Outgoing>,
+    outbox: Outbox,
 }
 
 impl Connection {
@@ -136,26 +119,26 @@ impl Connection {
         loop {
             match self.decoder.next(buffer) {
                 Event::More => return true,
-                Event::Send(frame) => drop(self.outgoing.send(Outgoing::Frame(frame, None))),
+                Event::Send(frame) => self.outbox.send(|bytes| bytes.extend(frame)),
                 Event::End(frame) => {
-                    let _ = self.outgoing.send(Outgoing::Frame(frame, None));
+                    self.outbox.send(|bytes| bytes.extend(frame));
                     return false;
                 }
-                Event::Call(call) => self.call(call).await,
+                Event::Call(call) if self.outbox.begin_call().await => self.call(call),
+                // Nobody would hear of it.
+                Event::Call(_) => return false,
             }
         }
     }
 
-    async fn call(&mut self, call: Call) {
+    fn call(&mut self, call: Call) {
         if self.peer.user.is_empty() {
             let Peer { machine, reached, by, .. } = &*self.peer;
             let (user, machine, reached) = (self.decoder.user().to_owned(), machine.clone(), *reached);
             self.peer = Arc::new(Peer { user, machine, reached, by });
         }
-        // It is never closed.
-        let Ok(permit) = Arc::clone(&self.calls).acquire_owned().await else { return };
         let Call { caller, protocol, method, body } = call;
-        let answerer = Answerer { caller, outgoing: self.outgoing.clone(), permit: Some(permit) };
+        let answerer = Answerer { caller, outbox: self.outbox.clone(), is_answered: false };
         match protocol::find(&protocol) {
             Some(protocol) => protocol.call(&self.service, &self.peer, &method, body, answerer),
             None => {
@@ -164,34 +147,4 @@ impl Connection {
             }
         }
     }
-}
-
-/// Writes frames, several at once where there are several.
-async fn write(mut writer: OwnedWriteHalf, mut frames: UnboundedReceiver<Outgoing>) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    let mut permits = Vec::new();
-    while let Some(first) = frames.recv().await {
-        let mut next = Some(first);
-        let mut is_gone = false;
-        while let Some(outgoing) = next {
-            match outgoing {
-                Outgoing::Frame(frame, permit) => {
-                    bytes.extend(frame);
-                    permits.extend(permit);
-                }
-                Outgoing::Gone => {
-                    is_gone = true;
-                    break;
-                }
-            }
-            next = if bytes.len() < READ { frames.try_recv().ok() } else { None };
-        }
-        writer.write_all(&bytes).await?;
-        bytes.clear();
-        permits.clear();
-        if is_gone {
-            break;
-        }
-    }
-    writer.shutdown().await
 }

@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use prost::Message;
 
-use super::answer::{self, Caller, Fatal};
+use super::answer::{self, Caller, ClientName, Fatal};
 use crate::wire::rpc::{ConnectionContext, MethodHeader, RequestHeader, Sasl, SaslAuth};
 
 /// The longest frame of a client that has said who it is.
@@ -152,8 +152,13 @@ impl Decoder {
         buffer.advance(4);
         let mut frame = buffer.split_to(length).freeze();
         let header: RequestHeader = read(&mut frame).map_err(Ended::fatal)?;
-        let caller = Caller { call: header.call, client: header.client.clone(), retry: header.retry.unwrap_or(-1) };
-        let ended = |fatal| Ended::Fatal(caller.clone(), fatal);
+        let Some(client) = ClientName::of(&header.client) else {
+            let (longest, came) = (ClientName::LONGEST, header.client.len());
+            let words = format!("expected a client of at most {longest} bytes, came one of {came}");
+            return Err(Ended::fatal(Fatal::Header(words)));
+        };
+        let caller = Caller { call: header.call, client, retry: header.retry.unwrap_or(-1) };
+        let ended = |fatal| Ended::Fatal(caller, fatal);
         match header.call {
             CALL_PING => Ok(None),
             CALL_CONTEXT => self.context(&mut frame).map(|()| None).map_err(ended),
@@ -216,8 +221,10 @@ impl Decoder {
             SASL_NEGOTIATE => {
                 self.stage = Stage::Unknown;
                 let success = Sasl { version: None, state: SASL_SUCCESS, auths: Vec::new() };
-                let caller = Caller { call: CALL_SASL, client: Vec::new(), retry: -1 };
-                Ok(Some(Event::Send(answer::success(&caller, &success))))
+                let caller = Caller { call: CALL_SASL, client: ClientName::default(), retry: -1 };
+                let mut bytes = Vec::new();
+                answer::success(&mut bytes, &caller, &success);
+                Ok(Some(Event::Send(bytes)))
             }
             SASL_INITIATE if auths.iter().all(is_simple) => {
                 self.stage = Stage::Unknown;
@@ -241,7 +248,7 @@ enum Ended {
 impl Ended {
     /// Of a client of which nothing is known.
     fn fatal(fatal: Fatal) -> Self {
-        Self::Fatal(Caller { call: -1, client: Vec::new(), retry: -1 }, fatal)
+        Self::Fatal(Caller { call: -1, client: ClientName::default(), retry: -1 }, fatal)
     }
 }
 

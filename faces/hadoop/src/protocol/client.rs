@@ -202,7 +202,7 @@ impl Asked<'_> {
         let Some((message, answerer)) = message(body, answerer) else { return };
         let request = request(message);
         let caller = answerer.caller();
-        let client = <[u8; 16]>::try_from(caller.client.as_slice()).ok();
+        let client = <[u8; 16]>::try_from(caller.client.as_bytes()).ok();
         let call = client.filter(|_| request.is_done_once()).map(|client| CallId { client, call: caller.call });
         let (at, to) = (Arc::clone(service), Arc::clone(peer));
         service.ask(peer, call, &request, move |answer| match answer {

@@ -418,7 +418,7 @@ fn a_frame_that_stops_in_the_middle_ends_its_connection() {
 /// A call as it is sent.
 fn frame_of_status(client: &mut Client) -> Vec<u8> {
     let (kind, operation) = (Some(2), Some(0));
-    let header = RequestHeader { kind, operation, call: 9, client: client.id.clone(), retry: Some(0) };
+    let header = RequestHeader { kind, operation, call: 9, client: client.id.clone().into(), retry: Some(0) };
     let method = MethodHeader { method: text("getFileInfo"), protocol: text(CLIENT), version: 1 };
     let parts = [
         header.encode_length_delimited_to_vec(),

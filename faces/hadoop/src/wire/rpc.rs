@@ -1,5 +1,6 @@
 //! Headers of calls and answers, and what a connection begins with.
 
+use bytes::Bytes;
 use prost::Message;
 
 /// `RpcRequestHeaderProto`.
@@ -11,8 +12,8 @@ pub(crate) struct RequestHeader {
     pub(crate) operation: Option<i32>,
     #[prost(sint32, required, tag = "3")]
     pub(crate) call: i32,
-    #[prost(bytes = "vec", required, tag = "4")]
-    pub(crate) client: Vec<u8>,
+    #[prost(bytes = "bytes", required, tag = "4")]
+    pub(crate) client: Bytes,
     #[prost(sint32, optional, tag = "5")]
     pub(crate) retry: Option<i32>,
 }

@@ -30,7 +30,7 @@ fn golden() -> Vec<u8> {
 }
 
 fn caller() -> Caller {
-    Caller { call: 0, client: hex(ID), retry: 0 }
+    Caller { call: 0, client: ClientName::of(&hex(ID)).unwrap(), retry: 0 }
 }
 
 #[test]
@@ -61,9 +61,12 @@ fn bytes_that_come_one_by_one_are_the_same() {
 
 #[test]
 fn answers_are_those_of_hadoop() {
-    let nothing = answer::success(&caller(), &crate::wire::client::Nothing {});
-    assert_eq!(nothing, hex(&format!("0000001c 1a 0800100018093a10{ID}4000 00")));
-    let unknown = answer::refused(&caller(), "X", "Y", Detail::NoSuchMethod);
+    // Behind what is to be sent already.
+    let mut nothing = vec![7];
+    answer::success(&mut nothing, &caller(), &crate::wire::client::Nothing {});
+    assert_eq!(nothing, hex(&format!("07 0000001c 1a 0800100018093a10{ID}4000 00")));
+    let mut unknown = Vec::new();
+    answer::refused(&mut unknown, &caller(), "X", "Y", Detail::NoSuchMethod);
     assert_eq!(unknown, hex(&format!("00000023 22 0800100118092201582a015930023a10{ID}4000")));
     let class = "org.apache.hadoop.ipc.RPC$VersionMismatch";
     let message = "Server IPC version 9 cannot communicate with client version 10";
@@ -82,7 +85,7 @@ fn answers_are_those_of_hadoop() {
 
 fn message(call: i32, parts: &[&[u8]]) -> Vec<u8> {
     let (kind, operation) = (Some(2), Some(0));
-    let header = RequestHeader { kind, operation, call, client: hex(ID), retry: Some(0) };
+    let header = RequestHeader { kind, operation, call, client: hex(ID).into(), retry: Some(0) };
     let mut bytes = header.encode_length_delimited_to_vec();
     parts.iter().for_each(|part| bytes.extend(*part));
     [&(bytes.len() as u32).to_be_bytes()[..], &bytes].concat()
@@ -130,7 +133,7 @@ fn who_says_what_no_client_says_is_told_so_and_has_to_go() {
     assert!(after(&message(CALL_SASL, &[&[0]])).contains("not requested"));
     assert!(after(&message(1, &[&[5, 1]])).contains("RpcServerException"), "half a header");
     assert!(ends(&[b"hrpc\x09\0\0", &message(1, &[])[..]].concat()).contains("not set up"));
-    let other = RequestHeader { kind: Some(1), operation: Some(0), call: 1, client: Vec::new(), retry: None };
+    let other = RequestHeader { kind: Some(1), operation: Some(0), call: 1, client: Bytes::new(), retry: None };
     let bytes = other.encode_length_delimited_to_vec();
     assert!(after(&[&(bytes.len() as u32).to_be_bytes()[..], &bytes].concat()).contains("RPC kind"));
     let nobody = ConnectionContext { user: None, protocol: None }.encode_length_delimited_to_vec();

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use savanna_files::change::{AclEntry, AclKind, Kind, Quota, Row, Unfinished, Usage};
+use savanna_files::change::{AclEntry, AclKind, Kind, Quota, Retry, RetryAnswer, Row, Unfinished, Usage};
 use savanna_files::request::{AclEdit, Limit};
 use savanna_files::{Key, Stored};
 use savanna_files_database::{Database, Owner, Place};
@@ -536,7 +536,8 @@ fn tables_of_the_version_before_are_brought_up_unless_they_are_of_another_instal
     let database = place.server.database(1, 1);
     runtime().block_on(until_there(&database, "mine"));
     place.server.query(
-        "ALTER TABLE marker DROP COLUMN owner; ALTER TABLE inode DROP COLUMN more, DROP COLUMN unfinished; UPDATE files_version SET version = 1; UPDATE marker SET txid = 7",
+        "ALTER TABLE marker DROP COLUMN owner; ALTER TABLE inode DROP COLUMN more, DROP COLUMN unfinished; DROP TABLE answers; UPDATE files_version SET version = 1; UPDATE marker SET txid = 7; \
+         INSERT INTO retry_answer SELECT decode(repeat('07', 16), 'hex'), n, n * 600000, n, 3, 9 FROM generate_series(1, 3) n",
     );
     runtime().block_on(async {
         let refused = database.look("yours").await;
@@ -550,8 +551,24 @@ fn tables_of_the_version_before_are_brought_up_unless_they_are_of_another_instal
         );
         let found = database.look("mine").await.unwrap();
         assert_eq!(found.txid, Txid(7));
-        assert_eq!(place.server.query("SELECT version FROM files_version"), "5");
-        assert_eq!(database.claim(found, Txid(7)).await.unwrap().txid, Txid(7));
+        assert_eq!(place.server.query("SELECT version FROM files_version"), "6");
+        let found = database.claim(found, Txid(7)).await.unwrap();
+        assert_eq!(found.txid, Txid(7));
+        // Answers are kept for ten minutes.
+        let retry = |n| {
+            let answer = RetryAnswer::Created(InodeId(9));
+            (Millis(n * 600_000), Txid(n), Retry { call: CallId { client: [7; 16], call: n as i32 }, answer })
+        };
+        let begun = database.beginning(found, Millis(3 * 600_000)).await.unwrap();
+        assert_eq!(begun.retries, [retry(2), retry(3)]);
+        let later = Batch { retries: vec![retry(4), retry(5)], at: Millis(5 * 600_000), ..batch(8) };
+        database.write(Txid(7), &later).await.unwrap();
+        assert_eq!(place.server.query("SELECT count(*) FROM answers"), "1");
+        let begun = database.beginning(found, Millis(4 * 600_000)).await.unwrap();
+        assert_eq!(begun.retries, [retry(3), retry(4), retry(5)], "of both tables, in their order");
+        let last = Batch { at: Millis(6 * 600_000 + 1), ..batch(9) };
+        database.write(Txid(8), &last).await.unwrap();
+        assert_eq!(place.server.query("SELECT count(*) FROM answers"), "0", "they are old");
     });
 }
 
