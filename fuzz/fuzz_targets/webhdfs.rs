@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use libfuzzer_sys::fuzz_target;
 use savanna_epoch::NodeEpoch;
 use savanna_fuzz::talk;
-use savanna_hadoop::{Files, HostOptions, Limits, serve_client};
+use savanna_hadoop::{Files, HostOptions, Limits, Silence, serve_client};
 use savanna_journal::Options;
 
 /// One host for all inputs.
@@ -23,6 +23,7 @@ fn files() -> &'static Files {
             superuser: "root".into(),
             limits: Limits::default(),
             trash: 60,
+            silence: Silence::default(),
             database: None,
         };
         // Its upkeep ends with the process.

@@ -1,7 +1,12 @@
-"""A node that serves files alone, and clients of it."""
+"""A node that serves files alone, and clients of it.
+
+With FILES_DATABASE=postgresql the names of nodes that say nothing else are in a PostgreSQL 15, each in a database of its own; otherwise in their own database.
+"""
 
 import os
 import pathlib
+import secrets
+import shutil
 import socket
 import subprocess
 import time
@@ -10,14 +15,40 @@ import pytest
 
 from node import TARGET, command
 from ports import free_port
+from postgresql import PostgreSQL
 
 # With FILES_SERVER=example the small server of the face's crate, which is built in a tenth of the time.
 EXAMPLE = os.environ.get("FILES_SERVER") == "example"
 
 
+# The PostgreSQL of all tests of a process, if they are to have one.
+POSTGRESQL = []
+
+
+def another_database():
+    """The address of a new database, if names are to be in a PostgreSQL."""
+    if os.environ.get("FILES_DATABASE") != "postgresql":
+        return None
+    if not POSTGRESQL:
+        POSTGRESQL.append(PostgreSQL("open-sesame"))
+    name = f"files_{secrets.token_hex(6)}"
+    with POSTGRESQL[0].connect(autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return f"postgres://postgres:open-sesame@127.0.0.1:{POSTGRESQL[0].port}/{name}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def postgresql_of_all():
+    yield
+    for server in POSTGRESQL:
+        server.kill()
+        shutil.rmtree(server.root)
+
+
 class Server:
-    def __init__(self, folder, database=None, cache=1_000_000, services=("files",), trash=0, dead_after=630):
-        self.folder, self.port, self.data_port, self.http_port = folder, free_port(), free_port(), free_port()
+    def __init__(self, folder, database=None, cache=1_000_000, services=("files",), trash=0, dead_after=630, port=None):
+        self.folder, self.port, self.data_port, self.http_port = folder, port or free_port(), free_port(), free_port()
+        database = database or another_database()
         self.database, self.cache, self.services, self.trash = database, cache, services, trash
         self.dead_after = dead_after
         self.start()

@@ -9,6 +9,7 @@ import hdfs_native
 import pytest
 from conftest import Server
 from kills import check_what_is_acknowledged
+from shapes import check_a_thousand_levels, check_rights_of_what_is_elsewhere
 from postgresql import PROGRAMS, PostgreSQL
 
 PASSWORD = "open-sesame"
@@ -70,6 +71,14 @@ def test_names_beyond_the_cache_are_listed_read_and_asked_for(server, postgresql
     # Whoever reads the tables sees what there is.
     until(lambda: postgresql.query("SELECT count(*) FROM inode WHERE NOT is_directory") == "100")
     assert postgresql.query("SELECT count(*) FROM block") == "100"
+
+
+def test_a_thousand_levels_are_found_where_nothing_is_in_memory(server):
+    check_a_thousand_levels(server)
+
+
+def test_who_deletes_a_directory_is_asked_about_what_is_not_in_memory(server, monkeypatch):
+    check_rights_of_what_is_elsewhere(server, monkeypatch)
 
 
 def test_what_was_acknowledged_is_there_after_kills_of_both(server, postgresql):

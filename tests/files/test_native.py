@@ -1,13 +1,16 @@
 """hdfs-native, which has no Java in it, by itself and through fsspec."""
 
 import getpass
+import os
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import fsspec
 import hdfs_native
 import pytest
 from kills import check_what_is_acknowledged
+from shapes import check_a_thousand_levels
 
 # As its own file system: it registers itself for hdfs:// where it is asked for.
 from hdfs_native.fsspec import HdfsFileSystem
@@ -98,6 +101,35 @@ def test_a_directory_of_many_files_is_listed_in_pages(server):
     assert (summary.file_count, summary.directory_count, summary.length) == (1_234, 1, 0)
     assert client.delete("/many", True)
     assert client.get_content_summary("/").file_count == 0
+
+
+@pytest.mark.long
+def test_a_directory_of_very_many_names_is_listed_and_deleted(server):
+    count, workers = int(os.environ.get("FILES_NAMES", 100_000)) // 10, 8
+
+    def make(worker):
+        client = hdfs_native.Client(server.url)
+        for number in range(worker, count, workers):
+            client.mkdirs(f"/many/{number:07}", create_parent=True)
+
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(make, range(workers)))
+    client = hdfs_native.Client(server.url)
+    assert [status.path.rsplit("/", 1)[-1] for status in client.list_status("/many")] == [f"{number:07}" for number in range(count)]
+    for number in range(0, count, 997):
+        assert client.get_file_info(f"/many/{number:07}").isdir
+    server.restart()
+    client = hdfs_native.Client(server.url)
+    assert sum(1 for _ in client.list_status("/many")) == count
+    assert client.delete("/many", True)
+    assert list(client.list_status("/")) == []
+    client.mkdirs("/many/0000000", create_parent=True)
+    server.restart()
+    assert hdfs_native.Client(server.url).get_content_summary("/many").directory_count == 2
+
+
+def test_a_thousand_levels_are_a_path(server):
+    check_a_thousand_levels(server)
 
 
 def test_attributes(server):

@@ -7,8 +7,15 @@ import hdfs_native
 import psycopg
 import pytest
 from conftest import EXAMPLE, Server
+from shapes import check_a_thousand_levels, check_rights_of_what_is_elsewhere
 
 pytestmark = pytest.mark.skipif(EXAMPLE, reason="the small server has no tenants")
+
+
+@pytest.fixture(autouse=True)
+def own_database(monkeypatch):
+    """This is what is tested here, whatever database the others have."""
+    monkeypatch.delenv("FILES_DATABASE", raising=False)
 
 
 @pytest.fixture
@@ -61,6 +68,14 @@ def test_more_names_than_the_cache_has_are_there_after_kills(alone):
     assert hdfs_native.Client(alone.url).get_content_summary("/").file_count == 200
     # Nobody else reaches it.
     assert "tenants" in alone.text() and not re.search(r"tenants +running +\d", alone.text())
+
+
+def test_a_thousand_levels_are_found_where_nothing_is_in_memory(alone):
+    check_a_thousand_levels(alone)
+
+
+def test_who_deletes_a_directory_is_asked_about_what_is_not_in_memory(alone, monkeypatch):
+    check_rights_of_what_is_elsewhere(alone, monkeypatch)
 
 
 def test_psql_reads_the_names_and_does_not_write_them(server):

@@ -22,6 +22,24 @@ pub enum Key {
     Id(InodeId),
     /// The next of what is in a directory behind a name.
     Children(InodeId, Box<[u8]>),
+    /// Whether the user may take away all that is in a directory: it is much, or not all here. [`Emptying`](crate::operation::Emptying) asks it.
+    Emptying(InodeId),
+}
+
+impl Missing {
+    /// The directories in which something was looked for.
+    pub fn directories(&self) -> impl Iterator<Item = InodeId> + '_ {
+        self.0.iter().filter_map(|key| match key {
+            Key::Path(directory, _) | Key::Children(directory, _) => Some(*directory),
+            Key::Id(_) | Key::Emptying(_) => None,
+        })
+    }
+
+    /// The directory of which it has to be asked whether the user may take away all that is in it.
+    #[must_use]
+    pub fn emptying(&self) -> Option<InodeId> {
+        self.0.iter().find_map(|key| if let Key::Emptying(id) = key { Some(*id) } else { None })
+    }
 }
 
 /// An operation lacks these. It changed nothing, and whatever it came to counts for nothing.
@@ -149,6 +167,8 @@ impl Namespace {
                     let covered = last.map_or(Covered::All, |name| Covered::UpTo(name.clone()));
                     known.pages.insert((*directory, after.clone()), covered);
                 }
+                // That is not known by rows.
+                Key::Emptying(_) => {}
             }
         }
         Ok(known)
@@ -252,6 +272,11 @@ impl<'a> Names<'a> {
         if !missing.contains(&key) {
             missing.push(key);
         }
+    }
+
+    /// It is not known whether the user may take away all that is in a directory.
+    pub(crate) fn lacks_rights(&self, directory: InodeId) {
+        self.lacks(Key::Emptying(directory));
     }
 
     /// The inode of a number.

@@ -327,6 +327,22 @@ impl<'t, 'p> Resolved<'t, 'p> {
         &self.names[self.found.len() - 1..]
     }
 
+    /// Whether what the path names may be taken from where it is, or could be if it were there. Of the root that is not asked.
+    pub(crate) fn check_removal(&self, tree: &Tree, context: &Context<'_>) -> Result<(), FilesError> {
+        match (self.parent(), self.inode()) {
+            (Some(parent), Some(inode)) => permission::check_removal(tree, parent, inode, context),
+            (Some(parent), None) if parent.is_directory() => permission::check(tree, parent, Access::WRITE, context),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether something may be made where the path leads, or on the way there. Of the root, and in a file, that is not asked.
+    pub(crate) fn check_making(&self, tree: &Tree, context: &Context<'_>) -> Result<(), FilesError> {
+        let above = self.parent().unwrap_or_else(|| self.nearest());
+        let is_asked = !self.names.is_empty() && above.is_directory();
+        if is_asked { permission::check(tree, above, Access::WRITE, context) } else { Ok(()) }
+    }
+
     /// The file or directory.
     pub(crate) fn existing(&self) -> Result<&'t Inode, FilesError> {
         self.inode().ok_or_else(|| FilesError::no_file(self.path))

@@ -10,12 +10,16 @@ use crate::tree::{Inode, Tree};
 pub struct Access(u16);
 
 impl Access {
-    /// To read a file, or list a directory.
+    /// To read a file.
     pub const READ: Self = Self(4);
     /// To change a file, or what is in a directory.
     pub const WRITE: Self = Self(2);
     /// To go through a directory.
     pub const EXECUTE: Self = Self(1);
+    /// To see what is in a directory.
+    pub const LIST: Self = Self(5);
+    /// To do whatever there is: to take away what is in a directory.
+    pub const ALL: Self = Self(7);
 
     /// The three bits of a request.
     #[must_use]
@@ -100,7 +104,7 @@ pub fn check(tree: &Tree, inode: &Inode, wanted: Access, context: &Context<'_>) 
 
 impl Access {
     /// As HDFS writes it.
-    const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self.0 & 7 {
             0 => "NONE",
             1 => "EXECUTE",
@@ -120,6 +124,14 @@ impl Access {
 /// [`Class::AccessControl`].
 pub fn check_removal(tree: &Tree, directory: &Inode, inode: &Inode, context: &Context<'_>) -> Result<(), FilesError> {
     check(tree, directory, Access::WRITE, context)?;
+    check_sticky(tree, directory, inode, context)
+}
+
+/// Whether the sticky bit of a directory keeps a user from taking an inode out of it.
+///
+/// # Errors
+/// [`Class::AccessControl`].
+pub fn check_sticky(tree: &Tree, directory: &Inode, inode: &Inode, context: &Context<'_>) -> Result<(), FilesError> {
     let is_sticky = directory.mode & 0o1000 != 0;
     let owns = |inode: &Inode| **tree.owner(inode) == *context.user;
     if !is_sticky || context.is_superuser || owns(directory) || owns(inode) {

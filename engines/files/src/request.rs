@@ -24,6 +24,8 @@ pub struct Context<'a> {
     pub call: Option<CallId>,
     /// Where the client is.
     pub machine: &'a str,
+    /// A directory all in which the user may take away: that was asked before, because it is much, or elsewhere.
+    pub may_empty: Option<InodeId>,
 }
 
 /// A block as clients name it.

@@ -13,11 +13,13 @@
 //! # A tour of the source
 //!
 //! `audit` is the log of who asked for what, `client` a client for commands, `ipc` calls and answers of any protocol, `wire` the messages, `protocol` what calls mean, `exception` what refusals are called,
-//! `transfer` the data node, `web` WebHDFS and what monitors read, `server` begins and ends all.
+//! `fuzzed` what reads bytes of others beside the decoder, for the fuzz targets, `transfer` the data node, `web` WebHDFS and what monitors read, `server` begins and ends all.
 
 mod audit;
 pub mod client;
 mod exception;
+#[doc(hidden)]
+pub mod fuzzed;
 pub mod ipc;
 mod protocol;
 mod server;
@@ -25,6 +27,7 @@ mod transfer;
 mod web;
 mod wire;
 
+pub use savanna_files_host::blocks::Silence;
 pub use savanna_files_host::{Files, HostOptions, Limits};
 
 pub use crate::audit::AuditLog;

@@ -27,6 +27,8 @@ use crate::wire::transfer::{
 use crate::{Server, ServerOptions};
 
 mod admin;
+mod calls;
+mod elsewhere;
 mod nodes;
 mod remote;
 mod web;

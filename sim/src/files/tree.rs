@@ -394,9 +394,12 @@ impl Tree {
     }
 
     fn delete(&mut self, path: &str, is_recursive: bool, asked: &Asked<'_>) -> Outcome {
-        let Some(id) = self.find(path).node().filter(|id| *id != InodeId::ROOT) else { return Ok(Answer::Bool(false)) };
+        let Some(id) = self.find(path).node() else { return Ok(Answer::Bool(false)) };
         if !is_recursive && self.children(id).next().is_some() {
             return Err(Class::PathIsNotEmptyDirectory);
+        }
+        if id == InodeId::ROOT {
+            return Ok(Answer::Bool(false));
         }
         self.remove(id);
         self.keep(asked, RetryAnswer::Bool(true));

@@ -345,23 +345,20 @@ impl Database {
         let connected = &link.get().await?;
         patiently(connected, PATIENCE_FOR_SUBTREES, async {
             let statement = connected.statement(schema::SUBTREE)?;
-            let (mut summary, mut rights) = (Summary::default(), Vec::new());
+            let (mut summary, mut found) = (Summary::default(), Vec::new());
             for row in connected.client.query(statement, &[&root.0.cast_signed()]).await? {
                 self.check_owner(row.try_get(7)?)?;
                 let count = row.try_get::<_, i64>(4)?.cast_unsigned();
                 if row.try_get(0)? {
                     summary.directories += count;
-                    let mode = u16::try_from(row.try_get::<_, i32>(3)?).unwrap_or(0);
-                    let more = row.try_get::<_, Option<&[u8]>>(8)?.map(More::decode).transpose()?;
-                    let acl = more.map(|more| more.acl).unwrap_or_default();
-                    rights.push(Rights { owner: row.try_get(1)?, group: row.try_get(2)?, mode, acl });
+                    found.push(rights(row.try_get(1)?, row.try_get(2)?, row.try_get(3)?, row.try_get(8)?)?);
                 } else {
                     summary.files += count;
                     summary.length += row.try_get::<_, i64>(5)?.cast_unsigned();
                     summary.space += row.try_get::<_, i64>(6)?.cast_unsigned();
                 }
             }
-            Ok((summary, rights))
+            Ok((summary, found))
         })
         .await
     }
@@ -510,7 +507,7 @@ impl Database {
                 let statement = connected.statement(schema::PATH)?;
                 (client.query(statement, &[&directory.0.cast_signed(), &names]).await?, usize::MAX)
             }
-            Key::Id(id) => {
+            Key::Id(id) | Key::Emptying(id) => {
                 (client.query(connected.statement(schema::IDS)?, &[&vec![id.0.cast_signed()]]).await?, usize::MAX)
             }
             Key::Children(directory, after) => {
@@ -539,6 +536,12 @@ impl Database {
             keys.map(|key| Fetched { key: key.clone(), txid, rows: std::mem::take(&mut rows), is_end: false });
         Ok(fetched.collect())
     }
+}
+
+/// Who may do what with a directory, as a row says it.
+fn rights(owner: String, group: String, mode: i32, more: Option<&[u8]>) -> Result<Rights, DatabaseError> {
+    let acl = more.map(More::decode).transpose()?.map(|more| more.acl).unwrap_or_default();
+    Ok(Rights { owner, group, mode: u16::try_from(mode).unwrap_or(0), acl })
 }
 
 /// What the marker says.

@@ -1,5 +1,7 @@
 //! The handle of faces.
 
+pub(crate) mod awaited;
+mod emptying;
 pub(crate) mod figures;
 mod metasave;
 pub(crate) mod nodes;
@@ -28,6 +30,8 @@ use savanna_journal::{Journal, JournalError, Lsn, Options as LogOptions};
 use savanna_ownership::guard::LeaseGuard;
 
 use crate::behind::{self, Behind, Lane};
+use crate::files::awaited::{Awaited, Awaiting};
+use crate::files::emptying::Questions;
 use crate::groups::Groups;
 use crate::identity::Identity;
 use crate::options::{HostError, HostOptions};
@@ -87,6 +91,8 @@ struct Waiting {
     request: Request,
     /// What it lacks; room, if there are no keys.
     missing: Missing,
+    /// How often it was asked what the user may take away.
+    asked: usize,
     deadline: Instant,
     answer: Box<dyn FnOnce(Answer) + Send>,
 }
@@ -111,6 +117,10 @@ struct Shared {
     begun: Instant,
     /// The lines of the file with the names of data nodes.
     nodes_kept: Mutex<Option<std::collections::BTreeSet<String>>>,
+    /// Who waits for the report of a block.
+    awaited: Arc<Awaited>,
+    /// What is asked before directories are deleted.
+    questions: Questions,
 }
 
 impl fmt::Debug for Shared {
@@ -176,6 +186,7 @@ impl Files {
         let _ = tasks.send(Task::Remove(unwanted));
         let state = RwLock::new(state);
         let groups = Groups::default();
+        let questions = Questions::new().map_err(failed(&directory))?;
         let behind = behind.map(Arc::new);
         let (needed, lost) = (Mutex::new(needed), OnceLock::new());
         let shared = Shared {
@@ -194,6 +205,8 @@ impl Files {
             lost,
             begun: Instant::now(),
             nodes_kept: Mutex::default(),
+            awaited: Arc::default(),
+            questions,
         };
         let files = Self(Arc::new(shared));
         files.cut();
@@ -215,16 +228,21 @@ impl Files {
                 }
                 self.hold(position, outcome, answer);
             }
-            (Err(missing), Some(behind)) => {
-                behind.missed();
+            (Err(missing), behind) => {
                 let (user, machine, call) = (asker.user.to_owned(), asker.machine.to_owned(), asker.call);
                 let (request, deadline, answer) = (request.clone(), behind::deadline(), Box::new(answer));
-                self.later(behind, Waiting { user, machine, call, groups, request, missing, deadline, answer });
-            }
-            (Err(Missing(keys)), None) => {
-                let words =
-                    format!("{keys:?} is not in memory, and there is no database; this is a mistake in Savanna");
-                self.hold(None, Err(FilesError::new(Class::Io, words).into()), answer);
+                let waiting = Waiting { user, machine, call, groups, request, missing, asked: 0, deadline, answer };
+                match (waiting.missing.emptying(), behind) {
+                    (Some(directory), _) => self.ask_emptying(waiting, directory),
+                    (None, Some(behind)) => {
+                        behind.missed();
+                        self.later(behind, waiting);
+                    }
+                    (None, None) => {
+                        let why = emptying::not_in_memory(&waiting.missing.0);
+                        self.hold(None, Err(why), waiting.answer);
+                    }
+                }
             }
         }
     }
@@ -241,6 +259,9 @@ impl Files {
     /// Goes on with a request that waits. Blocks.
     fn go_on(&self, behind: &Arc<Behind>, waiting: Waiting) {
         let asker = Asker { user: &waiting.user, machine: &waiting.machine, call: waiting.call };
+        if let Some(directory) = waiting.missing.emptying() {
+            return self.ask_emptying(waiting, directory);
+        }
         let decide = |state: &mut RwLockWriteGuard<'_, State>, known: Option<&Known>| {
             self.decide(state, &self.context(&asker, &waiting.groups), &waiting.request, known)
         };
@@ -248,8 +269,8 @@ impl Files {
             self.with_room(behind, waiting.deadline, || decide(&mut self.0.state.write(), None))
         } else {
             self.with_all(waiting.missing.clone(), waiting.deadline, |state, known| match decide(state, known) {
-                // It waits for room elsewhere.
-                Err(Missing(keys)) if keys.is_empty() => Ok(Err(Missing(keys))),
+                // It waits for room elsewhere, and rights are asked before.
+                Err(missing) if missing.0.is_empty() || missing.emptying().is_some() => Ok(Err(missing)),
                 done => done.map(Ok),
             })
         };
@@ -350,8 +371,11 @@ impl Files {
             self.give_up_some(behind);
             match done {
                 Ok(done) => return Ok(done),
-                Err(Missing(more)) => {
-                    keys.extend(more.into_iter().filter(|key| !keys.contains(key)).collect::<Vec<_>>())
+                Err(missing) => {
+                    // What they are in may be given up until they come, again and again: it comes along, with what is above it.
+                    let above: Vec<Key> = missing.directories().map(Key::Id).collect();
+                    let more = missing.0.into_iter().chain(above);
+                    keys.extend(more.filter(|key| !keys.contains(key)).collect::<Vec<_>>());
                 }
             }
         }
@@ -470,6 +494,19 @@ impl Files {
 
     /// The same by the database, when it has all up to a change. Blocks.
     fn summary_of_database(&self, context: &Context<'_>, root: InodeId, txid: Txid) -> Result<Summary, Unanswered> {
+        let (summary, rights) = self.ask_when_flushed(txid, |behind| behind.subtree(root))?;
+        for rights in rights {
+            rights.check_list(context)?;
+        }
+        Ok(summary)
+    }
+
+    /// Asks the database something when it has all up to a change. Blocks.
+    fn ask_when_flushed<T>(
+        &self,
+        txid: Txid,
+        ask: impl FnOnce(&Behind) -> Result<T, DatabaseError>,
+    ) -> Result<T, Unanswered> {
         let Some(behind) = &self.0.behind else { return Err(busy("there is none")) };
         let deadline = behind::deadline();
         while behind.flushed_up_to() < txid {
@@ -478,17 +515,13 @@ impl Files {
                 return Err(busy("it is too far behind"));
             }
         }
-        let (summary, rights) = behind.subtree(root).map_err(|error| {
+        ask(behind).map_err(|error| {
             if error.is_final() {
                 self.end(&error);
                 return Unanswered::Gone;
             }
             busy(&error.to_string())
-        })?;
-        for rights in rights {
-            rights.check_read(context)?;
-        }
-        Ok(summary)
+        })
     }
 
     /// Closes a file whose writer has gone, for a client that wants to write it. Whether it is closed. Blocks.
@@ -634,7 +667,16 @@ impl Files {
             let position = state.pending.position(state.namespace.txid());
             drop(state);
             self.remove_after(position, vec![replica.block]);
+            return;
         }
+        drop(state);
+        self.0.awaited.reported(replica.block);
+    }
+
+    /// To wait for a data node's report of a block. What was reported before is not heard of.
+    #[must_use]
+    pub fn wait_for(&self, block: BlockId) -> Awaiting {
+        self.0.awaited.wait_for(block)
     }
 
     /// Somebody found the replica of a block damaged that a data node has.
@@ -748,7 +790,7 @@ impl Files {
     fn context<'a>(&self, asker: &Asker<'a>, groups: &'a [String]) -> Context<'a> {
         let Asker { user, machine, call } = *asker;
         let is_superuser = user == self.0.superuser || groups.iter().any(|group| group == SUPERGROUP);
-        Context { now: now(), user, groups, is_superuser, call, machine }
+        Context { now: now(), user, groups, is_superuser, call, machine, may_empty: None }
     }
 
     /// Appends a change to the log, and applies it.
@@ -761,6 +803,7 @@ impl Files {
             JournalError::TooLarge { .. } => FilesError::new(Class::Io, error.to_string()).into(),
             _ => Unanswered::Gone,
         })?;
+        self.0.questions.follow(state.namespace.tree(), &change);
         let before = state.unflushed.rows();
         let unwanted = state.commit(change, lsn, self.0.journal.durable());
         if !unwanted.is_empty() {

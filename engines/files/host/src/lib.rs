@@ -27,6 +27,7 @@ pub use savanna_journal::{after_replies, replies_are_leaving};
 
 pub use crate::{
     behind::{BehindError, DatabaseFigures},
+    files::awaited::Awaiting,
     files::figures::{Figures, Stats},
     files::nodes::{Orders, Report, Told},
     files::{Answer, Asker, Files, Unanswered},

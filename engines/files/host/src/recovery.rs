@@ -98,8 +98,15 @@ mod tests {
 
     fn mkdirs(journal: &Journal, namespace: &mut Namespace, path: &str) {
         let request = Request::Mkdirs { path: path.to_owned(), mode: 0o755.into(), with_parents: true };
-        let context =
-            Context { now: Millis(5), user: "root", groups: &[], is_superuser: true, call: None, machine: "127.0.0.1" };
+        let context = Context {
+            now: Millis(5),
+            user: "root",
+            groups: &[],
+            is_superuser: true,
+            call: None,
+            machine: "127.0.0.1",
+            may_empty: None,
+        };
         let change = namespace.decide(&request, &context, None).unwrap().change.unwrap();
         journal.append(&[draft(&change.encode())]).unwrap();
         namespace.apply(&change);

@@ -80,15 +80,17 @@ pub(super) fn set_replication(
     path: &str,
     replication: u16,
 ) -> Result<Outcome, FilesError> {
-    let at = namespace.resolve(path, context)?;
-    let Some(inode) = at.inode().filter(|inode| !inode.is_directory()) else {
-        return Ok(Outcome::Read(Reply::Bool(false), at.depends));
-    };
     if replication == 0 || replication > 512 {
         let words = format!("Requested replication factor of {replication} for {path} is not from 1 to 512");
         return Err(FilesError::new(Class::Io, words));
     }
-    permission::check(&namespace.tree, inode, Access::WRITE, context)?;
+    let at = namespace.resolve(path, context)?;
+    if let Some(inode) = at.inode() {
+        permission::check(&namespace.tree, inode, Access::WRITE, context)?;
+    }
+    let Some(inode) = at.inode().filter(|inode| !inode.is_directory()) else {
+        return Ok(Outcome::Read(Reply::Bool(false), at.depends));
+    };
     let mut draft = Draft::new(namespace, context.now);
     if let Some(file) = draft.file(inode) {
         file.replication = replication;

@@ -27,11 +27,12 @@ pub(super) fn create(
         return Err(FilesError::new(Class::Io, words));
     }
     let at = namespace.resolve(path, context)?;
+    at.check_making(&namespace.tree, context)?;
     let mut draft = Draft::new(namespace, context.now);
     let mode = mode.map(|mode| mode & 0o1777);
     let (parent, group) = match (at.inode(), at.parent()) {
         (Some(inode), Some(parent)) => {
-            check_replaced(namespace, context, create, parent, inode)?;
+            check_replaced(namespace, context, create, inode)?;
             draft.remove(inode.id);
             draft.touch(parent);
             (parent.id, std::sync::Arc::clone(namespace.tree.group(parent)))
@@ -59,14 +60,13 @@ fn check_replaced(
     namespace: &View<'_>,
     context: &Context<'_>,
     create: &request::Create,
-    parent: &Inode,
     inode: &Inode,
 ) -> Result<(), FilesError> {
     let request::Create { path, client, .. } = create;
     let Some(file) = inode.file() else { return Err(already_a_directory(path)) };
     if create.overwrites {
-        permission::check(&namespace.tree, inode, Access::WRITE, context)?;
-        return permission::check_removal(&namespace.tree, parent, inode, context);
+        // As with a file that is cut to nothing, the sticky bit of its directory does not count.
+        return permission::check(&namespace.tree, inode, Access::WRITE, context);
     }
     let machine = context.machine;
     match &file.writer {

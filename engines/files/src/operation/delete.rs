@@ -1,12 +1,12 @@
 //! Deletes files and directories.
 
 use super::Outcome;
+use super::emptying::{Asked, Emptying};
 use crate::cache::View;
 use crate::change::RetryAnswer;
 use crate::error::{Class, FilesError};
 use crate::ids::InodeId;
 use crate::namespace::Draft;
-use crate::permission;
 use crate::request::{Context, Reply, Written};
 use crate::tree::{Covered, Inode, Tree};
 
@@ -21,6 +21,8 @@ pub(super) fn delete(
     is_recursive: bool,
 ) -> Result<Outcome, FilesError> {
     let at = namespace.resolve(path, context)?;
+    // Also where nothing is.
+    at.check_removal(&namespace.tree, context)?;
     if at.inode().is_some_and(|inode| inode.child_count() > 0) && !is_recursive {
         return Err(FilesError::new(Class::PathIsNotEmptyDirectory, format!("{path} is non empty")));
     }
@@ -28,11 +30,22 @@ pub(super) fn delete(
         // Nothing is there, or it is the root.
         return Ok(Outcome::Read(Reply::Bool(false), at.depends));
     };
-    permission::check_removal(&namespace.tree, parent, inode, context)?;
+    check_emptying(namespace, context, inode)?;
     let mut draft = Draft::new(namespace, context.now);
     draft.touch(parent);
     remove(&namespace.tree, &mut draft, inode);
     Ok(Outcome::changed(draft, context.call, Reply::Bool(true), RetryAnswer::Bool(true)))
+}
+
+/// Whether all that is in a directory may be taken away with it. Of what is much, or not all here, that has to be asked before.
+fn check_emptying(namespace: &View<'_>, context: &Context<'_>, inode: &Inode) -> Result<(), FilesError> {
+    if context.is_superuser || inode.child_count() == 0 || context.may_empty == Some(inode.id) {
+        return Ok(());
+    }
+    if Emptying::of(inode.id).go_over(&namespace.tree, context, AT_ONCE_MAX)? != Asked::All {
+        namespace.tree.lacks_rights(inode.id);
+    }
+    Ok(())
 }
 
 /// Takes a file away that its writer did not write to its end. Whoever writes it now keeps it. Who has its lease may do that wherever it is by now:

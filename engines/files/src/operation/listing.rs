@@ -21,7 +21,7 @@ pub(super) fn listing(
         let entries = vec![entry(namespace, inode, with_locations).unnamed()];
         return Ok(Outcome::Read(Reply::Listing(Some(Listing { entries, remaining: 0 })), at.depends));
     }
-    permission::check(&namespace.tree, inode, Access::READ, context)?;
+    permission::check(&namespace.tree, inode, Access::LIST, context)?;
     let (mut entries, mut depends) = (Vec::new(), at.depends);
     // A page has as many blocks at most, too, or one file.
     let mut room = namespace.limits.listing;

@@ -9,7 +9,6 @@ use crate::error::{Class, FilesError};
 use crate::ids::InodeId;
 use crate::namespace::{Draft, Resolved};
 use crate::path;
-use crate::permission::{self, Access};
 use crate::request::{Context, Modes, Reply};
 use crate::tree::Inode;
 
@@ -49,13 +48,13 @@ pub(super) fn place(
     path::check_new(at.path, &at.names)?;
     let nearest = at.nearest();
     check_directory(at, nearest)?;
+    at.check_making(&namespace.tree, context)?;
     let missing = at.missing();
     let above = &missing[..missing.len() - 1];
     if !above.is_empty() && !with_parents {
         let parent = at.path.trim_end_matches('/').rsplit_once('/').map_or("/", |(parent, _)| parent);
         return Err(FilesError::new(Class::FileNotFound, format!("Parent directory doesn't exist: {parent}")));
     }
-    permission::check(&namespace.tree, nearest, Access::WRITE, context)?;
     if nearest.child_count() >= namespace.limits.names {
         let (limit, items) = (namespace.limits.names, nearest.child_count());
         let words = format!("The directory item limit of {} is exceeded: limit={limit} items={items}", at.path);

@@ -8,6 +8,7 @@ mod complete;
 mod concat;
 mod create;
 mod delete;
+mod emptying;
 mod extended;
 mod listing;
 mod locations;
@@ -29,6 +30,7 @@ use crate::quota;
 use crate::request::{self, Context, LocatedBlock, Reply, Request, Status, Written};
 use crate::tree::Inode;
 
+pub use self::emptying::{Asked, Below, Emptying};
 pub use self::recover_lease::{Begun, Recovery};
 pub use self::summary::{Counted, Rights, Summary, Walk};
 

@@ -7,7 +7,7 @@ use crate::change::RetryAnswer;
 use crate::error::{Class, FilesError};
 use crate::namespace::{Draft, Resolved};
 use crate::path;
-use crate::permission::{self, Access};
+use crate::permission;
 use crate::request::{Context, Reply};
 use crate::tree::Inode;
 
@@ -15,17 +15,18 @@ use crate::tree::Inode;
 pub(super) fn rename(namespace: &View<'_>, context: &Context<'_>, from: &str, to: &str) -> Result<Outcome, FilesError> {
     let (source, target) = (namespace.resolve(from, context)?, namespace.resolve(to, context)?);
     let depends = source.depends.max(target.depends);
-    let refused = || Ok(Outcome::Read(Reply::Bool(false), depends));
-    let (Some(inode), Some(name)) = (source.inode(), source.names.last()) else { return refused() };
+    source.check_removal(&namespace.tree, context)?;
     let into;
-    let target = match target.inode() {
-        Some(directory) if directory.id == inode.id && directory.is_directory() => return refused(),
-        Some(directory) if directory.is_directory() => {
+    let target = match (target.inode(), source.names.last()) {
+        (Some(directory), Some(name)) if directory.is_directory() => {
             into = format!("{}/{}", to.trim_end_matches('/'), String::from_utf8_lossy(name));
             namespace.resolve(&into, context)?
         }
         _ => target,
     };
+    target.check_making(&namespace.tree, context)?;
+    let refused = || Ok(Outcome::Read(Reply::Bool(false), depends));
+    let (Some(inode), Some(_)) = (source.inode(), source.parent()) else { return refused() };
     if target.inode().is_some_and(|other| other.id == inode.id) {
         // It is there already.
         return Ok(Outcome::Read(Reply::Bool(true), depends));
@@ -56,6 +57,8 @@ pub(super) fn rename2(
     overwrites: bool,
 ) -> Result<Outcome, FilesError> {
     let (source, target) = (namespace.resolve(from, context)?, namespace.resolve(to, context)?);
+    source.check_removal(&namespace.tree, context)?;
+    target.check_making(&namespace.tree, context)?;
     let refused = |class, words: String| Err(FilesError::new(class, words));
     let Some(inode) = source.inode() else {
         return refused(Class::FileNotFound, format!("rename source {from} is not found."));
@@ -107,15 +110,12 @@ struct Move<'a> {
     replaced: Option<&'a Inode>,
 }
 
+/// Moves it. Its user may take it away, and make something there.
 fn moved(namespace: &View<'_>, context: &Context<'_>, to_do: Move<'_>, reply: Reply) -> Result<Outcome, FilesError> {
     let Move { source, inode, target, parent, replaced } = to_do;
     path::check_new(target.path, &target.names)?;
-    if let Some(before) = source.parent() {
-        permission::check_removal(&namespace.tree, before, inode, context)?;
-    }
-    match replaced {
-        Some(replaced) => permission::check_removal(&namespace.tree, parent, replaced, context)?,
-        None => permission::check(&namespace.tree, parent, Access::WRITE, context)?,
+    if let Some(replaced) = replaced {
+        permission::check_sticky(&namespace.tree, parent, replaced, context)?;
     }
     let mut draft = Draft::new(namespace, context.now);
     if let Some(before) = source.parent() {

@@ -49,7 +49,7 @@ pub(super) fn quota(namespace: &View<'_>, context: &Context<'_>, path: &str) -> 
     let at = namespace.resolve(path, context)?;
     let inode = at.existing()?;
     if inode.is_directory() {
-        permission::check(&namespace.tree, inode, Access::READ, context)?;
+        permission::check(&namespace.tree, inode, Access::LIST, context)?;
     }
     Ok(Outcome::Read(Reply::Quota(inode.quota().copied()), at.depends))
 }

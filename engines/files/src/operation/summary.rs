@@ -60,17 +60,23 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Whether a directory may be read whose path is not known.
+    /// Whether a directory may be listed whose path is not known.
     ///
     /// # Errors
     /// [`Class::AccessControl`].
-    pub fn check_read(&self, context: &Context<'_>) -> Result<(), FilesError> {
+    pub fn check_list(&self, context: &Context<'_>) -> Result<(), FilesError> {
+        self.check_of_some(Access::LIST, context)
+    }
+
+    /// Whether something may be done with a directory whose path is not known.
+    pub(super) fn check_of_some(&self, wanted: Access, context: &Context<'_>) -> Result<(), FilesError> {
         let Self { owner, group, mode, acl } = self;
-        if (permission::Rights { owner, group, mode: *mode, acl }).allow(Access::READ, context) {
+        if (permission::Rights { owner, group, mode: *mode, acl }).allow(wanted, context) {
             return Ok(());
         }
-        let user = context.user;
-        let words = format!("Permission denied: user={user}, access=READ, a directory below:{owner}:{group}:{mode:o}");
+        let (user, access) = (context.user, wanted.name());
+        let words =
+            format!("Permission denied: user={user}, access={access}, a directory below:{owner}:{group}:{mode:o}");
         Err(FilesError::new(Class::AccessControl, words))
     }
 }
@@ -93,7 +99,7 @@ impl Walk {
             let summary = Summary { quota: inode.quota().copied(), ..Summary::default() };
             let mut walk = Self { root: inode.id, open: Vec::new(), summary, depends: at.depends };
             if inode.is_directory() {
-                permission::check(&view.tree, inode, Access::READ, context)?;
+                permission::check(&view.tree, inode, Access::LIST, context)?;
             }
             walk.count(inode);
             Ok(walk)
@@ -127,7 +133,7 @@ impl Walk {
             for inode in tree.children(directory, &after).take(left) {
                 left -= 1;
                 if inode.is_directory() {
-                    permission::check(tree, inode, Access::READ, context)?;
+                    permission::check(tree, inode, Access::LIST, context)?;
                 }
                 self.count(inode);
                 last = Some(inode.name.clone());

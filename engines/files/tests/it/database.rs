@@ -7,6 +7,7 @@ use savanna_files::cache::{Beginning, Fetched, Stored};
 use savanna_files::change::{Counters, Kind, Retry};
 use savanna_files::flush::Batch;
 use savanna_files::ids::{InodeId, Millis, Txid};
+use savanna_files::operation::{Below, Rights};
 
 /// Rows of a page.
 const PAGE: usize = 3;
@@ -62,7 +63,7 @@ impl Database {
                 }
                 rows
             }
-            Key::Id(id) => self.with_directories(*id).collect(),
+            Key::Id(id) | Key::Emptying(id) => self.with_directories(*id).collect(),
             Key::Children(directory, after) => {
                 let in_it = self.names.range((*directory, after.clone())..).filter(|((_, name), _)| name != after);
                 let mut rows: Vec<Stored> = in_it
@@ -75,6 +76,27 @@ impl Database {
             }
         };
         Fetched { key: key.clone(), txid: self.txid, rows, is_end }
+    }
+
+    /// Who may take away what is in a subtree.
+    pub(crate) fn inside(&self, root: InodeId) -> Vec<Below> {
+        let rights = |Stored { row, children, .. }: &Stored| {
+            let acl = row.more.as_ref().map(|more| more.acl.clone()).unwrap_or_default();
+            let rights = Rights { owner: row.owner.to_string(), group: row.group.to_string(), mode: row.mode, acl };
+            (*children > 0).then_some(rights)
+        };
+        let mut inside = Vec::new();
+        let mut open: Vec<&Stored> = self.rows.get(&root).into_iter().collect();
+        while let Some(directory) = open.pop() {
+            inside.push(Below { rights: rights(directory), sticky: None });
+            for child in self.rows.values().filter(|child| child.row.parent == directory.row.id) {
+                let sticky = (directory.row.mode & 0o1000 != 0)
+                    .then(|| [&directory.row, &child.row].map(|row| row.owner.to_string()));
+                inside.push(Below { rights: None, sticky });
+                open.push(child);
+            }
+        }
+        inside
     }
 
     pub(crate) fn beginning(&self) -> Beginning {

@@ -7,4 +7,6 @@ mod model;
 mod numbers;
 mod operations;
 mod quotas;
+mod rights;
+mod wide;
 mod world;

@@ -29,6 +29,49 @@ fn a_call_that_comes_again_gets_its_answer_also_after_a_restart() {
 }
 
 #[test]
+fn a_call_that_comes_again_gets_its_answer_whatever_its_user_may_do_by_then() {
+    let mut world = World::new();
+    world.root(&mkdirs("/home")).unwrap();
+    world.root(&Request::SetPermission { path: "/home".into(), mode: 0o777 }).unwrap();
+    world.call("ann", &mkdirs("/home/a"), None).unwrap();
+    let rename = Request::Rename { from: "/home/a".into(), to: "/home/b".into() };
+    assert_eq!(world.call("ann", &rename, call(1)), Ok(Reply::Bool(true)));
+    world.root(&Request::SetPermission { path: "/home".into(), mode: 0o700 }).unwrap();
+    assert_eq!(world.refused("ann", &rename), Class::AccessControl);
+    assert_eq!(world.call("ann", &rename, call(1)), Ok(Reply::Bool(true)), "it was done");
+    world.restart();
+    world.namespace.is_safe = true;
+    assert_eq!(world.call("ann", &rename, call(1)), Ok(Reply::Bool(true)), "also in safe mode");
+}
+
+#[test]
+fn a_directory_is_listed_by_who_may_read_and_enter_it() {
+    let mut world = World::new();
+    world.root(&mkdirs("/d/deep")).unwrap();
+    let listing = Request::Listing { path: "/d".into(), after: Vec::new(), with_locations: false };
+    for (mode, may) in [(0o700, false), (0o704, false), (0o701, false), (0o705, true)] {
+        world.root(&Request::SetPermission { path: "/d".into(), mode }).unwrap();
+        assert_eq!(world.call("ann", &listing, None).is_ok(), may, "{mode:o}");
+        let context = world.context("ann", None);
+        assert_eq!(Walk::begin(&world.namespace, &context, "/d", None).unwrap().is_ok(), may, "{mode:o}");
+    }
+}
+
+#[test]
+fn a_directory_has_no_more_names_than_it_may() {
+    let mut world = World::limited(3);
+    for name in ["/d/a", "/d/b", "/d/c"] {
+        world.root(&mkdirs(name)).unwrap();
+    }
+    for full in [mkdirs("/d/e"), create("/d/e", false), mkdirs("/d/e/f")] {
+        assert_eq!(world.refused("root", &full), Class::DirectoryFull);
+    }
+    world.root(&mkdirs("/d/a/deep")).unwrap();
+    world.root(&delete("/d/a")).unwrap();
+    world.root(&create("/d/e", false)).unwrap();
+}
+
+#[test]
 fn who_is_not_the_superuser_needs_permission() {
     let mut world = World::new();
     world.root(&mkdirs("/private/deep")).unwrap();

@@ -9,7 +9,7 @@ use savanna_files::blocks::Replica;
 use savanna_files::change::CallId;
 use savanna_files::flush::{Batch, Unflushed};
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp};
-use savanna_files::operation::Recovery;
+use savanna_files::operation::{Asked, Emptying, Recovery};
 use savanna_files::request::{BlockName, Create, Status, Written};
 use savanna_files::{Change, Class, Context, Decision, FilesError, Known, Limits, Missing, Namespace, Reply, Request};
 
@@ -49,6 +49,16 @@ impl World {
         }
     }
 
+    /// One that is empty, whose directories have no more names than that.
+    pub(crate) fn limited(names: usize) -> Self {
+        Self { namespace: Namespace::new(SUPERUSER, Limits { names, ..limits() }), ..Self::new() }
+    }
+
+    /// One that is empty, with the limits of a server.
+    pub(crate) fn wide() -> Self {
+        Self { namespace: Namespace::new(SUPERUSER, Limits::default()), ..Self::new() }
+    }
+
     pub(crate) fn with_database() -> Self {
         let mut world = Self { database: Some(Database::default()), ..Self::new() };
         world.restart();
@@ -58,7 +68,7 @@ impl World {
     pub(crate) fn context<'a>(&self, user: &'a str, call: Option<CallId>) -> Context<'a> {
         let (now, is_superuser) = (Millis(self.now), user == SUPERUSER);
         let groups = if user == MEMBER { &**GROUPS } else { &[] };
-        Context { now, user, groups, is_superuser, call, machine: "127.0.0.1" }
+        Context { now, user, groups, is_superuser, call, machine: "127.0.0.1", may_empty: None }
     }
 
     /// Does something with what it lacks taken in.
@@ -96,9 +106,24 @@ impl World {
     /// Does a request as somebody, as a call that may come again.
     pub(crate) fn call(&mut self, user: &str, request: &Request, call: Option<CallId>) -> Result<Reply, FilesError> {
         self.now += 1;
-        let context = self.context(user, call);
-        let Decision { answer, change, depends, recovery } =
-            self.with_all(|namespace, known| namespace.decide(request, &context, known));
+        let mut context = self.context(user, call);
+        let decision = loop {
+            let mut asked = None;
+            let decided = self.with_all(|namespace, known| match namespace.decide(request, &context, known) {
+                Err(missing) if missing.emptying().is_some() => {
+                    asked = missing.emptying();
+                    Ok(None)
+                }
+                decided => decided.map(Some),
+            });
+            match (decided, asked) {
+                (Some(decision), _) => break decision,
+                (None, Some(directory)) => self.ask_emptying(directory, &context)?,
+                (None, None) => unreachable!("it lacks rights"),
+            }
+            context.may_empty = asked;
+        };
+        let Decision { answer, change, depends, recovery } = decision;
         if let Some(change) = change {
             assert_eq!(depends, change.txid);
             self.take(&change);
@@ -106,6 +131,21 @@ impl World {
         self.recovery = recovery;
         assert!(depends <= self.namespace.txid());
         answer
+    }
+
+    /// Whether somebody may take away all that is in a directory, a few inodes at a time.
+    fn ask_emptying(&mut self, directory: InodeId, context: &Context<'_>) -> Result<(), FilesError> {
+        let mut walk = Emptying::of(directory);
+        let root = loop {
+            match walk.go_on(&self.namespace, context, 3)? {
+                Asked::More => {}
+                Asked::All => return Ok(()),
+                Asked::NotHere(root) => break root,
+            }
+        };
+        self.flush(usize::MAX);
+        let database = self.database.as_ref().expect("without a database all is here");
+        database.inside(root).iter().try_for_each(|inside| inside.check(context))
     }
 
     pub(crate) fn take(&mut self, change: &Change) {

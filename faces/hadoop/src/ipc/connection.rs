@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use prost::Message;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::answer::{self, Caller, Detail};
 use super::decoder::{Call, Decoder, Event};
@@ -18,6 +18,8 @@ use crate::protocol::{self, Peer, Service};
 
 /// How long a client may take until it has said who it is.
 const LOGIN_TIME: Duration = Duration::from_secs(20);
+/// How long a frame may take from its beginning to its end.
+const FRAME_TIME: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 120 });
 /// Calls of a client that may be under way: it is not read from as long as there are so many.
 const CALLS_MAX: usize = 256;
 /// How much is read at once.
@@ -71,14 +73,17 @@ pub(crate) async fn serve(stream: TcpStream, service: Arc<Service>) -> io::Resul
         outbox,
     };
     let mut buffer = BytesMut::new();
-    let login = tokio::time::Instant::now() + LOGIN_TIME;
+    let login = Instant::now() + LOGIN_TIME;
+    // When the frame has to be there of which a part is.
+    let mut whole_by: Option<Instant> = None;
     loop {
         buffer.reserve(READ);
+        let limit = if connection.decoder.is_open() { whole_by } else { Some(login) };
         let read = async {
             let read = reader.read_buf(&mut buffer);
-            match connection.decoder.is_open() {
-                true => read.await,
-                false => timeout(login - tokio::time::Instant::now(), read).await?,
+            match limit {
+                None => read.await,
+                Some(limit) => timeout_at(limit, read).await?,
             }
         };
         let count = tokio::select! {
@@ -86,9 +91,15 @@ pub(crate) async fn serve(stream: TcpStream, service: Arc<Service>) -> io::Resul
             // It could not write, or has written the last.
             _ = &mut writing => return Ok(()),
         };
+        let came = buffer.len();
         if count == 0 || !connection.take(&mut buffer).await {
             break;
         }
+        // Byte for byte it takes no longer than at once.
+        whole_by = match buffer.len() {
+            0 => None,
+            rest => whole_by.filter(|_| rest == came).or_else(|| Some(Instant::now() + FRAME_TIME)),
+        };
     }
     // What is under way is answered: a client may have closed one direction only.
     drop(connection);

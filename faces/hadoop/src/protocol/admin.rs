@@ -55,7 +55,7 @@ impl Asked<'_> {
             let other_used = Some(capacity.saturating_sub(used).saturating_sub(remaining));
             Node { other_used, updated: Some(now().saturating_sub(shown.silent)), ..node }
         }));
-        answerer.done(&DatanodeReport { nodes });
+        service.tell(answerer, &DatanodeReport { nodes });
     }
 
     /// None is slow.
@@ -69,19 +69,21 @@ impl Asked<'_> {
 
     pub(super) fn replicated_block_stats(self) {
         let Stats { missing, corrupt, low, leaving, newer, .. } = self.service.files.stats();
-        self.answerer.done(&ReplicatedBlockStats {
+        let stats = ReplicatedBlockStats {
             low,
             corrupt,
             missing,
             missing_of_one: missing,
             in_future: newer,
             to_delete: leaving,
-        });
+        };
+        self.service.tell(self.answerer, &stats);
     }
 
     /// There is no erasure coding.
     pub(super) fn group_stats(self) {
-        self.answerer.done(&GroupStats { low: 0, corrupt: 0, missing: 0, in_future: 0, to_delete: 0 });
+        let none = GroupStats { low: 0, corrupt: 0, missing: 0, in_future: 0, to_delete: 0 };
+        self.service.tell(self.answerer, &none);
     }
 
     /// Waits for the disk, so it is done elsewhere.

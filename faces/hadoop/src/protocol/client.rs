@@ -18,11 +18,11 @@ use crate::ipc::answer::Detail;
 use crate::ipc::connection::Answerer;
 use crate::wire;
 use crate::wire::client::{
-    AbandonBlock, AddBlock, Append, Complete, Concat, ContentSummaryResponse, Create, Delete, EnclosingRoot, Flag,
-    FsStats, Fsync, GetAdditionalDatanode, GetAttributes, GetBlockLocations, GetListing, GetLocatedFileInfo,
-    ListOpenFiles, Mkdirs, Nothing, One, PathAndNumber, RecoverLease, RemoveAttribute, Rename, Rename2,
-    ReportBadBlocks, ServerDefaultsResponse, ServiceState, SetAttribute, SetOwner, SetPermission, SetQuota,
-    SetSafeMode, SetStoragePolicy, SetTimes, StoragePolicies, Text, Truncate, UpdateBlockForPipeline, UpdatePipeline,
+    AbandonBlock, AddBlock, Append, Concat, ContentSummaryResponse, Create, Delete, EnclosingRoot, Flag, FsStats,
+    Fsync, GetAdditionalDatanode, GetAttributes, GetBlockLocations, GetListing, GetLocatedFileInfo, ListOpenFiles,
+    Mkdirs, Nothing, One, PathAndNumber, RecoverLease, RemoveAttribute, Rename, Rename2, ReportBadBlocks,
+    ServerDefaultsResponse, ServiceState, SetAttribute, SetOwner, SetPermission, SetQuota, SetSafeMode,
+    SetStoragePolicy, SetTimes, StoragePolicies, Text, Truncate, UpdateBlockForPipeline, UpdatePipeline,
 };
 use crate::wire::hdfs::{ContentSummary, Permission, ServerDefaults};
 
@@ -112,10 +112,7 @@ pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body:
             file: written(path, client, file),
             block: named(&block),
         }),
-        "complete" => asked.request(|Complete { path, client, last, file }| Request::Complete {
-            file: written(path, client, file),
-            last: last.as_ref().map(named),
-        }),
+        "complete" => asked.complete(),
         "fsync" => asked.request(|Fsync { path, client, length, file }| Request::Fsync {
             file: written(path, client, file),
             length: length.and_then(|length| u64::try_from(length).ok()),
@@ -168,7 +165,7 @@ pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body:
             asked.request(|PathAndNumber { path, number }| Request::CheckAccess { path, mode: bits(number) })
         }
         "getServerDefaults" => {
-            asked.answerer.done(&ServerDefaultsResponse { it: Some(defaults(service)) });
+            service.tell(asked.answerer, &ServerDefaultsResponse { it: Some(defaults(service)) });
         }
         "renewLease" => asked.renew_lease(),
         "recoverLease" => asked.recover_lease(),
@@ -184,12 +181,12 @@ pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body:
         "getFsECBlockGroupStats" => asked.group_stats(),
         "metaSave" => asked.metasave(),
         "getQuotaUsage" => asked.quota_usage(),
-        "getStoragePolicies" => asked.answerer.done(&StoragePolicies { policies: policies::all() }),
+        "getStoragePolicies" => service.tell(asked.answerer, &StoragePolicies { policies: policies::all() }),
         "getStoragePolicy" => asked.storage_policy(),
-        "getEnclosingRoot" => asked.answerer.done(&EnclosingRoot { path: Some("/".to_owned()) }),
-        "getHAServiceState" => asked.answerer.done(&ServiceState { state: ACTIVE }),
+        "getEnclosingRoot" => service.tell(asked.answerer, &EnclosingRoot { path: Some("/".to_owned()) }),
+        "getHAServiceState" => service.tell(asked.answerer, &ServiceState { state: ACTIVE }),
         // No path is in an encryption zone, and there is one state of all.
-        "getEZForPath" | "msync" => asked.answerer.done(&Nothing {}),
+        "getEZForPath" | "msync" => service.tell(asked.answerer, &Nothing {}),
         other if unsupported::CALLS.contains(&other) => {
             let words = format!("{other} is not supported by this name node");
             asked.answerer.refuse(exception::UNSUPPORTED, &words, Detail::Application);
@@ -366,27 +363,28 @@ impl Asked<'_> {
             it.storage_types.insert(at, kind);
         }
         it.is_cached = vec![false; it.nodes.len()];
-        answerer.done(&One { it: Some(it) });
+        service.tell(answerer, &One { it: Some(it) });
     }
 
     fn report_bad_blocks(self) {
         let Self { service, body, answerer, .. } = self;
         let Some((ReportBadBlocks { blocks }, answerer)) = message(body, answerer) else { return };
         service.found_corrupt(&blocks);
-        answerer.done(&Nothing {});
+        service.tell(answerer, &Nothing {});
     }
 
     fn stats(self) {
         let stats = self.service.files.stats();
         let space = stats.all();
-        self.answerer.done(&FsStats {
+        let stats = FsStats {
             capacity: space.capacity,
             used: space.used,
             remaining: space.remaining,
             under_replicated: stats.low,
             corrupt: stats.corrupt,
             missing: stats.missing,
-        });
+        };
+        self.service.tell(self.answerer, &stats);
     }
 
     fn safe_mode(self) {
@@ -429,7 +427,7 @@ fn created(create: Create) -> Request {
     })
 }
 
-fn written(path: String, client: String, file: Option<u64>) -> Written {
+pub(super) fn written(path: String, client: String, file: Option<u64>) -> Written {
     // 0 is what clients say that do not know it.
     let id = file.filter(|id| *id != 0).map(InodeId);
     Written { path, id, client }

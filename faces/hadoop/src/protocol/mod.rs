@@ -3,6 +3,7 @@
 mod admin;
 mod batched;
 pub(crate) mod client;
+pub(crate) mod complete;
 mod datanode;
 pub(crate) mod lists;
 pub(crate) mod namenode;
@@ -10,7 +11,7 @@ mod nodes;
 pub(crate) mod policies;
 mod recovery;
 pub(crate) mod replies;
-mod reports;
+pub(crate) mod reports;
 mod unsupported;
 
 use std::net::IpAddr;
@@ -193,6 +194,13 @@ impl Service {
             answer(outcome);
         };
         self.names.call(&peer.asker(call), request, Box::new(heard));
+    }
+
+    /// Tells what no log has, if anybody may be told anything: another process may have the files by now. The connection ends if not.
+    pub(crate) fn tell(&self, answerer: Answerer, body: &impl Message) {
+        if self.files.may_tell() {
+            answerer.done(body);
+        }
     }
 
     /// Counts what is below a path. May go over many inodes, so it is done elsewhere.

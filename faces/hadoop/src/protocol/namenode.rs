@@ -35,14 +35,13 @@ pub(super) fn version(service: &Service, answerer: Answerer) {
         cluster: identity.cluster.clone(),
         created: 0,
     };
-    answerer.done(&VersionResponse {
-        it: Some(NamespaceInfo {
-            build: BUILD.to_owned(),
-            unused: 0,
-            pool: identity.pool.clone(),
-            storage,
-            software: SOFTWARE.to_owned(),
-            capabilities: Some(REPORTS_AS_BYTES),
-        }),
+    let it = Some(NamespaceInfo {
+        build: BUILD.to_owned(),
+        unused: 0,
+        pool: identity.pool.clone(),
+        storage,
+        software: SOFTWARE.to_owned(),
+        capabilities: Some(REPORTS_AS_BYTES),
     });
+    service.tell(answerer, &VersionResponse { it });
 }

@@ -21,7 +21,7 @@ const STATE: u64 = 0xf;
 const DELIMITER: [u64; 3] = [u64::MAX; 3];
 
 /// The replicas of a report, and what each is.
-pub(super) fn replicas(report: &StorageBlocks) -> Result<Vec<(Replica, State)>, FilesError> {
+pub(crate) fn replicas(report: &StorageBlocks) -> Result<Vec<(Replica, State)>, FilesError> {
     if report.count.is_none() && report.buffers.is_empty() {
         return of_numbers(&report.blocks).ok_or_else(|| malformed(&report.storage.id));
     }

@@ -33,7 +33,7 @@ impl Client {
 }
 
 /// A data node.
-struct Other {
+pub(super) struct Other {
     calls: Client,
     listener: TcpListener,
     registration: Registration,
@@ -58,7 +58,7 @@ impl Other {
     }
 
     /// One that has registered, and reported that it has nothing.
-    fn joined(server: &Server) -> Self {
+    pub(super) fn joined(server: &Server) -> Self {
         let mut other = Self::of(server);
         other.register().unwrap();
         let answer = other.beat();
@@ -107,7 +107,7 @@ impl Other {
         self.calls.call_of(NODES, "blockReport", &report)
     }
 
-    fn tell(&mut self, status: i32, block: &Block, length: u64) -> Result<Nothing, Refused> {
+    pub(super) fn tell(&mut self, status: i32, block: &Block, length: u64) -> Result<Nothing, Refused> {
         let block = PlainBlock { id: block.id, stamp: block.stamp, length: Some(length) };
         let storage = Some(Storage { id: "DS-other".to_owned(), kind: Some(1) });
         let told = StorageTold { id: "DS-other".to_owned(), blocks: vec![Told { block, status }], storage };
@@ -142,9 +142,9 @@ impl Other {
 }
 
 const RECEIVING: i32 = 1;
-const RECEIVED: i32 = 2;
+pub(super) const RECEIVED: i32 = 2;
 
-fn served() -> (tempfile::TempDir, Server) {
+pub(super) fn served() -> (tempfile::TempDir, Server) {
     let folder = tempfile::tempdir().unwrap();
     let server = started(&SimDisk::new(2), folder.path(), 1);
     (folder, server)

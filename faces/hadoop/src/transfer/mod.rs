@@ -1,6 +1,6 @@
 //! The data node: blocks over connections of their own, `DataTransferProtocol` version 28. Each connection has a thread.
 
-mod packet;
+pub(crate) mod packet;
 mod read;
 mod send;
 mod write;

@@ -14,8 +14,8 @@ const HEADER_MAX: usize = 256;
 
 /// A packet that came.
 #[derive(Debug)]
-pub(super) struct Packet {
-    pub(super) header: PacketHeader,
+pub(crate) struct Packet {
+    pub(crate) header: PacketHeader,
     content: Vec<u8>,
     sums: usize,
 }
@@ -25,7 +25,7 @@ impl Packet {
     ///
     /// # Errors
     /// The connection, or bytes that are no packet.
-    pub(super) fn read(reader: &mut impl Read) -> io::Result<Self> {
+    pub(crate) fn read(reader: &mut impl Read) -> io::Result<Self> {
         let mut head = [0; 6];
         reader.read_exact(&mut head)?;
         let [a, b, c, d, high, low] = head;
@@ -53,18 +53,18 @@ impl Packet {
     }
 
     /// The checksums of its chunks.
-    pub(super) fn sums(&self) -> &[u8] {
+    pub(crate) fn sums(&self) -> &[u8] {
         &self.content[..self.sums]
     }
 
     /// Bytes of the block.
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.content[self.sums..]
     }
 }
 
 /// Writes a packet.
-pub(super) fn write(writer: &mut impl Write, header: PacketHeader, sums: &[u8], bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write(writer: &mut impl Write, header: PacketHeader, sums: &[u8], bytes: &[u8]) -> io::Result<()> {
     let encoded = header.encode_to_vec();
     let length = (4 + sums.len() + bytes.len()) as u32;
     writer.write_all(&length.to_be_bytes())?;
@@ -75,7 +75,7 @@ pub(super) fn write(writer: &mut impl Write, header: PacketHeader, sums: &[u8], 
 }
 
 /// Reads bytes that have their length before them.
-pub(super) fn delimited(reader: &mut impl Read, longest: usize) -> io::Result<Vec<u8>> {
+pub(crate) fn delimited(reader: &mut impl Read, longest: usize) -> io::Result<Vec<u8>> {
     let (mut length, mut shift) = (0_usize, 0);
     loop {
         let mut byte = [0];

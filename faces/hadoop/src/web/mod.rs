@@ -118,8 +118,8 @@ impl Web {
         match asked {
             Asked { path, work: Work::Data(data, Turn::Bytes), .. } => client.bytes(&path, data, body, &head).await,
             Asked { path, work: Work::Data(data, turn), .. } => {
-                client.check_data(&path, &data).await?;
-                let location = self.location(&head);
+                let elsewhere = client.check_data(&path, &data).await?;
+                let location = self.location(&head, reached, elsewhere);
                 if turn == Turn::Tell {
                     return Ok(answer::json(&shown::under("Location", location)));
                 }
@@ -140,11 +140,25 @@ impl Web {
         Client { service: Arc::clone(&self.service), peer: Arc::new(peer) }
     }
 
-    /// Where bytes of what is asked for come and go: here. A client that came by another name for this place comes by it again.
-    fn location(&self, head: &Head) -> String {
-        let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
-        let host = host.map_or_else(|| self.address.to_string(), str::to_owned);
-        let name_node = SocketAddr::new(self.address.ip(), self.service.ipc_port);
+    /// Where bytes of what is asked for come and go: here, if they are not at another data node. A client that came by another name for this place comes by
+    /// it again.
+    fn location(&self, head: &Head, reached: IpAddr, elsewhere: Option<SocketAddr>) -> String {
+        // The other one has to reach this one, too.
+        let own = self.address.ip();
+        let address = match elsewhere.map(|node| node.ip()) {
+            _ if !own.is_unspecified() => Some(own),
+            Some(node) if node.is_loopback() => Some(node),
+            Some(_) => Some(reached).filter(|reached| !reached.is_loopback()),
+            None => Some(reached),
+        };
+        let elsewhere = elsewhere.filter(|_| address.is_some());
+        let named = || head.headers.get(HOST).and_then(|host| host.to_str().ok());
+        let host = match (elsewhere, named()) {
+            (Some(node), _) => node.to_string(),
+            (None, Some(host)) => host.to_owned(),
+            (None, None) => self.address.to_string(),
+        };
+        let name_node = SocketAddr::new(address.unwrap_or(reached), self.service.ipc_port);
         let is_kept = |pair: &&str| {
             let name = pair.split('=').next().unwrap_or_default();
             !name.eq_ignore_ascii_case(NO_REDIRECT) && !pair.is_empty()
@@ -162,15 +176,13 @@ impl Client {
         Ok(answer.await.map_err(|_| Refusal::Gone)??)
     }
 
-    /// What the name node says before it sends a client on.
-    async fn check_data(&self, path: &str, data: &Data) -> Result<(), Refusal> {
+    /// What the name node says before it sends a client on: to which data node, if that is not the one here.
+    async fn check_data(&self, path: &str, data: &Data) -> Result<Option<SocketAddr>, Refusal> {
         match data {
-            Data::Open { offset, .. } => self.check_open(path, *offset).await,
-            Data::Checksum | Data::Append => {
-                self.status(path).await?;
-                Ok(())
-            }
-            Data::Create(_) => Ok(()),
+            Data::Open { offset, length } => self.check_open(path, *offset, *length).await,
+            Data::Checksum => self.check_checksum(path).await,
+            Data::Append => self.status(path).await.map(|_| None),
+            Data::Create(_) => Ok(None),
         }
     }
 

@@ -1,8 +1,10 @@
 //! Bytes of files on their way out, and what they come to.
 
+use std::net::{IpAddr, SocketAddr};
+
 use bytes::Bytes;
 use md5::{Digest as _, Md5};
-use savanna_files_host::blocks::Holder;
+use savanna_files_host::blocks::{Holder, Place};
 use savanna_files_host::ids::{BlockId, Stamp};
 use savanna_files_host::request::{BlockName, Located, LocatedBlock};
 use savanna_files_host::{Class, Digest, Files, FilesError, Reader, Reply, Request};
@@ -10,6 +12,7 @@ use serde_json::json;
 
 use super::answer::{self, Answered, Parts, Refusal};
 use super::{Client, unexpected};
+use crate::protocol::replies::Encoder;
 
 /// Bytes that are read at once, about.
 const PART: usize = 64 << 10;
@@ -24,10 +27,44 @@ impl Client {
         }
     }
 
-    /// Whether a file can be read from an offset on, which the name node says before it sends a client on.
-    pub(super) async fn check_open(&self, path: &str, offset: u64) -> Result<(), Refusal> {
+    /// Whether a file can be read from an offset on, which the name node says before it sends a client on; and where, if not all that is asked for is here.
+    pub(super) async fn check_open(
+        &self,
+        path: &str,
+        offset: u64,
+        length: Option<u64>,
+    ) -> Result<Option<SocketAddr>, Refusal> {
         let located = self.located(path).await?;
-        self.span(path, located, offset, None).await.map(drop)
+        let end = length.map_or(u64::MAX, |length| offset.saturating_add(length));
+        let is_asked = |block: &&LocatedBlock| {
+            block.offset < end && block.offset.saturating_add(block.block.length.max(1)) > offset
+        };
+        let elsewhere = self.elsewhere(located.blocks.iter().chain(&located.last).filter(is_asked));
+        // How much there is of a block that is being written is known where it is.
+        if elsewhere.is_none() {
+            self.span(path, located, offset, None).await?;
+        }
+        Ok(elsewhere)
+    }
+
+    /// Where the checksums of a file are put together, if not all of it is here.
+    pub(super) async fn check_checksum(&self, path: &str) -> Result<Option<SocketAddr>, Refusal> {
+        let located = self.located(path).await?;
+        Ok(self.elsewhere(located.blocks.iter()))
+    }
+
+    /// The port for HTTP of a data node that has a block which is not here, if there is one: it reads all others where they are.
+    fn elsewhere<'b>(&self, mut blocks: impl Iterator<Item = &'b LocatedBlock>) -> Option<SocketAddr> {
+        let encoder = Encoder::new(&self.service, &self.peer);
+        let is_elsewhere = |places: &[Place]| !places.is_empty() && places.iter().all(|it| it.holder != Holder::HERE);
+        let places = &blocks.find(|block| is_elsewhere(&block.places))?.places;
+        places.iter().find_map(|place| {
+            let (node, ..) = encoder.place(*place)?;
+            let (address, port): (IpAddr, _) = (node.id.address.parse().ok()?, u16::try_from(node.id.info_port).ok()?);
+            // One on this machine is reached from this machine.
+            let is_reached = !address.is_loopback() || self.peer.reached.is_loopback();
+            (port > 0 && is_reached).then(|| SocketAddr::new(address, port))
+        })
     }
 
     /// Sends bytes of a file.

@@ -316,6 +316,10 @@ impl Files {
                     Told::Gone(replica) => blocks.lost(place, replica.block, Some(replica.stamp)),
                 }
             }
+            drop(state);
+            let whole =
+                some.iter().filter_map(|told| if let Told::Whole(replica) = told { Some(replica) } else { None });
+            whole.for_each(|replica| self.0.awaited.reported(replica.block));
         }
         self.wait(None)
     }

@@ -45,8 +45,12 @@ fn open(
 
 impl Running {
     fn call(&self, request: &Request) -> Answer {
+        self.call_as("root", request)
+    }
+
+    fn call_as(&self, user: &str, request: &Request) -> Answer {
         let (sender, receiver) = sync_channel(1);
-        let asker = Asker { user: "root", machine: "127.0.0.1", call: None };
+        let asker = Asker { user, machine: "127.0.0.1", call: None };
         self.files.call(&asker, request, move |answer| sender.send(answer).unwrap());
         receiver.recv_timeout(Duration::from_secs(30)).unwrap()
     }

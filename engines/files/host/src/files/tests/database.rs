@@ -1,5 +1,6 @@
-//! With a PostgreSQL behind the log.
+//! With a database behind the log: a PostgreSQL, or tenants, if FILES_TEST_TENANTS says which program has them.
 
+use std::net::TcpListener;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -15,27 +16,50 @@ use super::*;
 use crate::DatabaseFigures;
 use crate::behind::BehindError;
 
+mod deep;
+mod emptying;
+mod steps;
+
 /// A server of its own, in a folder of its own.
 struct PostgreSql {
     folder: TempDir,
     process: Option<Child>,
+    /// The program with tenants, and their port; nothing with PostgreSQL, which has a socket in its folder.
+    tenants: Option<(PathBuf, u16)>,
 }
 
 impl PostgreSql {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
+        if let Some(program) = std::env::var_os("FILES_TEST_TENANTS") {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let mut server = Self { folder, process: None, tenants: Some((program.into(), port)) };
+            server.run();
+            return server;
+        }
         if let Some(user) = user() {
             chown(folder.path(), Some(user), Some(user)).unwrap();
         }
         let flags = ["-U", "postgres", "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C"];
         let made = program("initdb").arg("-D").arg(folder.path().join("data")).args(flags).status().unwrap();
         assert!(made.success());
-        let mut server = Self { folder, process: None };
+        let mut server = Self { folder, process: None, tenants: None };
         server.run();
         server
     }
 
     fn run(&mut self) {
+        if let Some((program, port)) = &self.tenants {
+            let mut command = Command::new(program);
+            command.args(["dev", "--only", "tenants", "--set", &format!("tenants.port={port}"), "--data-dir"]);
+            command
+                .arg(self.folder.path().join("data"))
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            self.process = Some(command.spawn().unwrap());
+            return;
+        }
         let mut program = program("postgres");
         let sockets = format!("unix_socket_directories={}", self.folder.path().display());
         program.arg("-D").arg(self.folder.path().join("data")).args(["-c", "listen_addresses=", "-c", &sockets]);
@@ -54,6 +78,9 @@ impl PostgreSql {
     }
 
     fn address(&self, database: &str) -> String {
+        if let Some((_, port)) = &self.tenants {
+            return format!("postgres://postgres@127.0.0.1:{port}/{database}");
+        }
         let folder = self.folder.path().display().to_string().replace('/', "%2F");
         format!("postgres://postgres@{folder}/{database}")
     }

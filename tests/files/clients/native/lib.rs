@@ -1,0 +1,1 @@
+//! Nothing: its dependency is what is wanted.
