@@ -86,6 +86,35 @@ fn what_leads_to_a_state_may_not_change() {
 }
 
 #[test]
+fn a_state_is_added_to_only_where_nothing_but_filters_differ_on_the_way_to_it() {
+    let world = World::new();
+    let windows = |what: &str, of: &str, key: &str| {
+        format!(
+            "SELECT {key} AS key, {what} AS n FROM TABLE(TUMBLE(({of}), DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY {key}, window_start, window_end"
+        )
+    };
+    let all = "SELECT * FROM events WHERE v > 1";
+    for (before, from, to, is_added_to) in [
+        (COUNTS.to_owned(), "v > 1", "v > 2", true),
+        (STACKED.replace("TABLE events", "(SELECT k, ts FROM events WHERE v > 1)"), "v > 1", "v > 2", true),
+        (windows("sum(v * 2)", all, "k"), "v > 1", "v < 0", true),
+        (windows("sum(v * 2)", all, "k"), "v * 2", "v * 3", false),
+        (windows("max(v + k)", all, "k"), "v + k", "v - k", false),
+        (windows("count(*) FILTER (WHERE v > 5)", all, "k"), "v > 5", "v < 5", false),
+        (windows("count(*)", all, "k % 2"), "k % 2", "k % 3", false),
+        (windows("count(*)", "SELECT k AS a, ts FROM events", "a"), "k AS a", "k + 1 AS a", false),
+        (windows("sum(b)", "SELECT k, k AS b, ts FROM events", "k"), "k AS b", "k * 2 AS b", false),
+        (JOIN.replace("FROM events a", "FROM (SELECT k % 2 AS k, ts FROM events) a"), "k % 2", "k % 3", false),
+    ] {
+        let now = before.replace(from, to);
+        assert_ne!(now, before);
+        let changes = between(&world, &before, &now);
+        assert!(!changes.keep_all(), "{now}\n{changes}");
+        assert_eq!(changes.emptied().is_empty(), is_added_to, "{before}\n{now}\n{changes}");
+    }
+}
+
+#[test]
 fn tables_are_read_in_the_order_and_at_the_places_of_the_records() {
     let world = World::new();
     let obstacle = |before: &str, now: &str| between(&world, before, now).obstacles().join("; ");
