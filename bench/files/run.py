@@ -4,8 +4,7 @@
 
 Both serve the same calls of `files_load`, in turns: directories that are made, files that are made, made and closed, asked for, looked up, renamed and
 deleted, each of so many files. Savanna has a PostgreSQL of its own, whose time is given beside, and counted for the files that are made. Then Hadoop's
-NNThroughputBenchmark, unmodified, with 64 threads, counts the calls per second. Appends to bench/results/files.jsonl and prints two tables; takes about
-20 minutes.
+NNThroughputBenchmark, unmodified, with 64 threads, counts the calls per second. Appends to bench/results/files.jsonl and prints two tables.
 """
 
 import argparse
@@ -16,7 +15,7 @@ import statistics
 import subprocess
 import sys
 
-from systems import CLIENT, Hadoop, Savanna, configuration, jars, record
+from systems import CLIENT, Hadoop, Savanna, build, configuration, jars, record
 
 # What is called, how many calls that is for a file, and by how many times less it has to cost than Hadoop's.
 CASES = {"mkdirs": (1, 3), "create": (1, 3), "fill": (2, 3), "status": (1, 3), "open": (1, 3), "rename": (1, 3), "delete": (1, 3)}
@@ -120,11 +119,8 @@ def main():
     options.add_argument("--only", choices=["calls", "throughput"], help="one of the two tables")
     options.add_argument("--dry", action="store_true", help="write nothing to bench/results")
     options = options.parse_args()
-    Savanna.binary, commit, profile = record.build("FILES_SERVER", "savanna-hadoop", "files_server")
-    subprocess.run(["cargo", "build", "--locked", "--release", "-p", "savanna-bench-files"], cwd=record.ROOT, check=True)
-    binary, Hadoop.jars = record.target() / "release" / "files_load", jars()
-    where = record.circumstances(commit, profile)
-    print(f"{where['machine']}\ncommit {commit}, {where['date']}\n")
+    binary, where = build()
+    Hadoop.jars = jars()
     results = compare_calls(binary, options) if options.only != "throughput" else []
     results += compare_throughput(options) if options.only != "calls" else []
     if not options.dry:

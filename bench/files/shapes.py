@@ -4,15 +4,14 @@
 
 Directories of 10 files to as many as there are: processor time to make and close a file, and to ask for one. Then a cache that has room for a tenth of the
 names: files are asked for one at a time, 0 to 30 of a hundred of which are not in memory, with and without others who make files meanwhile, so that the
-database is written while it is read. Single runs: shapes, and no figures to hold against a bar. Appends to bench/results/files_shapes.jsonl; takes about
-5 minutes.
+database is written while it is read. Single runs: shapes, and no figures to hold against a bar. Appends to bench/results/files_shapes.jsonl.
 """
 
 import argparse
 import json
 import subprocess
 
-from systems import CLIENT, Savanna, record
+from systems import CLIENT, Savanna, build, record
 
 SIZES = [10, 100, 1_000, 10_000, 100_000, 1_000_000]
 MISSES = [0, 1, 10, 30]
@@ -72,11 +71,7 @@ def main():
     options.add_argument("--files", type=int, default=1_000_000, help="how many (default 1000000)")
     options.add_argument("--dry", action="store_true", help="write nothing to bench/results")
     options = options.parse_args()
-    Savanna.binary, commit, profile = record.build("FILES_SERVER", "savanna-hadoop", "files_server")
-    subprocess.run(["cargo", "build", "--locked", "--release", "-p", "savanna-bench-files"], cwd=record.ROOT, check=True)
-    binary = record.target() / "release" / "files_load"
-    where = record.circumstances(commit, profile)
-    print(f"{where['machine']}\ncommit {commit}, {where['date']}\n")
+    binary, where = build()
     results = [*by_size(binary, options.files), *by_misses(binary, options.files)]
     if not options.dry:
         record.keep("files_shapes", where, results)

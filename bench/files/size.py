@@ -5,7 +5,7 @@
 Both get so many files, empty and closed, 1,000 in a directory. Memory of a file is that of all beyond the first fifth, divided by their number: what a
 process has without files, and tables that do not grow with them, is left out. Savanna's is its resident set, Hadoop's what is in the heap after a
 collection. Then the process is killed and started again (Hadoop's has saved its names before, so that it reads no edits), and all files are deleted with
-one call. Appends to bench/results/files_size.jsonl and prints a table; takes about 20 minutes.
+one call. Appends to bench/results/files_size.jsonl and prints a table.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import sys
 import time
 
 from run import load
-from systems import CLIENT, Hadoop, Savanna, jars, record
+from systems import CLIENT, Hadoop, Savanna, build, jars, record
 
 # Bytes of a file, and seconds of a start: at most.
 BYTES_BAR, START_BAR = 150, 2
@@ -42,7 +42,6 @@ def measure(binary, server, files):
     server.save()
     server.kill()
     start, start_cpu = server.start(), server.cpu_seconds()
-    # All of it is in memory again, where a start reads less.
     answer = delete_all(binary, server)
     begun = time.monotonic()
     server.settle()
@@ -55,11 +54,8 @@ def main():
     options.add_argument("--files", type=int, default=5_000_000, help="how many (default 5000000)")
     options.add_argument("--dry", action="store_true", help="write nothing to bench/results")
     options = options.parse_args()
-    Savanna.binary, commit, profile = record.build("FILES_SERVER", "savanna-hadoop", "files_server")
-    subprocess.run(["cargo", "build", "--locked", "--release", "-p", "savanna-bench-files"], cwd=record.ROOT, check=True)
-    binary, Hadoop.jars = record.target() / "release" / "files_load", jars()
-    where = record.circumstances(commit, profile)
-    print(f"{where['machine']}\ncommit {commit}, {where['date']}\n")
+    binary, where = build()
+    Hadoop.jars = jars()
     results = []
     for system in (Savanna, Hadoop):
         server = system()

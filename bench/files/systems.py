@@ -29,6 +29,15 @@ def free_port():
         return listener.getsockname()[1]
 
 
+def build():
+    """Builds what is measured. The program of the client, and what is to be kept with each result."""
+    Savanna.binary, commit, profile = record.build("FILES_SERVER", "savanna-hadoop", "files_server")
+    subprocess.run(["cargo", "build", "--locked", "--release", "-p", "savanna-bench-files"], cwd=record.ROOT, check=True)
+    where = record.circumstances(commit, profile)
+    print(f"{where['machine']}\ncommit {commit}, {where['date']}\n")
+    return record.target() / "release" / "files_load", where
+
+
 def jars():
     """The jars of Hadoop and its tests, from Maven."""
     folder = record.target() / "hadoop-bench-jars"
@@ -111,7 +120,7 @@ class NameNode:
 
 
 class Savanna(NameNode):
-    """Savanna's files over a PostgreSQL of their own; `binary` is what `build` gave."""
+    """Savanna's files over a PostgreSQL of their own; `build` knows the program."""
 
     binary = None
 
