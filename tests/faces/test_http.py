@@ -59,13 +59,15 @@ def test_metrics_tell_what_keys_and_tenants_did(node):
             for _ in range(2_000):
                 many.get("scraped")
             many.execute()
+        hot = 'savanna_keys_hot_key_requests{key="scraped"}'
         figures = scrape(node)
         deadline = time.monotonic() + 30
-        while total(figures, "savanna_keys_commands_total") < 2_010 and time.monotonic() < deadline:
+        # Threads tell their figures now and then; other tests may have sent as many commands before.
+        while hot not in figures and time.monotonic() < deadline:
             time.sleep(0.05)
             figures = scrape(node)
         assert total(figures, "savanna_keys_commands_total") >= 2_010
-        assert figures['savanna_keys_hot_key_requests{key="scraped"}'] >= 256
+        assert figures[hot] >= 256
         assert total(figures, "savanna_keys_keys") >= 1
         assert total(figures, "savanna_keys_clients") >= 1
         assert total(figures, "savanna_keys_log_bytes_total") > 0
