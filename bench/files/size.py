@@ -30,7 +30,10 @@ def fill(binary, server, first, count):
 def delete_all(binary, server):
     """Seconds to the answer."""
     words = [*CLIENT, binary, "--address", f"127.0.0.1:{server.port}", "--operation", "clear", "--count", "1", "--connections", "1"]
-    return json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)["seconds"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"deleting all files failed: {done.stderr[-2_000:]}")
+    return json.loads(done.stdout)["seconds"]
 
 
 def measure(binary, server, files):
@@ -61,6 +64,7 @@ def main():
         server = system()
         try:
             results.append(measure(binary, server, options.files))
+            print(results[-1], file=sys.stderr, flush=True)
         finally:
             server.stop()
     print("| name node | files | bytes per file | start, s | its CPU, s | delete all: answer, s | all gone, s |\n|---|---|---|---|---|---|---|")

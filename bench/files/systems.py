@@ -88,7 +88,8 @@ class NameNode:
             try:
                 connection.connect(("127.0.0.1", self.port))
                 connection.sendall(ROOT)
-                return len(connection.recv(1_000)) > 40
+                # A name node that is not ready yet answers, too: that it is not.
+                return connection.recv(1_000)[5:9] == DONE
             except OSError:
                 return False
 
@@ -272,3 +273,5 @@ CONTEXT = field(2, field(1, b"root")) + field(3, PROTOCOL)
 METHOD = field(1, b"getFileInfo") + field(2, PROTOCOL) + b"\x18\x01"
 # Asks for what is known of the root.
 ROOT = b"hrpc\x09\x00\x00" + delimited(header(-3), CONTEXT) + delimited(header(0), METHOD, field(1, b"/"))
+# How an answer's header says which call it is and that it was done.
+DONE = b"\x08\x00\x10\x00"
