@@ -214,11 +214,42 @@ pub struct File {
     /// How many replicas its blocks should have.
     pub replication: u16,
     /// The most bytes that a block of it holds.
-    pub block_size: u64,
+    pub block_size: BlockSize,
     /// Its blocks, in their order.
     pub blocks: BlocksOfFile,
     /// Who writes it, if it is being written: few files are.
     pub writer: Option<Box<Writer>>,
+}
+
+/// The most bytes that a block holds, in six bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "u64", into = "u64")]
+pub struct BlockSize([u8; 6]);
+
+impl BlockSize {
+    /// The largest: 256 TiB.
+    pub const LARGEST: u64 = (1 << 48) - 1;
+
+    /// In bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        let Self([a, b, c, d, e, f]) = self;
+        u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+    }
+}
+
+impl From<u64> for BlockSize {
+    /// Of what is larger, the largest.
+    fn from(bytes: u64) -> Self {
+        let [_, _, bytes @ ..] = bytes.min(Self::LARGEST).to_be_bytes();
+        Self(bytes)
+    }
+}
+
+impl From<BlockSize> for u64 {
+    fn from(size: BlockSize) -> Self {
+        size.bytes()
+    }
 }
 
 impl File {
@@ -233,7 +264,7 @@ impl File {
     pub fn space(&self) -> u64 {
         let is_written = self.writer.as_ref().is_some_and(|writer| !CLOSERS.contains(&&*writer.client));
         let bytes = self.blocks.iter().map(|block| match is_written && !block.is_committed {
-            true => block.length.max(self.block_size),
+            true => block.length.max(self.block_size.bytes()),
             false => block.length,
         });
         bytes.fold(0, u64::saturating_add).saturating_mul(self.replication.into())
@@ -481,7 +512,7 @@ impl<M: OldMore, U: OldUnfinished> From<OldRow<M, U>> for Row {
                 let writer = writer.map(|OldWriter { client, machine, unfinished }| {
                     Box::new(Writer { client, machine, unfinished: unfinished.unfinished(), written: None })
                 });
-                Kind::File(Box::new(File { replication, block_size, blocks: blocks.into(), writer }))
+                Kind::File(Box::new(File { replication, block_size: block_size.into(), blocks: blocks.into(), writer }))
             }
         };
         Self { id, parent, name, owner, group, mode, mtime, atime, kind, more: more.more() }
@@ -508,7 +539,7 @@ mod tests {
         let block = Block { id: BlockId(1 << 30), stamp: Stamp(1_001), length: 5, is_committed: true };
         let file = |unfinished| {
             let writer = Some(Box::new(Writer::new("writer", "127.0.0.1", unfinished)));
-            File { replication: 3, block_size: 128 << 20, blocks: vec![block].into(), writer }
+            File { replication: 3, block_size: (128 << 20).into(), blocks: vec![block].into(), writer }
         };
         let row = |id: u64, name: &str, kind| Row {
             id: InodeId(id),
@@ -554,7 +585,7 @@ mod tests {
             [(Unfinished::Stays, Some(Stamp(1_001))), (Unfinished::Goes, None), (Unfinished::CutTo(1 << 40), None)]
         {
             let writer = Some(Box::new(Writer { written, ..Writer::new("c", "m", unfinished) }));
-            let file = File { replication: 3, block_size: 128 << 20, blocks: Vec::new().into(), writer };
+            let file = File { replication: 3, block_size: (128 << 20).into(), blocks: Vec::new().into(), writer };
             let row = Row {
                 id: InodeId(16_386),
                 parent: InodeId::ROOT,

@@ -202,7 +202,8 @@ mod tests {
 
     fn change(txid: u64, blocks: u64) -> Change {
         let block = |id| Block { id: BlockId(id), stamp: Stamp(1), length: 1, is_committed: true };
-        let file = File { replication: 1, block_size: 1, blocks: (0..blocks).map(block).collect(), writer: None };
+        let file =
+            File { replication: 1, block_size: 1.into(), blocks: (0..blocks).map(block).collect(), writer: None };
         let row = Row {
             id: InodeId(txid),
             parent: InodeId::ROOT,

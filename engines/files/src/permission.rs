@@ -86,10 +86,10 @@ pub fn check(tree: &Tree, inode: &Inode, wanted: Access, context: &Context<'_>) 
         return Ok(());
     }
     let (owner, group) = (tree.owner(inode), tree.group(inode));
-    if (Rights { owner, group, mode: inode.mode, acl: inode.acl() }).allow(wanted, context) {
+    if (Rights { owner, group, mode: inode.mode(), acl: inode.acl() }).allow(wanted, context) {
         return Ok(());
     }
-    let bits = [6, 3, 0].map(|shift| Access(inode.mode >> shift & 7).symbols()).concat();
+    let bits = [6, 3, 0].map(|shift| Access(inode.mode() >> shift & 7).symbols()).concat();
     let kind = if inode.is_directory() { 'd' } else { '-' };
     Err(FilesError::new(
         Class::AccessControl,
@@ -132,7 +132,7 @@ pub fn check_removal(tree: &Tree, directory: &Inode, inode: &Inode, context: &Co
 /// # Errors
 /// [`Class::AccessControl`].
 pub fn check_sticky(tree: &Tree, directory: &Inode, inode: &Inode, context: &Context<'_>) -> Result<(), FilesError> {
-    let is_sticky = directory.mode & 0o1000 != 0;
+    let is_sticky = directory.mode() & 0o1000 != 0;
     let owns = |inode: &Inode| **tree.owner(inode) == *context.user;
     if !is_sticky || context.is_superuser || owns(directory) || owns(inode) {
         return Ok(());

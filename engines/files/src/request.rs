@@ -341,13 +341,13 @@ impl Status {
             name: inode.name.clone(),
             is_directory: inode.is_directory(),
             length: file.map_or(0, File::length),
-            mode: inode.mode,
+            mode: inode.mode(),
             owner: Arc::clone(tree.owner(inode)),
             group: Arc::clone(tree.group(inode)),
             mtime: inode.mtime(),
             atime: inode.atime(),
             replication: file.map_or(0, |file| file.replication),
-            block_size: file.map_or(0, |file| file.block_size),
+            block_size: file.map_or(0, |file| file.block_size.bytes()),
             children: inode.child_count(),
             policy: tree.policy(inode),
             has_acl: !inode.acl().is_empty(),
@@ -358,7 +358,7 @@ impl Status {
     /// Of a file that is being made.
     pub(crate) fn of_new(row: &Row) -> Self {
         let (replication, block_size) = match &row.kind {
-            Kind::File(file) => (file.replication, file.block_size),
+            Kind::File(file) => (file.replication, file.block_size.bytes()),
             Kind::Directory => (0, 0),
         };
         Self {

@@ -56,7 +56,7 @@ impl<'a> Columns<'a> {
             columns.mtime.push(row.mtime.0.cast_signed());
             columns.atime.push(row.atime.0.cast_signed());
             columns.replication.push(file.map_or(0, |file| file.replication.into()));
-            columns.block_size.push(file.map_or(0, |file| file.block_size.cast_signed()));
+            columns.block_size.push(file.map_or(0, |file| file.block_size.bytes().cast_signed()));
             columns.length.push(file.map_or(0, |file| file.length().cast_signed()));
             columns.blocks.push(array(file.map_or(&[], |file| &file.blocks)));
             columns.client.push(writer.map(|writer| text(&writer.client)));
@@ -165,7 +165,7 @@ pub(crate) fn stored(row: &SqlRow) -> Result<Option<Stored>, DatabaseError> {
         });
         Kind::File(Box::new(File {
             replication: fits(row.try_get::<_, i32>(10)?.into(), "a replication from 0 to 65535")?,
-            block_size: number(11)?.cast_unsigned(),
+            block_size: number(11)?.cast_unsigned().into(),
             blocks: blocks(&row.try_get::<_, Vec<i64>>(12)?).into(),
             writer,
         }))

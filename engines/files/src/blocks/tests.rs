@@ -11,7 +11,7 @@ const fn replica(id: u64, stamp: u64, length: u64) -> Replica {
 }
 
 fn file(replication: u16, blocks: &[Block]) -> File {
-    File { replication, block_size: 1_000, blocks: blocks.to_vec().into(), writer: None }
+    File { replication, block_size: 1_000.into(), blocks: blocks.to_vec().into(), writer: None }
 }
 
 fn written(replication: u16, blocks: &[Block]) -> File {

@@ -20,7 +20,7 @@ pub(super) fn edit(
     let at = namespace.resolve(path, context)?;
     let inode = at.existing()?;
     permission::check_owner(&namespace.tree, inode, context)?;
-    let (kept, mode) = acl::edited(inode.acl(), inode.mode, edit, inode.is_directory())?;
+    let (kept, mode) = acl::edited(inode.acl(), inode.mode(), edit, inode.is_directory())?;
     let mut draft = Draft::new(namespace, context.now);
     let row = draft.row(inode);
     row.mode = mode;
@@ -36,7 +36,7 @@ pub(super) fn list(namespace: &View<'_>, context: &Context<'_>, path: &str) -> R
     let list = AccessList {
         owner: Arc::clone(tree.owner(inode)),
         group: Arc::clone(tree.group(inode)),
-        mode: inode.mode,
+        mode: inode.mode(),
         entries: inode.acl().to_vec(),
     };
     Ok(Outcome::Read(Reply::Acl(Box::new(list)), at.depends))

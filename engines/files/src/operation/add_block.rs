@@ -22,7 +22,7 @@ pub(super) fn add_block(
     let same = |at: Option<&Block>| match (at, previous) {
         (None, None) => true,
         // Who appends behind a block that is full says none.
-        (Some(block), None) => block.is_committed && block.length >= file.block_size,
+        (Some(block), None) => block.is_committed && block.length >= file.block_size.bytes(),
         (Some(block), Some(previous)) => is_same(block, previous),
         _ => false,
     };
@@ -54,7 +54,7 @@ pub(super) fn add_block(
         return Err(FilesError::new(Class::Io, words));
     }
     let places =
-        namespace.blocks.choose(namespace.counters().block.next(), file.block_size, file.replication, excluded);
+        namespace.blocks.choose(namespace.counters().block.next(), file.block_size.bytes(), file.replication, excluded);
     if places.is_empty() {
         let words = format!(
             "File {} could only be written to 0 of the 1 minReplication nodes. There are {} datanode(s) running and {} node(s) are excluded in this operation.",
@@ -114,8 +114,9 @@ pub(super) fn commit(file: &mut File, last: Option<BlockName>) -> Result<(), Fil
         let words = format!("Block {} was ended with {} bytes; came {}", last.id, block.length, last.length);
         return Err(FilesError::new(Class::Io, words));
     }
-    if last.length > file.block_size {
-        let words = format!("Block {} has {} bytes; expected at most {}", last.id, last.length, file.block_size);
+    let block_size = file.block_size.bytes();
+    if last.length > block_size {
+        let words = format!("Block {} has {} bytes; expected at most {}", last.id, last.length, block_size);
         return Err(FilesError::new(Class::Io, words));
     }
     (block.length, block.is_committed) = (last.length, true);

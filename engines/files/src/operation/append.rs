@@ -40,7 +40,7 @@ pub(super) fn append(
     let Some(file) = draft.file(inode) else { return Err(super::status::not_a_file(path)) };
     let unfinished = if is_all_or_nothing { Unfinished::CutTo(file.length()) } else { Unfinished::Stays };
     file.writer = Some(Box::new(Writer::new(client, context.machine, unfinished)));
-    let block_size = file.block_size;
+    let block_size = file.block_size.bytes();
     if let Some(last) = file.blocks.last_mut().filter(|last| !is_in_new_block && last.length < block_size) {
         last.is_committed = false;
     }
@@ -50,7 +50,7 @@ pub(super) fn append(
 
 /// What who writes on a file hears: its last block, unless that is full. It is nowhere if it is not to be written on.
 pub(super) fn appended(namespace: &View<'_>, inode: &Inode, file: &File) -> Reply {
-    let last = file.blocks.last().filter(|last| last.length < file.block_size).map(|last| {
+    let last = file.blocks.last().filter(|last| last.length < file.block_size.bytes()).map(|last| {
         let located = namespace.locate(file, file.blocks.len() - 1, file.length() - last.length);
         let places = if last.is_committed { Vec::new() } else { pipeline(located.places) };
         LocatedBlock { places, ..located }

@@ -45,7 +45,7 @@ pub(super) fn fsync(
     let inode = namespace.written(context, written)?;
     let mut draft = Draft::new(namespace, context.now);
     let last = draft.file(inode).and_then(|file| {
-        let block_size = file.block_size;
+        let block_size = file.block_size.bytes();
         file.blocks.last_mut().map(|block| (block, block_size))
     });
     match (last, length) {

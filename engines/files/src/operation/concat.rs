@@ -78,11 +78,11 @@ fn source_of<'t>(
     if file.writer.is_some() || file.blocks.is_empty() {
         return Err(illegal(format!("concat: source file {path} is invalid or empty or underConstruction")));
     }
-    let most = target.file().map_or(0, |file| file.block_size);
-    if file.block_size > most {
+    let most = target.file().map_or(0, |file| file.block_size.bytes());
+    if file.block_size.bytes() > most {
         let words = format!(
             "concat: source file {path} has preferred block size {} which is greater than the target file's preferred block size {most}",
-            file.block_size
+            file.block_size.bytes()
         );
         return Err(illegal(words));
     }

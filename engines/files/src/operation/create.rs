@@ -4,7 +4,7 @@ use super::Outcome;
 use super::mkdirs::place;
 use crate::blocks_of_file::BlocksOfFile;
 use crate::cache::View;
-use crate::change::{File, Kind, RetryAnswer, Unfinished, Writer};
+use crate::change::{BlockSize, File, Kind, RetryAnswer, Unfinished, Writer};
 use crate::error::{Class, FilesError};
 use crate::namespace::Draft;
 use crate::permission::{self, Access};
@@ -20,6 +20,11 @@ pub(super) fn create(
     if *block_size < namespace.limits.block_size_min {
         let least = namespace.limits.block_size_min;
         let words = format!("Specified block size is less than configured minimum value: {block_size} < {least}");
+        return Err(FilesError::new(Class::Io, words));
+    }
+    if *block_size > BlockSize::LARGEST {
+        let words =
+            format!("Specified block size of {block_size} bytes is more than the largest, {}", BlockSize::LARGEST);
         return Err(FilesError::new(Class::Io, words));
     }
     if *replication == 0 || *replication > 512 {
@@ -47,7 +52,12 @@ pub(super) fn create(
     let unfinished = if create.is_all_or_nothing { Unfinished::Goes } else { Unfinished::Stays };
     let writer = Writer::new(client, context.machine, unfinished);
     let (replication, block_size) = (*replication, *block_size);
-    let file = File { replication, block_size, blocks: BlocksOfFile::default(), writer: Some(Box::new(writer)) };
+    let file = File {
+        replication,
+        block_size: block_size.into(),
+        blocks: BlocksOfFile::default(),
+        writer: Some(Box::new(writer)),
+    };
     let name = at.names[at.names.len() - 1];
     let row = draft.add(parent, name, mode, context.user, &group, Kind::File(Box::new(file)));
     let (status, id) = (Status::of_new(row), row.id);

@@ -134,7 +134,7 @@ fn changed<'t>(
     let inode = at.existing()?;
     if space == AttributeSpace::User {
         // Where everybody may write, attributes are the owner's all the same.
-        if inode.is_directory() && inode.mode & 0o1000 != 0 {
+        if inode.is_directory() && inode.mode() & 0o1000 != 0 {
             permission::check_owner(&namespace.tree, inode, context)?;
         } else {
             permission::check(&namespace.tree, inode, Access::WRITE, context)?;

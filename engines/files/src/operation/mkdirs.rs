@@ -62,7 +62,7 @@ pub(super) fn place(
     }
     draft.touch(nearest);
     let group = Arc::clone(namespace.tree.group(nearest));
-    let above_mode = mode.unwrap_or_else(|| nearest.mode.into()).map(|mode| mode | 0o300);
+    let above_mode = mode.unwrap_or_else(|| nearest.mode().into()).map(|mode| mode | 0o300);
     let mut parent = nearest.id;
     for name in above {
         parent = draft.add(parent, name, above_mode, context.user, &group, Kind::Directory).id;

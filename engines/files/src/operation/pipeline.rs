@@ -37,7 +37,7 @@ pub(super) fn update_pipeline(
     let inode = begun(namespace, old.id, client)?;
     let mut draft = Draft::new(namespace, context.now);
     let newest = namespace.counters().stamp;
-    let block_size = inode.file().map_or(0, |file| file.block_size);
+    let block_size = inode.file().map_or(0, |file| file.block_size.bytes());
     let last = draft.file(inode).and_then(|file| file.blocks.last_mut());
     match last {
         Some(block)

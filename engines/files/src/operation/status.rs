@@ -60,7 +60,7 @@ pub(super) fn preferred_block_size(
 ) -> Result<Outcome, FilesError> {
     let at = namespace.resolve(path, context)?;
     let file = at.existing()?.file().ok_or_else(|| not_a_file(path))?;
-    Ok(Outcome::Read(Reply::Size(file.block_size), at.depends))
+    Ok(Outcome::Read(Reply::Size(file.block_size.bytes()), at.depends))
 }
 
 pub(super) fn check_access(

@@ -1,7 +1,5 @@
 //! What a tree does that has a database behind it: it learns inodes that it lacks, and gives up those that were not used for a while.
 
-use std::sync::atomic::Ordering;
-
 use super::tombstones::Tombstones;
 use super::{Covered, Inode, Slot, Tree};
 use crate::change::Row;
@@ -72,7 +70,7 @@ impl Tree {
         let slot = self.add(row, txid, covered);
         if let Some(inode) = self.slots[slot as usize].as_mut() {
             // Who lists a large directory needs each of its children once.
-            *inode.is_used.get_mut() = false;
+            inode.mode.forget_use();
             if let Some(directory) = inode.directory_mut() {
                 directory.count = count;
             }
@@ -109,7 +107,7 @@ impl Tree {
             let hand = behind.hand;
             behind.hand = if hand as usize + 1 < self.slots.len() { hand + 1 } else { 0 };
             let Some(inode) = self.slots.get(hand as usize)?.as_ref() else { continue };
-            if self.stays(inode) || inode.is_used.swap(false, Ordering::Relaxed) {
+            if self.stays(inode) || inode.mode.forget_use() {
                 continue;
             }
             let parent = inode.parent;

@@ -10,7 +10,7 @@ mod words;
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
@@ -32,8 +32,7 @@ pub struct Inode {
     pub parent: InodeId,
     /// Its name there.
     pub name: Box<[u8]>,
-    /// Permission bits, with the sticky bit.
-    pub mode: u16,
+    mode: ModeAndUse,
     mtime: Instant48,
     atime: Instant48,
     /// The change that it is as of.
@@ -43,8 +42,6 @@ pub struct Inode {
     node: Node,
     /// What few inodes have.
     pub(crate) more: Option<Box<More>>,
-    /// Whether it was used since the clock's hand came by.
-    is_used: AtomicBool,
 }
 
 /// There are millions of files: what a file has is in its inode.
@@ -52,6 +49,35 @@ pub struct Inode {
 enum Node {
     Directory(Box<Directory>),
     File(File),
+}
+
+/// A mode, and in the bit that none has whether the inode was used since the clock's hand came by: a byte of its own would take eight.
+#[derive(Debug)]
+struct ModeAndUse(AtomicU16);
+
+/// The bit.
+const USED: u16 = 1 << 15;
+
+impl ModeAndUse {
+    const fn new(mode: u16, is_used: bool) -> Self {
+        Self(AtomicU16::new(mode & !USED | if is_used { USED } else { 0 }))
+    }
+
+    fn mode(&self) -> u16 {
+        self.0.load(Ordering::Relaxed) & !USED
+    }
+
+    /// Notes a use. Readers on other cores have the line, too: it is written as seldom as it can be.
+    fn note_use(&self) {
+        if self.0.load(Ordering::Relaxed) & USED == 0 {
+            self.0.fetch_or(USED, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets uses. Whether there was one.
+    fn forget_use(&self) -> bool {
+        self.0.fetch_and(!USED, Ordering::Relaxed) & USED != 0
+    }
 }
 
 /// An instant in six bytes: milliseconds up to [`Millis::LATEST`].
@@ -114,6 +140,12 @@ impl Inode {
     #[must_use]
     pub const fn is_directory(&self) -> bool {
         matches!(self.node, Node::Directory(_))
+    }
+
+    /// Permission bits, with the sticky bit.
+    #[must_use]
+    pub fn mode(&self) -> u16 {
+        self.mode.mode()
     }
 
     /// When its content changed last.
@@ -302,7 +334,7 @@ impl Tree {
             name: inode.name.clone(),
             owner: Arc::clone(self.owner(inode)),
             group: Arc::clone(self.group(inode)),
-            mode: inode.mode,
+            mode: inode.mode(),
             mtime: inode.mtime(),
             atime: inode.atime(),
             kind,
@@ -324,7 +356,8 @@ impl Tree {
             self.leave(slot, txid);
         }
         if let Some(inode) = self.slots[slot as usize].as_mut() {
-            (inode.parent, inode.mode, inode.owner, inode.group) = (row.parent, row.mode, owner, group);
+            (inode.parent, inode.owner, inode.group) = (row.parent, owner, group);
+            inode.mode = ModeAndUse::new(row.mode, true);
             (inode.mtime, inode.atime, inode.txid) = (row.mtime.into(), row.atime.into(), txid);
             self.special -= usize::from(inode.more.is_some());
             self.special += usize::from(row.more.is_some());
@@ -399,9 +432,8 @@ impl Tree {
     /// The same for somebody who needs it.
     fn used(&self, slot: Slot) -> Option<&Inode> {
         let inode = self.at(slot)?;
-        // Readers on other cores have the line, too: it is written as seldom as it can be.
-        if self.behind.is_some() && !inode.is_used.load(Ordering::Relaxed) {
-            inode.is_used.store(true, Ordering::Relaxed);
+        if self.behind.is_some() {
+            inode.mode.note_use();
         }
         Some(inode)
     }
@@ -422,7 +454,7 @@ impl Tree {
             id,
             parent: row.parent,
             name: row.name.clone(),
-            mode: row.mode,
+            mode: ModeAndUse::new(row.mode, true),
             mtime: row.mtime.into(),
             atime: row.atime.into(),
             txid,
@@ -435,7 +467,6 @@ impl Tree {
                 Kind::File(file) => Node::File(File::clone(file)),
             },
             more: row.more.clone(),
-            is_used: AtomicBool::new(true),
         };
         self.special += usize::from(inode.more.is_some());
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -521,7 +552,7 @@ mod tests {
 
     #[test]
     fn a_file_takes_little_beside_its_name() {
-        assert_eq!(size_of::<Option<Inode>>(), 112);
+        assert_eq!(size_of::<Option<Inode>>(), 104);
         let instants = [0, 1, 1 << 40, Millis::LATEST.0, u64::MAX].map(Millis);
         let came = instants.map(|instant| Millis::from(Instant48::from(instant)));
         assert_eq!(came, instants.map(|instant| instant.min(Millis::LATEST)));

@@ -1,7 +1,7 @@
 //! What the random operations do not say: permissions, leases, retries, large subtrees.
 
 use savanna_files::blocks::Place;
-use savanna_files::change::{CallId, RECOVERY};
+use savanna_files::change::{BlockSize, CallId, RECOVERY};
 use savanna_files::ids::{InodeId, Millis};
 use savanna_files::operation::{Begun, Counted, Walk};
 use savanna_files::request::{BlockName, Create, Written};
@@ -55,6 +55,20 @@ fn a_directory_is_listed_by_who_may_read_and_enter_it() {
         let context = world.context("ann", None);
         assert_eq!(Walk::begin(&world.namespace, &context, "/d", None).unwrap().is_ok(), may, "{mode:o}");
     }
+}
+
+#[test]
+fn a_block_is_neither_smaller_nor_larger_than_it_may_be() {
+    let mut world = World::new();
+    let sized = |block_size| match create("/f", false) {
+        Request::Create(create) => Request::Create(Create { block_size, ..create }),
+        _ => unreachable!(),
+    };
+    for size in [0, BlockSize::LARGEST + 1, u64::MAX] {
+        assert_eq!(world.refused("root", &sized(size)), Class::Io, "{size}");
+    }
+    world.root(&sized(BlockSize::LARGEST)).unwrap();
+    assert_eq!(world.status("/f").unwrap().block_size, BlockSize::LARGEST);
 }
 
 #[test]

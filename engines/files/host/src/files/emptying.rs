@@ -88,7 +88,7 @@ impl Questions {
             let before = tree.get(row.id);
             let acl = row.more.as_ref().map_or(&[][..], |more| &more.acl[..]);
             let is_same = before.is_some_and(|inode| {
-                (inode.parent, inode.mode, inode.acl()) == (row.parent, row.mode, acl)
+                (inode.parent, inode.mode(), inode.acl()) == (row.parent, row.mode, acl)
                     && **tree.owner(inode) == *row.owner
                     && **tree.group(inode) == *row.group
             });

@@ -381,8 +381,12 @@ impl Files {
         {
             return refused(format!("Expected data nodes that have block {block}, came {:?}", place.holder));
         }
-        let most =
-            state.namespace.tree().get(recovery.inode).and_then(|inode| inode.file()).map_or(0, |file| file.block_size);
+        let most = state
+            .namespace
+            .tree()
+            .get(recovery.inode)
+            .and_then(|inode| inode.file())
+            .map_or(0, |file| file.block_size.bytes());
         let nobody_has = length.is_none() && state.namespace.blocks.nobody_has(block);
         match length {
             Some(_) if places.is_empty() => {
