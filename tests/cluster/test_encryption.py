@@ -88,6 +88,7 @@ def test_every_port_of_a_node_is_for_nodes_alone(start, signed):
     assert cluster.stop() == 0, cluster.logs()
 
 
+@pytest.mark.long
 def test_a_cluster_changes_its_encryption_when_all_its_nodes_have_stopped(start, signed):
     cluster = start()
     assert cluster.redis("n1").incr("visits") == 1

@@ -56,6 +56,7 @@ class Batches:
         return found
 
 
+@pytest.mark.long
 def test_large_transactions_go_on_while_their_database_moves(large):
     shard = create(large, "moves")
     batches = Batches(large, "moves")

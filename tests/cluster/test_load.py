@@ -3,10 +3,13 @@
 import subprocess
 import threading
 
+import pytest
+
 from conftest import NODES, SAVANNA
 from test_databases import create, tenants
 
 
+@pytest.mark.long
 def test_a_new_database_does_not_go_to_the_node_that_is_busy_though_it_has_fewest(start):
     cluster = start()
     shards = {name: create(cluster, NODES[0], name) for name in ("one", "two", "three", "four")}

@@ -3,6 +3,8 @@
 import signal
 import time
 
+import pytest
+
 from conftest import NODES, PATIENCE
 
 
@@ -35,6 +37,7 @@ def test_a_machine_that_is_lost_takes_nothing_along(start_machines):
     assert set(cluster.stop().values()) == {0}, cluster.logs()
 
 
+@pytest.mark.long
 def test_keys_that_are_spread_outlive_the_machines_that_had_them(start_machines):
     cluster = start_machines("keys.spread=true", "keys.appendfsync=always")
 
@@ -88,6 +91,7 @@ def test_a_node_joins_through_another_one_and_goes_on_when_that_is_gone(start_ma
     assert "came nothing" in cluster.refused("n5")
 
 
+@pytest.mark.long
 def test_a_node_whose_way_stands_still_asks_through_another_one_and_keeps_its_name(start_machines):
     cluster = start_machines("keys.appendfsync=always")
     address = next(node["address"] for node in cluster.get("n1", "/api/v1/nodes")["nodes"] if node["name"] == "n1")

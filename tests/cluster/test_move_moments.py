@@ -17,7 +17,7 @@ BEFORE = ["source: announced", "target: begun", "source: round 0", "target: roun
           "source: sent", "target: prepared", "target: durable", "source: ready"]  # fmt: skip
 BEHIND = ["source: decided", "source: released", "target: decided", "target: serves", "source: saved"]
 # Those of every change; the others are tried by the long tests.
-USUAL = ["source: frozen", "target: durable", "source: decided", "target: serves"]
+USUAL = ["target: durable", "source: decided"]
 
 
 @pytest.fixture(scope="module")

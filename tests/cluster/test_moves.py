@@ -320,6 +320,7 @@ def test_a_statement_that_runs_goes_along_and_runs_again(cluster):
     assert told == [(10000000,), (20000000,)]
 
 
+@pytest.mark.long
 def test_what_is_in_the_way_for_too_long_keeps_the_database_and_nobody_notices(cluster):
     shard = create(cluster, "long")
     owner = cluster.owner(shard)
@@ -403,6 +404,7 @@ def lasting(cluster, name, kind, count):
     return shard, jobs, [Loop(job.step) for job in jobs]
 
 
+@pytest.mark.long
 def test_transactions_that_last_go_along_again_and_again_and_none_fails(cluster):
     shard, jobs, loops = lasting(cluster, "lasting", Lasting, 6)
     told = lambda: sum(len(job.told) for job in jobs)
@@ -420,7 +422,7 @@ def test_transactions_that_last_go_along_again_and_again_and_none_fails(cluster)
     check(cluster, "lasting", jobs)
 
 
-@pytest.mark.parametrize("whom", ["source", "target"])
+@pytest.mark.parametrize("whom", ["source", pytest.param("target", marks=pytest.mark.long)])
 def test_whoever_is_killed_while_transactions_are_open_none_is_lost_or_doubled(start, whom):
     cluster = start()
     shard, jobs, loops = lasting(cluster, "lasting", Reconnecting, 6)
@@ -504,7 +506,7 @@ def test_a_node_that_was_drained_can_be_killed_and_no_client_of_the_others_notic
     assert all(job.check() > 0 for job in jobs)
 
 
-@pytest.mark.parametrize("whom", ["source", "target", "coordinator"])
+@pytest.mark.parametrize("whom", ["source", *(pytest.param(whom, marks=pytest.mark.long) for whom in ("target", "coordinator"))])
 def test_whoever_is_killed_during_moves_nothing_that_was_told_is_lost(start, whom):
     cluster = start()
     shard = create(cluster, "bank")

@@ -34,7 +34,8 @@ def processed(told):
     return int(count), int(lines["number of failed transactions"].split()[0])
 
 
-@pytest.mark.parametrize("mode", [pytest.param("simple", marks=pytest.mark.long), pytest.param("extended", marks=pytest.mark.long), "prepared"])
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["simple", "extended", "prepared"])
 def test_pgbench_goes_on_while_its_database_moves_every_second(cluster, mode):
     name = f"pgbench{mode}"
     shard = create(cluster, name)

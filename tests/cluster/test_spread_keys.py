@@ -217,6 +217,7 @@ def test_nodes_that_are_killed_lose_nothing_that_was_told_and_keep_nobody_else_w
     assert cluster.stop() == 0, cluster.logs()
 
 
+@pytest.mark.long
 def test_a_node_that_stands_still_past_its_lease_tells_nobody_anything(spread):
     keys = spread("keys.appendfsync=always")
     cluster = keys.cluster
@@ -235,6 +236,7 @@ def test_a_node_that_stands_still_past_its_lease_tells_nobody_anything(spread):
     assert cluster.stop() == 0, cluster.logs()
 
 
+@pytest.mark.long
 def test_nodes_that_are_all_killed_at_once_have_what_was_told(spread):
     keys = spread("keys.appendfsync=always")
     cluster = keys.cluster
