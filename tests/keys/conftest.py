@@ -85,7 +85,11 @@ def redis(tmp_path_factory):
     server.kill()
 
 
-@pytest.fixture(scope="session", params=[1, 3], ids=lambda threads: f"{threads}-threads")
+# One thread has what several have but what goes between them: the long tests try both.
+THREADS = [pytest.param(1, marks=pytest.mark.long), 3]
+
+
+@pytest.fixture(scope="session", params=THREADS, ids=lambda threads: f"{threads}-threads")
 def savanna(request, tmp_path_factory):
     server = Server(tmp_path_factory.mktemp("savanna"), "--threads", request.param)
     yield server

@@ -4,14 +4,14 @@ import time
 
 import pytest
 
-from conftest import Server
+from conftest import THREADS, Server
 from resp import Client, Refused
 from test_operating import info
 
 MEGABYTE = 1 << 20
 
 
-@pytest.fixture(params=[1, 3], ids=lambda threads: f"{threads}-threads")
+@pytest.fixture(params=THREADS, ids=lambda threads: f"{threads}-threads")
 def server(request, tmp_path):
     server = Server(tmp_path, "--threads", request.param, "--maxmemory-clients", "20mb")
     yield server

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from conftest import Process, Server
+from conftest import THREADS, Process, Server
 from ports import free_port
 from resp import Client
 
@@ -36,7 +36,7 @@ def redis_cluster(tmp_path_factory):
     server.kill()
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=lambda threads: f"{threads}-threads")
+@pytest.fixture(scope="module", params=THREADS, ids=lambda threads: f"{threads}-threads")
 def savanna_cluster(request, tmp_path_factory):
     port = free_port()
     server = Server(tmp_path_factory.mktemp("savanna-cluster"), "--threads", request.param, "--cluster-port", port)

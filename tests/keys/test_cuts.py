@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from conftest import Server, free_port
+from conftest import THREADS, Server, free_port
 from papers import sign
 from resp import Client
 
@@ -39,7 +39,7 @@ def shut_and_stay(client):
 ENDINGS = {"close": socket.socket.close, "shut": shut_and_close, "reset": reset, "half": shut_and_stay}
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=lambda threads: f"{threads}-threads")
+@pytest.fixture(scope="module", params=THREADS, ids=lambda threads: f"{threads}-threads")
 def server(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("cuts")
     papers, port = sign(folder), free_port()

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from conftest import Redis, Server
+from conftest import THREADS, Redis, Server
 from node import SAVANNA
 from resp import Client
 from test_import import assert_alike, import_keys
@@ -20,7 +20,7 @@ def export(server, file, *options):
     return subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
 
 
-@pytest.fixture(params=[1, 3], ids=lambda threads: f"{threads}-threads")
+@pytest.fixture(params=THREADS, ids=lambda threads: f"{threads}-threads")
 def source(request, tmp_path):
     (tmp_path / "source").mkdir()
     server = Server(tmp_path / "source", "--threads", request.param)

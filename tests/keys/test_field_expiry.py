@@ -5,12 +5,12 @@ import time
 
 import pytest
 
-from conftest import Server
+from conftest import THREADS, Server
 from node import SAVANNA
 from resp import Client
 
 
-@pytest.fixture(params=[1, 3], ids=lambda threads: f"{threads}-threads")
+@pytest.fixture(params=THREADS, ids=lambda threads: f"{threads}-threads")
 def server(request, tmp_path):
     server = Server(tmp_path, "--threads", request.param)
     yield server

@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from conftest import Server
+from conftest import THREADS, Server
 from resp import Client, Refused
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=lambda threads: f"{threads}-threads")
+@pytest.fixture(scope="module", params=THREADS, ids=lambda threads: f"{threads}-threads")
 def server(request, tmp_path_factory):
     server = Server(tmp_path_factory.mktemp("limits"), "--threads", request.param)
     yield server

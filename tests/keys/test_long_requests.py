@@ -6,14 +6,14 @@ import threading
 
 import pytest
 
-from conftest import Server
+from conftest import THREADS, Server
 from resp import Client
 
 SIZE = 1 << 20
 HANG = 60
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=lambda threads: f"{threads}-threads")
+@pytest.fixture(scope="module", params=THREADS, ids=lambda threads: f"{threads}-threads")
 def server(request, tmp_path_factory):
     server = Server(tmp_path_factory.mktemp("long"), "--threads", request.param)
     yield server

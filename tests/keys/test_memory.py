@@ -7,7 +7,7 @@ import tempfile
 
 import pytest
 
-from conftest import Server
+from conftest import THREADS, Server
 from resp import Client, Refused
 
 LONG = 400 << 20
@@ -28,7 +28,7 @@ class Narrow(Server):
             resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=lambda threads: f"{threads}-threads")
+@pytest.fixture(scope="module", params=THREADS, ids=lambda threads: f"{threads}-threads")
 def narrow(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("narrow")
     server = Narrow(folder, "--threads", request.param)

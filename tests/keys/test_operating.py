@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from conftest import Server
+from conftest import THREADS, Server
 from resp import Client, Refused
 
 
-@pytest.fixture(params=[1, 3], ids=lambda threads: f"{threads}-threads")
+@pytest.fixture(params=THREADS, ids=lambda threads: f"{threads}-threads")
 def server(request, tmp_path):
     server = Server(tmp_path, "--threads", request.param)
     server.threads = request.param

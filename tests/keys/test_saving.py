@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from conftest import Redis, Server
+from conftest import THREADS, Redis, Server
 from resp import Client
 from test_import import assert_alike
 from test_payloads import fill
@@ -18,7 +18,7 @@ ACCOUNTS = 300
 MONEY = 1000
 
 
-@pytest.fixture(params=[1, 3], ids=lambda threads: f"{threads}-threads")
+@pytest.fixture(params=THREADS, ids=lambda threads: f"{threads}-threads")
 def server(request, tmp_path):
     folder = tmp_path / "server"
     folder.mkdir()

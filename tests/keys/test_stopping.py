@@ -2,11 +2,11 @@
 
 import pytest
 
-from conftest import Server
+from conftest import THREADS, Server
 from resp import Client, Refused
 
 
-@pytest.fixture(params=[1, 3], ids=lambda threads: f"{threads}-threads")
+@pytest.fixture(params=THREADS, ids=lambda threads: f"{threads}-threads")
 def threads(request):
     return request.param
 
