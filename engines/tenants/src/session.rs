@@ -237,6 +237,8 @@ pub(crate) struct Session {
     pub(crate) gives_way: bool,
     /// Whether its statement runs there.
     pub(crate) aside: bool,
+    /// Whether it does so only as long as it need not wait for the storage: then it gives way once more.
+    pub(crate) until_it_misses: bool,
     /// Its query that gives way, if it may run without the tenant.
     pub(crate) reads: Option<Reads>,
     /// Whether its statement waits to hear of the connections on other nodes.
@@ -282,6 +284,7 @@ impl Session {
             waits: false,
             gives_way: false,
             aside: false,
+            until_it_misses: false,
             reads: None,
             asks_elsewhere: false,
             reading: Reading::default(),

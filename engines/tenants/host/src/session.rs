@@ -923,7 +923,7 @@ impl Session {
                 Some(place) => {
                     let work = work.clone();
                     let run = move |tenant: &mut Tenant| {
-                        tenant.runs_aside(session);
+                        tenant.runs_aside(session, until_wanted);
                         work(tenant)
                     };
                     self.tenant_aside(peer, (place, until_wanted), run).await?

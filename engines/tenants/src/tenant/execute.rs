@@ -217,8 +217,19 @@ impl Tenant {
         if session.waits_for_elsewhere(statement) {
             return Ok(Step::Wait);
         }
-        let Session { txn: Some(txn), facts, copying, notices, aside, gives_way, reads, cursors, prepared, .. } =
-            session
+        let Session {
+            txn: Some(txn),
+            facts,
+            copying,
+            notices,
+            aside,
+            until_it_misses,
+            gives_way,
+            reads,
+            cursors,
+            prepared,
+            ..
+        } = session
         else {
             return Err(SqlError::internal("no transaction"));
         };
@@ -231,6 +242,9 @@ impl Tenant {
             *gives_way = true;
             *reads = Reads::of(statement, parameters, txn.isolation);
             return Ok(Step::Wait);
+        }
+        if *until_it_misses {
+            *reads = Reads::of(statement, parameters, txn.isolation);
         }
         let mut run = Run::new(database, (txn.id, txn.isolation), parameters, facts, &txn.deferral)
             .give_way_after((!*aside).then_some(PATIENCE_ROWS));

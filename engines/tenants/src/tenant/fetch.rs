@@ -66,13 +66,17 @@ impl Tenant {
         let reading = std::mem::take(&mut self.session(id)?.reading);
         self.database.swap_reading(reading);
         self.database.set_session(id);
-        let mut step = run(self);
+        let step = run(self);
         let wanted = self.database.reading().wanted();
         let reading = self.database.swap_reading(Reading::default());
         if let Some(want) = wanted {
-            self.session(id)?.gives_way = false;
-            self.fetch(id, want);
-            step = Ok(Step::Wait);
+            let session = self.session(id)?;
+            session.gives_way = session.until_it_misses && session.reads.is_some();
+            if !session.gives_way {
+                session.reading = reading;
+                self.fetch(id, want);
+            }
+            return Ok(Step::Wait);
         }
         if matches!(step, Ok(Step::Wait)) {
             self.session(id)?.reading = reading;

@@ -279,7 +279,7 @@ impl Tenant {
             return false;
         }
         (session.simple, session.waits, session.aside, session.interrupted) = (None, false, false, None);
-        (session.gives_way, session.reads) = (false, None);
+        (session.gives_way, session.until_it_misses, session.reads) = (false, false, None);
         session.facts.advisory.get_mut().begin();
         session.facts.sleep.take();
         session.reading = savanna_tenants_store::Reading::default();

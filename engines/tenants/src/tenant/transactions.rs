@@ -190,6 +190,7 @@ impl Tenant {
             session.simple = None;
             session.waits = false;
             (session.aside, session.gives_way, session.reads) = (false, false, None);
+            session.until_it_misses = false;
             session.facts.interrupts.end();
             session.reading = Reading::default();
             match &mut session.txn {

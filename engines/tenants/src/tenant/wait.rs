@@ -74,10 +74,11 @@ impl Tenant {
         }
     }
 
-    /// A session's statement runs where it is in nobody's way, and need not give way.
-    pub fn runs_aside(&mut self, id: SessionId) {
+    /// A session's statement runs where it is in nobody's way, and need not give way; or, of one that [may](Self::may_read_beside) run
+    /// without the tenant, only if it misses blocks: there it reads by pages, and here it would keep all that it has read.
+    pub fn runs_aside(&mut self, id: SessionId, until_it_misses: bool) {
         if let Some(session) = self.sessions.get_mut(&id) {
-            session.aside = true;
+            (session.aside, session.until_it_misses) = (true, until_it_misses);
         }
     }
 
@@ -127,7 +128,7 @@ impl Tenant {
             Ok(Step::Done(_)) => {
                 if let Some(session) = self.sessions.get_mut(&id) {
                     session.waits = false;
-                    session.aside = false;
+                    (session.aside, session.until_it_misses, session.reads) = (false, false, None);
                     session.facts.elsewhere = None;
                     session.facts.sleep.take();
                     session.facts.interrupts.end();

@@ -455,7 +455,7 @@ fn a_statement_that_runs_gives_way_and_runs_again_elsewhere() {
             assert!(matches!(clients.desk.tenant.run(id, long), Ok(Step::Wait)));
             assert!(clients.desk.fetch() || clients.desk.tenant.gives_way(id));
         }
-        clients.desk.tenant.runs_aside(id);
+        clients.desk.tenant.runs_aside(id, false);
         assert!(clients.desk.tenant.interrupts(id).call_away());
         assert!(matches!(clients.desk.tenant.run(id, long), Ok(Step::Wait)), "it is called away");
         assert!(clients.desk.tenant.gives_way(id));

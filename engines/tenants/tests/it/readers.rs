@@ -319,6 +319,37 @@ fn a_reader_that_is_called_away_has_done_nothing() {
 }
 
 #[test]
+fn a_query_that_has_its_tenant_to_itself_leaves_it_for_rows_that_are_not_in_memory() {
+    let mut desk = Desk::stored(64 << 10);
+    let client = desk.client();
+    fill(&mut desk, client);
+    desk.flush();
+    let text = QUERIES[0];
+    let before = desk.query(client, text);
+    // It runs aside and keeps what it reads, as who writes does.
+    assert!(begin(&mut desk, client, text));
+    desk.tenant.runs_aside(client, false);
+    assert!(matches!(desk.tenant.run(client, text), Ok(Step::Wait)));
+    assert!(!desk.tenant.gives_way(client), "it waits for blocks");
+    assert!(desk.fetch());
+    assert_eq!(desk.query(client, text), before);
+    // Until it misses blocks, and of none that it has missed does it keep any.
+    assert!(begin(&mut desk, client, text));
+    desk.tenant.runs_aside(client, true);
+    assert!(matches!(desk.tenant.run(client, text), Ok(Step::Wait)));
+    assert!(desk.tenant.may_read_beside(client) && desk.tenant.wants().is_empty());
+    let read = read(&mut desk, client, |_, _| {});
+    assert!(desk.tenant.has_read(client, read));
+    assert_eq!(desk.query(client, text), before);
+    // What writes has to have its tenant.
+    let write = "UPDATE t SET n = n";
+    assert!(matches!(desk.tenant.run(client, write), Ok(Step::Wait)));
+    desk.tenant.runs_aside(client, true);
+    assert!(!desk.tenant.gives_way(client) && desk.fetch());
+    assert_eq!(desk.run(client, write), Seen::Done(format!("UPDATE {MANY}")));
+}
+
+#[test]
 fn errors_of_a_reader_are_its_statements() {
     let (mut desk, client, _) = table();
     let text = "SELECT sum(1 / (id - 11000)) FROM t";
