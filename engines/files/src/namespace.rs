@@ -15,6 +15,9 @@ use crate::request::{Context, Modes};
 use crate::retry::RetryCache;
 use crate::tree::{Inode, Tree};
 
+/// Inodes that one look at the namespace goes over, while writers wait.
+pub const AT_ONCE: usize = 256;
+
 /// Everything that a name node knows.
 #[derive(Debug)]
 pub struct Namespace {

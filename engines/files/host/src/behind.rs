@@ -120,6 +120,9 @@ pub(crate) struct Behind {
     /// It could not be reached when that was tried last.
     is_away: AtomicBool,
     counts: Counts,
+    /// The most inodes that were taken in while others waited.
+    #[cfg(test)]
+    pub(crate) longest: AtomicUsize,
 }
 
 impl Behind {
@@ -154,6 +157,8 @@ impl Behind {
             changed: Condvar::new(),
             is_away: AtomicBool::new(false),
             counts: Counts::default(),
+            #[cfg(test)]
+            longest: AtomicUsize::default(),
         })
     }
 

@@ -1,6 +1,8 @@
 //! The handle of faces.
 
 pub(crate) mod awaited;
+mod closing;
+mod counting;
 mod emptying;
 pub(crate) mod figures;
 mod metasave;
@@ -16,30 +18,27 @@ use std::time::{Instant, SystemTime};
 
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use savanna_epoch::NodeEpoch;
-use savanna_files::blocks::{Ended, Holder, Replica};
+use savanna_files::blocks::{Holder, Replica};
 use savanna_files::change::CallId;
 use savanna_files::flush::Batch;
 use savanna_files::ids::{BlockId, InodeId, Millis, Txid};
-use savanna_files::operation::{Begun, Counted, Decision, Recovery, Summary, Walk};
-use savanna_files::{
-    Change, Class, Context, Fetched, FilesError, Key, Known, Limits, Missing, Namespace, Reply, Request,
-};
+use savanna_files::namespace::AT_ONCE;
+use savanna_files::operation::{Counted, Decision, Summary, Walk};
+use savanna_files::{Change, Class, Context, Fetched, FilesError, Key, Known, Limits, Missing, Reply, Request};
 use savanna_files_database::DatabaseError;
-use savanna_files_datanode::{ReplicaError, Replicas};
+use savanna_files_datanode::Replicas;
 use savanna_journal::{Journal, JournalError, Lsn, Options as LogOptions};
 use savanna_ownership::guard::LeaseGuard;
 
 use crate::behind::{self, Behind, Lane};
 use crate::files::awaited::{Awaited, Awaiting};
-use crate::files::emptying::Questions;
+use crate::files::counting::Count;
+use crate::files::emptying::{Question, Questions};
 use crate::groups::Groups;
 use crate::identity::Identity;
 use crate::options::{HostError, HostOptions};
 use crate::recovery::{self, Logged, draft, recover};
 use crate::upkeep::{Task, Upkeep};
-
-/// Inodes that one look at the namespace goes over, while writers wait.
-const AT_ONCE: usize = 256;
 
 /// How often it is looked for inodes to be given up, each time that there are too many.
 const TURNS: usize = 64;
@@ -79,9 +78,6 @@ type State = savanna_files::State<Lsn>;
 /// What a request came to, and what of the log that depends on.
 type Outcome = (Answer, Option<Lsn>);
 
-/// What a client's wish to close a file comes to: what has to be done, or whether it is closed.
-type Wish = Result<Result<Recovery, bool>, FilesError>;
-
 /// A request that waits for the database, until its client would not wait any more.
 struct Waiting {
     user: String,
@@ -91,8 +87,12 @@ struct Waiting {
     request: Request,
     /// What it lacks; room, if there are no keys.
     missing: Missing,
-    /// How often it was asked what the user may take away.
+    /// How often something was asked for it.
     asked: usize,
+    /// Whether its user may take away all that is in a directory, if that was asked for it.
+    question: Option<Question>,
+    /// What a directory counts for in quotas, if that was counted for it.
+    count: Option<Count>,
     deadline: Instant,
     answer: Box<dyn FnOnce(Answer) + Send>,
 }
@@ -231,9 +231,11 @@ impl Files {
             (Err(missing), behind) => {
                 let (user, machine, call) = (asker.user.to_owned(), asker.machine.to_owned(), asker.call);
                 let (request, deadline, answer) = (request.clone(), behind::deadline(), Box::new(answer));
-                let waiting = Waiting { user, machine, call, groups, request, missing, asked: 0, deadline, answer };
-                match (waiting.missing.emptying(), behind) {
-                    (Some(directory), _) => self.ask_emptying(waiting, directory),
+                let (asked, question, count) = (0, None, None);
+                let waiting =
+                    Waiting { user, machine, call, groups, request, missing, asked, question, count, deadline, answer };
+                match (waiting.missing.asking(), behind) {
+                    (Some(asking), _) => self.ask_first(waiting, asking),
                     (None, Some(behind)) => {
                         behind.missed();
                         self.later(behind, waiting);
@@ -258,19 +260,23 @@ impl Files {
 
     /// Goes on with a request that waits. Blocks.
     fn go_on(&self, behind: &Arc<Behind>, waiting: Waiting) {
-        let asker = Asker { user: &waiting.user, machine: &waiting.machine, call: waiting.call };
-        if let Some(directory) = waiting.missing.emptying() {
-            return self.ask_emptying(waiting, directory);
+        if let Some(asking) = waiting.missing.asking() {
+            return self.ask_first(waiting, asking);
         }
-        let decide = |state: &mut RwLockWriteGuard<'_, State>, known: Option<&Known>| {
-            self.decide(state, &self.context(&asker, &waiting.groups), &waiting.request, known)
+        let decide = |mut state: RwLockWriteGuard<'_, State>, known: Option<&Known>| {
+            let context = self.context_of(&waiting);
+            if waiting.request.changes() {
+                return self.decide(&mut state, &context, &waiting.request, known);
+            }
+            // What was taken in stays until that is over, and others read, too.
+            Self::read(&RwLockWriteGuard::downgrade(state), &context, &waiting.request, known)
         };
         let done = if waiting.missing.0.is_empty() {
-            self.with_room(behind, waiting.deadline, || decide(&mut self.0.state.write(), None))
+            self.with_room(behind, waiting.deadline, || decide(self.0.state.write(), None))
         } else {
             self.with_all(waiting.missing.clone(), waiting.deadline, |state, known| match decide(state, known) {
-                // It waits for room elsewhere, and rights are asked before.
-                Err(missing) if missing.0.is_empty() || missing.emptying().is_some() => Ok(Err(missing)),
+                // It waits for room elsewhere, and what is asked of subtrees comes before.
+                Err(missing) if missing.0.is_empty() || missing.asking().is_some() => Ok(Err(missing)),
                 done => done.map(Ok),
             })
         };
@@ -309,10 +315,19 @@ impl Files {
             let mut state = self.0.state.write();
             self.decide(&mut state, context, request, None)
         } else {
-            let state = self.0.state.read();
-            let Decision { answer, depends, .. } = state.namespace.decide(request, context, None)?;
-            Ok((answer.map_err(Unanswered::from), state.pending.position(depends)))
+            Self::read(&self.0.state.read(), context, request, None)
         }
+    }
+
+    /// Decides a request that changes nothing.
+    fn read(
+        state: &State,
+        context: &Context<'_>,
+        request: &Request,
+        known: Option<&Known>,
+    ) -> Result<Outcome, Missing> {
+        let Decision { answer, depends, .. } = state.namespace.decide(request, context, known)?;
+        Ok((answer.map_err(Unanswered::from), state.pending.position(depends)))
     }
 
     /// Decides a request, and commits what it changes. It lacks room, and no keys, if the database is too far behind.
@@ -346,7 +361,7 @@ impl Files {
         &self,
         missing: Missing,
         deadline: Instant,
-        mut work: impl FnMut(&mut RwLockWriteGuard<'_, State>, Option<&Known>) -> Result<T, Missing>,
+        mut work: impl FnMut(RwLockWriteGuard<'_, State>, Option<&Known>) -> Result<T, Missing>,
     ) -> Result<T, Unanswered> {
         let Some(behind) = &self.0.behind else { return Err(busy("there is none")) };
         let Missing(mut keys) = missing;
@@ -364,10 +379,14 @@ impl Files {
                 }
                 Err(error) => return Err(busy(&error.to_string())),
             };
+            self.learn_ahead(&fetched);
             let mut state = self.0.state.write();
+            #[cfg(test)]
+            let before = state.namespace.tree().len();
             let Ok(known) = state.namespace.learn(&fetched) else { continue };
-            let done = work(&mut state, Some(&known));
-            drop(state);
+            #[cfg(test)]
+            behind.longest.fetch_max(state.namespace.tree().len() - before, std::sync::atomic::Ordering::Relaxed);
+            let done = work(state, Some(&known));
             self.give_up_some(behind);
             match done {
                 Ok(done) => return Ok(done),
@@ -380,6 +399,21 @@ impl Files {
             }
         }
         Err(busy(&why))
+    }
+
+    /// Takes in what was read, if that is much, a part at a time.
+    fn learn_ahead(&self, fetched: &[Fetched]) {
+        if fetched.iter().map(|fetched| fetched.rows.len()).sum::<usize>() <= AT_ONCE {
+            return;
+        }
+        // Directories that come along are the last ones.
+        for Fetched { txid, rows, .. } in fetched.iter().rev() {
+            for part in rows.chunks(AT_ONCE) {
+                if self.0.state.write().namespace.learn_ahead(*txid, part).is_err() {
+                    return;
+                }
+            }
+        }
     }
 
     /// Gives up what is in memory beyond what may be.
@@ -468,7 +502,7 @@ impl Files {
         };
         let begun = begin(&self.0.state.read(), None);
         let begun =
-            begun.or_else(|missing| self.with_all(missing, behind::deadline(), |state, known| begin(state, known)));
+            begun.or_else(|missing| self.with_all(missing, behind::deadline(), |state, known| begin(&state, known)));
         let mut walk = match begun {
             Ok((Ok(walk), _)) => walk,
             Ok((Err(error), position)) => return self.hold(position, Err(error.into()), answer),
@@ -524,118 +558,6 @@ impl Files {
         })
     }
 
-    /// Closes a file whose writer has gone, for a client that wants to write it. Whether it is closed. Blocks.
-    ///
-    /// # Errors
-    /// [`Unanswered`].
-    pub fn recover_lease(&self, asker: &Asker<'_>, path: &str, client: &str) -> Result<bool, Unanswered> {
-        let groups = self.0.groups.of(asker.user);
-        let context = self.context(asker, &groups);
-        let begin = |state: &mut RwLockWriteGuard<'_, State>, known: Option<&Known>| {
-            let told = |state: &State, outcome: Wish| (state.pending.position(state.namespace.txid()), outcome);
-            Ok(match state.namespace.recover_lease(&context, path, client, known)? {
-                Ok(Begun::Recovery(change, recovery)) => {
-                    self.commit(state, change).map(|lsn| (Some(lsn), Ok(Ok(recovery))))
-                }
-                Ok(Begun::Closed) => Ok(told(state, Ok(Err(true)))),
-                Ok(Begun::UnderWay) => Ok(told(state, Ok(Err(false)))),
-                Err(error) => Ok(told(state, Err(error))),
-            })
-        };
-        let begun = begin(&mut self.0.state.write(), None);
-        match begun.or_else(|missing| self.with_all(missing, behind::deadline(), begin))?? {
-            (Some(begun), Ok(Ok(recovery))) => self.close_left(begun, recovery),
-            (position, outcome) => {
-                self.wait(position)?;
-                Ok(outcome? == Err(true))
-            }
-        }
-    }
-
-    /// Closes the files of writers that have gone for good. Blocks.
-    pub(crate) fn close_all_left(&self, left: impl Fn(&Namespace, Millis) -> Vec<InodeId>) -> Result<(), Unanswered> {
-        let now = now();
-        let files = left(&self.0.state.read().namespace, now);
-        let mut done = Ok(());
-        for file in files {
-            let mut state = self.0.state.write();
-            let Some((change, recovery)) = state.namespace.close_left(file, now) else { continue };
-            let lsn = self.commit(&mut state, change)?;
-            drop(state);
-            match self.close_left(lsn, recovery) {
-                Ok(true) => tracing::info!(inode = %file, "closed a file whose writer has gone"),
-                Ok(false) => {}
-                // The others can be closed all the same.
-                Err(error @ Unanswered::Refused(_)) => done = Err(error),
-                Err(Unanswered::Gone) => return Err(Unanswered::Gone),
-            }
-        }
-        done
-    }
-
-    /// Ends the last block of a file whose recovery was begun at a position of the log, and closes the file.
-    /// Whether it is closed.
-    pub(crate) fn close_left(&self, begun: Lsn, recovery: Recovery) -> Result<bool, Unanswered> {
-        self.wait(Some(begun))?;
-        let replicas = &self.0.replicas;
-        let here = recovery.block.and_then(|(block, _)| replicas.look(block)).map(nodes::here);
-        if self.0.state.write().namespace.blocks.close(recovery, here) != Ended::Here {
-            return Ok(false);
-        }
-        let ended = recovery.block.map(|(block, stamp)| match recovery.length {
-            Some(length) => replicas.cut(block, stamp, length),
-            None => replicas.recover(block, stamp, recovery.least),
-        });
-        let ended = ended.transpose();
-        let ended = match ended {
-            Ok(ended) => ended.flatten(),
-            // Another recovery has begun since, and goes on with it.
-            Err(ReplicaError::Replaced { .. }) => return self.is_closed(recovery.inode),
-            Err(error) => return Err(FilesError::new(Class::Io, error.to_string()).into()),
-        };
-        let mut state = self.0.state.write();
-        if let Some(replica) = ended {
-            state.namespace.blocks.received(replica);
-        }
-        let length = ended.map(|replica| replica.length);
-        let Some(change) = state.namespace.finish_recovery(recovery, length, now()) else {
-            drop(state);
-            return self.is_closed(recovery.inode);
-        };
-        let lsn = self.commit(&mut state, change)?;
-        drop(state);
-        self.wait(Some(lsn))?;
-        Ok(true)
-    }
-
-    /// Closes a file that a client writes and goes on with no more: with what the data node has of it, or as it was before, as the client said when it
-    /// opened it. Nothing if somebody else writes it by now. Blocks.
-    ///
-    /// # Errors
-    /// [`Unanswered`].
-    pub fn leave(&self, file: InodeId, client: &str) -> Result<(), Unanswered> {
-        let mut state = self.0.state.write();
-        let is_its = state.namespace.leases.files(client).any(|id| id == file);
-        let Some((change, recovery)) = is_its.then(|| state.namespace.close_left(file, now())).flatten() else {
-            return Ok(());
-        };
-        let lsn = self.commit(&mut state, change)?;
-        drop(state);
-        self.close_left(lsn, recovery).map(drop)
-    }
-
-    /// Whether a file has no writer, and the log says so.
-    fn is_closed(&self, file: InodeId) -> Result<bool, Unanswered> {
-        let state = self.0.state.read();
-        let inode = state.namespace.tree().get(file);
-        // Nobody writes one that is not here: those that are written are.
-        let is_closed = inode.and_then(|inode| inode.file()).is_none_or(|file| file.writer.is_none());
-        let position = state.pending.position(state.namespace.txid());
-        drop(state);
-        self.wait(position)?;
-        Ok(is_closed)
-    }
-
     /// Takes a part of what was deleted apart. Whether there may be more.
     pub(crate) fn dismantle(&self) -> Result<bool, Unanswered> {
         let take = |state: &mut RwLockWriteGuard<'_, State>, known: Option<&Known>| {
@@ -643,7 +565,9 @@ impl Files {
             Ok(change.map(|change| self.commit(state, change)).transpose())
         };
         let taken = take(&mut self.0.state.write(), None);
-        let Some(lsn) = taken.or_else(|missing| self.with_all(missing, behind::deadline(), take))?? else {
+        let taken = taken
+            .or_else(|missing| self.with_all(missing, behind::deadline(), |mut state, known| take(&mut state, known)));
+        let Some(lsn) = taken?? else {
             return Ok(false);
         };
         self.wait(Some(lsn))?;
@@ -790,7 +714,7 @@ impl Files {
     fn context<'a>(&self, asker: &Asker<'a>, groups: &'a [String]) -> Context<'a> {
         let Asker { user, machine, call } = *asker;
         let is_superuser = user == self.0.superuser || groups.iter().any(|group| group == SUPERGROUP);
-        Context { now: now(), user, groups, is_superuser, call, machine, may_empty: None }
+        Context { now: now(), user, groups, is_superuser, call, machine, may_empty: None, counted: None }
     }
 
     /// Appends a change to the log, and applies it.

@@ -91,7 +91,7 @@ impl View<'_> {
             let (answer, depends) = (Err(FilesError::new(Class::SafeMode, words)), self.txid());
             return Decision { answer, change: None, depends, recovery: None };
         }
-        let outcome = self.outcome(request, context).and_then(|outcome| self.charged(outcome));
+        let outcome = self.outcome(request, context).and_then(|outcome| self.charged(outcome, context));
         match outcome {
             Ok(Outcome::Read(reply, depends)) => Decision { answer: Ok(reply), change: None, depends, recovery: None },
             Ok(Outcome::Changed(reply, change)) => {
@@ -106,9 +106,9 @@ impl View<'_> {
     }
 
     /// An outcome whose change counts in the quotas of directories.
-    fn charged(&self, mut outcome: Outcome) -> Result<Outcome, FilesError> {
+    fn charged(&self, mut outcome: Outcome, context: &Context<'_>) -> Result<Outcome, FilesError> {
         if let Outcome::Changed(_, change) | Outcome::Closing(_, change, _) = &mut outcome {
-            quota::charge(self, change)?;
+            quota::charge(self, change, context.counted)?;
         }
         Ok(outcome)
     }

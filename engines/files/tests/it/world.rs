@@ -6,12 +6,15 @@ use std::sync::LazyLock;
 use rand::Rng as _;
 use rand_chacha::ChaCha8Rng;
 use savanna_files::blocks::Replica;
-use savanna_files::change::CallId;
+use savanna_files::change::{CallId, Usage};
+use savanna_files::counting::{Counting, Progress};
 use savanna_files::flush::{Batch, Unflushed};
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp};
 use savanna_files::operation::{Asked, Emptying, Recovery};
 use savanna_files::request::{BlockName, Create, Status, Written};
-use savanna_files::{Change, Class, Context, Decision, FilesError, Known, Limits, Missing, Namespace, Reply, Request};
+use savanna_files::{
+    Asking, Change, Class, Context, Decision, FilesError, Key, Known, Limits, Missing, Namespace, Reply, Request,
+};
 
 use crate::database::Database;
 
@@ -24,6 +27,17 @@ pub(crate) struct World {
     unflushed: Unflushed<()>,
     /// What happens between a miss and its answer; nothing, if there is none.
     pub(crate) chance: Option<ChaCha8Rng>,
+    /// What others ask between the looks of a count.
+    pub(crate) meanwhile: VecDeque<Request>,
+    /// Counts that follow what changes.
+    pub(crate) counts: Vec<Counting>,
+    /// Inodes that a look of a count goes over.
+    pub(crate) look: usize,
+    /// How often something was counted.
+    pub(crate) counted: usize,
+    /// Inodes that the longest look went over.
+    #[cfg(feature = "flaws")]
+    longest: usize,
     /// What closes a file, as the last request said.
     pub(crate) recovery: Option<Recovery>,
     /// What the data node has.
@@ -44,6 +58,12 @@ impl World {
             database: None,
             unflushed: Unflushed::default(),
             chance: None,
+            meanwhile: VecDeque::new(),
+            counts: Vec::new(),
+            look: 3,
+            counted: 0,
+            #[cfg(feature = "flaws")]
+            longest: 0,
             recovery: None,
             replicas: std::collections::BTreeMap::new(),
         }
@@ -68,7 +88,7 @@ impl World {
     pub(crate) fn context<'a>(&self, user: &'a str, call: Option<CallId>) -> Context<'a> {
         let (now, is_superuser) = (Millis(self.now), user == SUPERUSER);
         let groups = if user == MEMBER { &**GROUPS } else { &[] };
-        Context { now, user, groups, is_superuser, call, machine: "127.0.0.1", may_empty: None }
+        Context { now, user, groups, is_superuser, call, machine: "127.0.0.1", may_empty: None, counted: None }
     }
 
     /// Does something with what it lacks taken in.
@@ -76,7 +96,9 @@ impl World {
         let mut known = None;
         let mut keys = Vec::new();
         for _ in 0..200 {
-            let missing = match ask(&self.namespace, known.as_ref()) {
+            let asked = ask(&self.namespace, known.as_ref());
+            self.note_look();
+            let missing = match asked {
                 Ok(done) => return done,
                 Err(Missing(missing)) => missing,
             };
@@ -108,20 +130,23 @@ impl World {
         self.now += 1;
         let mut context = self.context(user, call);
         let decision = loop {
-            let mut asked = None;
+            let mut asking = None;
             let decided = self.with_all(|namespace, known| match namespace.decide(request, &context, known) {
-                Err(missing) if missing.emptying().is_some() => {
-                    asked = missing.emptying();
+                Err(missing) if missing.asking().is_some() => {
+                    asking = missing.asking();
                     Ok(None)
                 }
                 decided => decided.map(Some),
             });
-            match (decided, asked) {
+            match (decided, asking) {
                 (Some(decision), _) => break decision,
-                (None, Some(directory)) => self.ask_emptying(directory, &context)?,
-                (None, None) => unreachable!("it lacks rights"),
+                (None, Some(Asking::Emptying(directory))) => {
+                    self.ask_emptying(directory, &context)?;
+                    context.may_empty = Some(directory);
+                }
+                (None, Some(Asking::Usage(directory))) => context.counted = self.count(directory),
+                (None, None) => unreachable!("it lacks what is asked of subtrees"),
             }
-            context.may_empty = asked;
         };
         let Decision { answer, change, depends, recovery } = decision;
         if let Some(change) = change {
@@ -148,7 +173,63 @@ impl World {
         database.inside(root).iter().try_for_each(|inside| inside.check(context))
     }
 
+    /// How long looks are is kept.
+    fn note_look(&mut self) {
+        #[cfg(feature = "flaws")]
+        {
+            self.longest = self.longest.max(self.namespace.take_looks());
+        }
+    }
+
+    /// Inodes that the longest look went over since this was asked last.
+    #[cfg(feature = "flaws")]
+    pub(crate) fn longest_look(&mut self) -> usize {
+        let _ = self.namespace.take_looks();
+        std::mem::take(&mut self.longest)
+    }
+
+    /// What a directory counts for, a few inodes at a time; nothing if that has to be done again.
+    fn count(&mut self, directory: InodeId) -> Option<(InodeId, Usage)> {
+        self.counted += 1;
+        self.counts.push(Counting::of(&self.namespace, directory));
+        while self.count_on() {
+            if let Some(request) = self.meanwhile.pop_front() {
+                // Also if it is refused.
+                let _ = self.root(&request);
+            }
+            self.happen();
+        }
+        let usage = self.counts.pop()?.usage()?;
+        Some((directory, usage))
+    }
+
+    /// Counts some more of what is counted last. Whether there may be more.
+    pub(crate) fn count_on(&mut self) -> bool {
+        let progress = self.counts.last_mut().expect("a count").go_on(&self.namespace, self.look);
+        self.note_look();
+        let counting = self.counts.last_mut().expect("a count");
+        match progress {
+            Progress::More => true,
+            Progress::All | Progress::Over => false,
+            Progress::NotHere(directory, after) => {
+                let since = counting.since();
+                while self.database.as_ref().is_some_and(|database| database.txid < since) {
+                    self.flush(usize::MAX);
+                }
+                let database = self.database.as_ref().expect("without a database all is here");
+                let mut fetched = database.fetch(&Key::Children(directory, after));
+                fetched.rows.sort_by(|one, other| one.row.name.cmp(&other.row.name));
+                let (one, other) = fetched.rows.split_at(fetched.rows.len() / 2);
+                let counting = self.counts.last_mut().expect("a count");
+                counting.take(directory, one, false);
+                counting.take(directory, other, fetched.is_end);
+                true
+            }
+        }
+    }
+
     pub(crate) fn take(&mut self, change: &Change) {
+        self.counts.iter_mut().for_each(|counting| counting.follow(self.namespace.tree(), change));
         self.log.push_back(change.encode());
         let applied = self.namespace.apply(change);
         for block in self.namespace.blocks.take_unwanted() {

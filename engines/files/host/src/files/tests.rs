@@ -10,6 +10,7 @@ use savanna_journal::sim::{Fault, SimDisk};
 use super::*;
 use crate::options::DatabaseOptions;
 
+mod counting;
 mod database;
 mod nodes;
 mod trash;

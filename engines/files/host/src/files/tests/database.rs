@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use savanna_files::change::{AclEntry, AclKind, Kind, Quota, Retry, RetryAnswer, Row, Unfinished, Usage};
 use savanna_files::request::{AclEdit, Limit};
-use savanna_files::{Key, Stored};
+use savanna_files::{Key, Namespace, Stored};
 use savanna_files_database::{Database, Owner, Place};
 use tempfile::TempDir;
 
@@ -16,6 +16,7 @@ use super::*;
 use crate::DatabaseFigures;
 use crate::behind::BehindError;
 
+mod counting;
 mod deep;
 mod emptying;
 mod steps;
