@@ -4,6 +4,7 @@ pub(crate) mod awaited;
 mod closing;
 mod counting;
 mod emptying;
+mod errands;
 pub(crate) mod figures;
 mod metasave;
 pub(crate) mod nodes;
@@ -34,6 +35,7 @@ use crate::behind::{self, Behind, Lane};
 use crate::files::awaited::{Awaited, Awaiting};
 use crate::files::counting::Count;
 use crate::files::emptying::{Question, Questions};
+use crate::files::errands::Errands;
 use crate::groups::Groups;
 use crate::identity::Identity;
 use crate::options::{HostError, HostOptions};
@@ -121,6 +123,8 @@ struct Shared {
     awaited: Arc<Awaited>,
     /// What is asked before directories are deleted.
     questions: Questions,
+    /// What takes long and is no operation.
+    errands: Errands,
 }
 
 impl fmt::Debug for Shared {
@@ -187,6 +191,7 @@ impl Files {
         let state = RwLock::new(state);
         let groups = Groups::default();
         let questions = Questions::new().map_err(failed(&directory))?;
+        let errands = Errands::new().map_err(failed(&directory))?;
         let behind = behind.map(Arc::new);
         let (needed, lost) = (Mutex::new(needed), OnceLock::new());
         let shared = Shared {
@@ -207,6 +212,7 @@ impl Files {
             nodes_kept: Mutex::default(),
             awaited: Arc::default(),
             questions,
+            errands,
         };
         let files = Self(Arc::new(shared));
         files.cut();
@@ -488,7 +494,7 @@ impl Files {
     }
 
     /// Counts what a subtree holds. Blocks as long as that takes; what changes meanwhile may be counted or not.
-    pub fn summary(
+    pub(crate) fn summary(
         &self,
         asker: &Asker<'_>,
         path: &str,
@@ -572,15 +578,6 @@ impl Files {
         };
         self.wait(Some(lsn))?;
         Ok(true)
-    }
-
-    /// A client that writes says that it is there.
-    ///
-    /// # Errors
-    /// [`Unanswered::Gone`].
-    pub fn renew_lease(&self, client: &str) -> Result<(), Unanswered> {
-        self.0.state.write().namespace.leases.renew(client, now());
-        self.wait(None)
     }
 
     /// The data node has a replica that is whole.

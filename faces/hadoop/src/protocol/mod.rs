@@ -19,10 +19,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
+use savanna_files_host::blocks::Replica;
 use savanna_files_host::change::CallId;
 use savanna_files_host::ids::{BlockId, Stamp};
 use savanna_files_host::request::BlockName;
-use savanna_files_host::{Answer, Asker, Files, FilesError, Reply, Request, SharedNamesHandle, Summary, Unanswered};
+use savanna_files_host::{
+    Answer, Asker, Errand, Files, FilesError, Reply, Request, SharedNamesHandle, Statistics, Stats, Summary, Brought,
+    Unanswered,
+};
 use tokio::sync::Semaphore;
 
 use crate::audit::{AuditLog, Entry};
@@ -203,7 +207,17 @@ impl Service {
         }
     }
 
-    /// Counts what is below a path. May go over many inodes, so it is done elsewhere.
+    /// Does an errand.
+    pub(crate) fn run(
+        &self,
+        peer: &Peer,
+        errand: Errand,
+        told: impl FnOnce(Result<Brought, Unanswered>) + Send + 'static,
+    ) {
+        self.names.run(&peer.asker(None), errand, Box::new(told));
+    }
+
+    /// Counts what is below a path.
     pub(crate) fn summary(
         self: &Arc<Self>,
         peer: &Arc<Peer>,
@@ -211,13 +225,26 @@ impl Service {
         path: String,
         tell: impl FnOnce(Result<Summary, Unanswered>) + Send + 'static,
     ) {
-        let (at, peer) = (Arc::clone(self), Arc::clone(peer));
-        self.runtime.spawn_blocking(move || {
-            let (here, to, of) = (Arc::clone(&at), Arc::clone(&peer), path.clone());
-            at.files.summary(&peer.asker(None), &path, move |summary| {
-                here.note(&to, command, &of, &summary);
-                tell(summary);
-            });
+        let (here, to, of) = (Arc::clone(self), Arc::clone(peer), path.clone());
+        self.run(peer, Errand::Summary { path }, move |told| {
+            let summary = told.and_then(Brought::summary);
+            here.note(&to, command, &of, &summary);
+            tell(summary);
+        });
+    }
+
+    /// What is known of all names together; of the data node in a process the one here counts.
+    pub(crate) fn statistics(
+        self: &Arc<Self>,
+        peer: &Peer,
+        tell: impl FnOnce(Result<Statistics, Unanswered>) + Send + 'static,
+    ) {
+        let here = Arc::clone(self);
+        self.run(peer, Errand::Statistics, move |told| {
+            let space = here.files.replicas().space();
+            tell(
+                told.and_then(Brought::statistics).map(|told| Statistics { stats: Stats { space, ..told.stats }, ..told }),
+            );
         });
     }
 
@@ -261,6 +288,20 @@ impl Service {
     pub(crate) fn storage(&self) -> String {
         format!("DS-{}", self.node_uuid())
     }
+}
+
+/// Who has the names hears that the data node here has a replica: before anybody who is told so can ask it something.
+pub(crate) fn received(names: &SharedNamesHandle, files: &Files, replica: Replica) {
+    let Replica { block, stamp, length } = replica;
+    let here = files.clone();
+    let told = move |told: Result<Brought, Unanswered>| match told.and_then(Brought::bool) {
+        Ok(true) => here.is_known(block),
+        // Its file was deleted while it was written.
+        Ok(false) => here.discard(block),
+        Err(error) => tracing::debug!(%block, ?error, "a replica was not reported"),
+    };
+    let errand = Errand::Received { replica: BlockName { id: block, stamp, length } };
+    names.run(&Asker { user: "", machine: "", call: None }, errand, Box::new(told));
 }
 
 /// A block as clients name it.

@@ -18,10 +18,7 @@ type Wish = Result<Result<Recovery, bool>, FilesError>;
 
 impl Files {
     /// Closes a file whose writer has gone, for a client that wants to write it. Whether it is closed. Blocks.
-    ///
-    /// # Errors
-    /// [`Unanswered`].
-    pub fn recover_lease(&self, asker: &Asker<'_>, path: &str, client: &str) -> Result<bool, Unanswered> {
+    pub(super) fn recover_lease(&self, asker: &Asker<'_>, path: &str, client: &str) -> Result<bool, Unanswered> {
         let groups = self.0.groups.of(asker.user);
         let context = self.context(asker, &groups);
         let begin = |state: &mut RwLockWriteGuard<'_, State>, known: Option<&Known>| {
@@ -105,10 +102,7 @@ impl Files {
 
     /// Closes a file that a client writes and goes on with no more: with what the data node has of it, or as it was before, as the client said when it
     /// opened it. Nothing if somebody else writes it by now. Blocks.
-    ///
-    /// # Errors
-    /// [`Unanswered`].
-    pub fn leave(&self, file: InodeId, client: &str) -> Result<(), Unanswered> {
+    pub(super) fn leave(&self, file: InodeId, client: &str) -> Result<(), Unanswered> {
         let mut state = self.0.state.write();
         let is_its = state.namespace.leases.files(client).any(|id| id == file);
         let Some((change, recovery)) = is_its.then(|| state.namespace.close_left(file, now())).flatten() else {
