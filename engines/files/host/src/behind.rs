@@ -407,17 +407,16 @@ pub(crate) fn pause(deadline: Instant) -> bool {
 }
 
 /// The thread that brings changes to the database.
-pub(crate) fn begin(files: Files, orphans: Vec<BlockId>) -> io::Result<JoinHandle<()>> {
+pub(crate) fn begin(files: Files) -> io::Result<JoinHandle<()>> {
     let thread = std::thread::Builder::new().name("files-flush".to_owned());
-    thread.spawn(move || run(&files, orphans))
+    thread.spawn(move || run(&files))
 }
 
-fn run(files: &Files, mut orphans: Vec<BlockId>) {
+fn run(files: &Files) {
     let Some(behind) = files.behind() else { return };
     let mut is_away = false;
     while behind.wait_for_turn() && !files.has_ended() {
-        let done =
-            files.flush().and_then(|()| files.remove_orphans(&mut orphans)).and_then(|()| files.check_replicas());
+        let done = files.flush().and_then(|()| files.remove_orphans()).and_then(|()| files.check_replicas());
         behind.is_away.store(done.is_err(), Ordering::Relaxed);
         match done {
             Ok(()) if is_away => {

@@ -8,6 +8,7 @@ mod errands;
 pub(crate) mod figures;
 mod metasave;
 pub(crate) mod nodes;
+mod own;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -27,7 +28,7 @@ use savanna_files::namespace::AT_ONCE;
 use savanna_files::operation::{Counted, Decision, Summary, Walk};
 use savanna_files::{Change, Class, Context, Fetched, FilesError, Key, Known, Limits, Missing, Reply, Request};
 use savanna_files_database::DatabaseError;
-use savanna_files_datanode::Replicas;
+use savanna_files_datanode::{Replicas, Space};
 use savanna_journal::{Journal, JournalError, Lsn, Options as LogOptions};
 use savanna_ownership::guard::LeaseGuard;
 
@@ -36,6 +37,7 @@ use crate::files::awaited::{Awaited, Awaiting};
 use crate::files::counting::Count;
 use crate::files::emptying::{Question, Questions};
 use crate::files::errands::Errands;
+use crate::files::own::Own;
 use crate::groups::Groups;
 use crate::identity::Identity;
 use crate::options::{HostError, HostOptions};
@@ -103,7 +105,9 @@ struct Shared {
     state: RwLock<State>,
     journal: Arc<Journal>,
     lease: Option<LeaseGuard>,
-    replicas: Replicas,
+    replicas: Own,
+    /// Replicas of which no file is here: they go if the database has none either.
+    orphans: Mutex<Vec<BlockId>>,
     identity: Identity,
     directory: PathBuf,
     superuser: String,
@@ -138,7 +142,7 @@ impl fmt::Debug for Shared {
 pub struct Files(Arc<Shared>);
 
 impl Files {
-    /// Reads the log and the replicas, and begins to look after them. Blocks while it reads.
+    /// Reads the log, and begins to read the replicas and to look after them. Blocks while it reads the log.
     ///
     /// # Errors
     /// [`HostError`].
@@ -163,31 +167,14 @@ impl Files {
         };
         let namespace = &mut state.namespace;
         let deleted: HashSet<BlockId> = namespace.blocks.take_unwanted().into_iter().collect();
+        // Who may not use it is told so now.
         let blocks = directory.join("blocks");
-        let (replicas, whole) = Replicas::open(&blocks).map_err(failed(&blocks))?;
-        for replica in whole {
-            namespace.blocks.reported(replica);
-        }
-        // The log is all there is to know, and the database: what they do not name, they have taken away, or never told anybody.
-        let of_no_file = |block: &BlockId| namespace.blocks.inode(*block).is_none();
-        let without_file = replicas.blocks().into_iter().filter(of_no_file);
-        // Numbers that were not given yet will be.
-        let last = namespace.counters().block;
-        let (strays, without_file): (Vec<BlockId>, Vec<BlockId>) = without_file.partition(|block| *block > last);
-        for block in &strays {
-            replicas.remove(*block).map_err(failed(&blocks))?;
-        }
-        namespace.blocks.forget(&strays);
-        let is_sure = |block: &BlockId| behind.is_none() || deleted.contains(block);
-        let (unwanted, orphans): (Vec<BlockId>, Vec<BlockId>) = without_file.into_iter().partition(is_sure);
-        namespace.blocks.forget(&unwanted);
+        std::fs::create_dir_all(&blocks).and_then(|()| std::fs::read_dir(&blocks)).map_err(failed(&blocks))?;
         namespace.leases.renew_all(now());
         namespace.blocks.nodes.silence = silence;
         nodes::recall(&directory, namespace).map_err(failed(&directory))?;
         namespace.is_waiting = nodes::is_waiting(namespace);
         let (tasks, upkeep) = std::sync::mpsc::channel();
-        // It is received below.
-        let _ = tasks.send(Task::Remove(unwanted));
         let state = RwLock::new(state);
         let groups = Groups::default();
         let questions = Questions::new().map_err(failed(&directory))?;
@@ -198,7 +185,8 @@ impl Files {
             state,
             journal,
             lease,
-            replicas,
+            replicas: Own::default(),
+            orphans: Mutex::default(),
             identity,
             directory: directory.clone(),
             superuser,
@@ -217,15 +205,24 @@ impl Files {
         let files = Self(Arc::new(shared));
         files.cut();
         if files.0.behind.is_some() {
-            behind::begin(files.clone(), orphans).map_err(failed(&directory))?;
+            behind::begin(files.clone()).map_err(failed(&directory))?;
         }
-        let upkeep = Upkeep::begin(files.clone(), upkeep).map_err(failed(&directory))?;
+        let upkeep = Upkeep::begin(files.clone(), upkeep, deleted).map_err(failed(&directory))?;
         Ok((files, upkeep))
     }
 
     /// Does a request. `answer` gets its outcome when that may be told: at once on this thread, or later on that of the log. What has to wait for
     /// the database is done on another thread.
     pub fn call(&self, asker: &Asker<'_>, request: &Request, answer: impl FnOnce(Answer) + Send + 'static) {
+        if !self.0.replicas.is_read() && (request.changes() || request.tells_places()) {
+            let (user, machine, call) = (asker.user.to_owned(), asker.machine.to_owned(), asker.call);
+            let (files, request) = (self.clone(), request.clone());
+            // The type of the answer is one that does not grow.
+            let answer: Box<dyn FnOnce(Answer) + Send> = Box::new(answer);
+            return self.when_read(move || {
+                files.call(&Asker { user: &user, machine: &machine, call }, &request, answer);
+            });
+        }
         let groups = self.0.groups.of(asker.user);
         match (self.attempt(&self.context(asker, &groups), request), &self.0.behind) {
             (Ok((outcome, position)), behind) => {
@@ -473,9 +470,15 @@ impl Files {
     }
 
     /// Removes replicas of which neither the log nor the database has a file, some at a time.
-    pub(crate) fn remove_orphans(&self, orphans: &mut Vec<BlockId>) -> Result<(), DatabaseError> {
-        let Some(behind) = self.0.behind.as_ref().filter(|_| !orphans.is_empty()) else { return Ok(()) };
-        let some = orphans.split_off(orphans.len().saturating_sub(behind::BATCH));
+    pub(crate) fn remove_orphans(&self) -> Result<(), DatabaseError> {
+        let Some(behind) = &self.0.behind else { return Ok(()) };
+        let mut orphans = self.0.orphans.lock();
+        let count = orphans.len();
+        let some = orphans.split_off(count.saturating_sub(behind::BATCH));
+        drop(orphans);
+        if some.is_empty() {
+            return Ok(());
+        }
         match behind.without_file(&some) {
             Ok(mut unwanted) => {
                 let mut state = self.0.state.write();
@@ -487,7 +490,7 @@ impl Files {
                 Ok(())
             }
             Err(error) => {
-                orphans.extend(some);
+                self.0.orphans.lock().extend(some);
                 Err(error)
             }
         }
@@ -622,10 +625,15 @@ impl Files {
                 state.namespace.blocks.await_nobody();
             }
         }
-        let is_safe = state.namespace.is_safe || state.namespace.is_waiting;
+        let is_safe = self.is_safe(&state);
         drop(state);
         self.wait(None)?;
         Ok(is_safe)
+    }
+
+    /// Whether changes are refused, or wait until it is known which replicas there are.
+    fn is_safe(&self, state: &State) -> bool {
+        state.namespace.is_safe || state.namespace.is_waiting || !self.has_read()
     }
 
     /// Whether somebody may do everything.
@@ -646,10 +654,16 @@ impl Files {
         self.0.lost.get().is_none() && self.0.lease.as_ref().is_none_or(LeaseGuard::serving)
     }
 
-    /// The replicas of the data node.
+    /// The replicas of the data node in the process. Blocks until they were read.
     #[must_use]
     pub fn replicas(&self) -> &Replicas {
         &self.0.replicas
+    }
+
+    /// Bytes of the disk of the data node in the process; none before its replicas were read.
+    #[must_use]
+    pub fn space(&self) -> Space {
+        self.0.replicas.space_now()
     }
 
     /// Who may do everything.
@@ -674,6 +688,7 @@ impl Files {
     /// # Errors
     /// The log had ended before, or somebody else has the database.
     pub fn close(&self) -> Result<(), HostError> {
+        self.0.replicas.end();
         // Upkeep that has ended is told nothing more.
         let _ = self.0.tasks.send(Task::End);
         if let Some(behind) = &self.0.behind {
@@ -689,10 +704,15 @@ impl Files {
 
     /// Ends all: the database is not ours any more. Nobody is told anything, and the next start says why or goes on.
     pub(crate) fn end(&self, error: &DatabaseError) {
+        self.end_with(error, "start the node again if this is the one that is to have the database");
+    }
+
+    /// Ends all because of something, and says what to do about it.
+    pub(crate) fn end_with(&self, error: &dyn fmt::Display, advice: &str) {
         if self.0.lost.set(error.to_string()).is_err() {
             return;
         }
-        tracing::error!(%error, "files are served no more; start the node again if this is the one that is to have the database");
+        tracing::error!(%error, "files are served no more; {advice}");
         // It says what is in the log of the process already.
         let _ = self.close();
     }

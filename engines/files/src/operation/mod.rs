@@ -308,6 +308,15 @@ impl Request {
         )
     }
 
+    /// Whether its answer says where blocks are.
+    #[must_use]
+    pub const fn tells_places(&self) -> bool {
+        matches!(
+            self,
+            Self::BlockLocations { .. } | Self::LocatedInfo { .. } | Self::Listing { with_locations: true, .. }
+        )
+    }
+
     /// Whether it has to be done once, however often it is sent.
     #[must_use]
     pub const fn is_done_once(&self) -> bool {

@@ -24,7 +24,7 @@ use savanna_files_host::change::CallId;
 use savanna_files_host::ids::{BlockId, Stamp};
 use savanna_files_host::request::BlockName;
 use savanna_files_host::{
-    Answer, Asker, Errand, Files, FilesError, Reply, Request, SharedNamesHandle, Statistics, Stats, Summary, Brought,
+    Answer, Asker, Brought, Errand, Files, FilesError, Reply, Request, SharedNamesHandle, Statistics, Stats, Summary,
     Unanswered,
 };
 use tokio::sync::Semaphore;
@@ -107,6 +107,11 @@ pub(crate) fn find(name: &str) -> Option<Protocol> {
 impl Protocol {
     /// Does a call.
     pub(crate) fn call(self, service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body: Bytes, answerer: Answerer) {
+        // What data nodes say, and are asked, waits until the one here knows what it has.
+        if !matches!(self, Self::Client | Self::Namenode) && !service.files.has_read() {
+            let (at, to, method) = (Arc::clone(service), Arc::clone(peer), method.to_owned());
+            return service.files.when_read(move || self.call(&at, &to, &method, body, answerer));
+        }
         match self {
             Self::Client => client::call(service, peer, method, body, answerer),
             Self::Datanode => datanode::call(service, method, body, answerer),
@@ -241,9 +246,10 @@ impl Service {
     ) {
         let here = Arc::clone(self);
         self.run(peer, Errand::Statistics, move |told| {
-            let space = here.files.replicas().space();
+            let space = here.files.space();
             tell(
-                told.and_then(Brought::statistics).map(|told| Statistics { stats: Stats { space, ..told.stats }, ..told }),
+                told.and_then(Brought::statistics)
+                    .map(|told| Statistics { stats: Stats { space, ..told.stats }, ..told }),
             );
         });
     }
@@ -258,7 +264,7 @@ impl Service {
 
     /// The data node, for a client.
     pub(crate) fn node(&self, peer: &Peer) -> Node {
-        let space = self.files.replicas().space();
+        let space = self.files.space();
         let address = peer.reached.to_string();
         let id = NodeId {
             address: address.clone(),

@@ -122,6 +122,10 @@ impl Transfer {
 }
 
 fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    // Clients that know where blocks are wait, too.
+    if !shared.files.wait_until_read(|| shared.is_stopping.load(Ordering::SeqCst)) {
+        return;
+    }
     let mut number = 0;
     while !shared.is_stopping.load(Ordering::SeqCst) {
         let stream = match listener.accept() {

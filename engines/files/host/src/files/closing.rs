@@ -69,7 +69,7 @@ impl Files {
     /// Whether it is closed.
     pub(crate) fn close_left(&self, begun: Lsn, recovery: Recovery) -> Result<bool, Unanswered> {
         self.wait(Some(begun))?;
-        let replicas = &self.0.replicas;
+        let replicas = self.replicas();
         let here = recovery.block.and_then(|(block, _)| replicas.look(block)).map(nodes::here);
         if self.0.state.write().namespace.blocks.close(recovery, here) != Ended::Here {
             return Ok(false);

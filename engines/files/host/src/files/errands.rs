@@ -10,7 +10,7 @@ use savanna_files::{Class, FilesError};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::{Asker, Files, Unanswered, now};
-use crate::handle::{Errand, Brought};
+use crate::handle::{Brought, Errand};
 
 /// Threads for errands.
 const THREADS: usize = 64;
@@ -47,6 +47,12 @@ type Outcome = Result<Brought, Unanswered>;
 impl Files {
     /// Does an errand. `told` gets what came of it when that may be told: on any thread, also before this returns.
     pub fn run(&self, asker: &Asker<'_>, errand: Errand, told: impl FnOnce(Outcome) + Send + 'static) {
+        if !self.has_read() && matches!(errand, Errand::Leave { .. } | Errand::RecoverLease { .. }) {
+            let (files, user, machine, call) =
+                (self.clone(), asker.user.to_owned(), asker.machine.to_owned(), asker.call);
+            let told: Box<dyn FnOnce(Outcome) + Send> = Box::new(told);
+            return self.when_read(move || files.run(&Asker { user: &user, machine: &machine, call }, errand, told));
+        }
         match errand {
             Errand::RenewLease { client } => {
                 self.0.state.write().namespace.leases.renew(&client, now());

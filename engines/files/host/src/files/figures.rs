@@ -92,10 +92,11 @@ impl Files {
     /// What there is on the disk.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut stats = Stats { space: self.0.replicas.space(), nodes: [1, 0, 0], ..Stats::default() };
+        let mut stats = Stats { space: self.space(), nodes: [1, 0, 0], ..Stats::default() };
         let state = self.0.state.read();
         let blocks = &state.namespace.blocks;
-        for (.., is_missing) in blocks.damaged() {
+        // Before it is known what there is, nothing is missing.
+        for (.., is_missing) in blocks.damaged().filter(|_| self.has_read()) {
             let count = if is_missing { &mut stats.missing } else { &mut stats.corrupt };
             *count += 1;
         }
@@ -121,7 +122,7 @@ impl Files {
     pub(super) fn statistics(&self) -> Statistics {
         let (stats, Figures { inodes, blocks, leases, changes, .. }) = (self.stats(), self.figures());
         let state = self.0.state.read();
-        let is_safe = state.namespace.is_safe || state.namespace.is_waiting;
+        let is_safe = self.is_safe(&state);
         Statistics { stats, inodes, blocks, leases, changes, is_safe }
     }
 
@@ -135,7 +136,7 @@ impl Files {
             blocks: namespace.blocks.len() as u64,
             leases: namespace.leases.len() as u64,
             changes: namespace.txid().0,
-            bytes: self.0.replicas.space().used,
+            bytes: self.space().used,
             log: self.0.journal.stats(),
             database: self.0.behind.as_ref().map(|it| it.figures(namespace.tree().len(), state.unflushed.rows())),
         }

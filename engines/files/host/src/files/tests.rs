@@ -13,6 +13,7 @@ use crate::options::DatabaseOptions;
 mod counting;
 mod database;
 mod nodes;
+mod start;
 mod trash;
 
 struct Running {
@@ -25,6 +26,18 @@ fn opened(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64) -> Running 
 }
 
 fn open(
+    disk: &Arc<SimDisk>,
+    folder: &std::path::Path,
+    epoch: u64,
+    database: Option<DatabaseOptions>,
+) -> Result<Running, HostError> {
+    let running = open_at_once(disk, folder, epoch, database)?;
+    running.files.wait_until_read(|| false);
+    Ok(running)
+}
+
+/// The same, before its replicas were read.
+fn open_at_once(
     disk: &Arc<SimDisk>,
     folder: &std::path::Path,
     epoch: u64,

@@ -793,9 +793,9 @@ fn a_replica_of_a_number_that_nobody_gave_is_not_taken_for_a_block() {
     assert_eq!(running.files.replicas().blocks(), [last.id], "it went before anybody was served");
     assert_eq!(running.write("/g", b"other").id, stray);
     // One that got a file after it was asked for.
-    let mut orphans = vec![stray];
     place.server.query(&format!("DELETE FROM block WHERE id = {}", stray.0));
-    running.files.remove_orphans(&mut orphans).unwrap();
+    running.files.0.orphans.lock().push(stray);
+    running.files.remove_orphans().unwrap();
     assert_eq!(running.files.stats().missing, 0);
     assert_eq!((running.length("/g"), running.files.replicas().blocks().len()), (Some(5), 2));
     running.stop();
