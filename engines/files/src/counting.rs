@@ -3,10 +3,10 @@
 //!
 //! The walk goes over the subtree by names, so of each inode it is known whether it was counted. Whatever changes, comes or goes is taken out of
 //! what was counted and kept by its number, and the walk leaves it out from then on: so it makes no difference in which order names and changes are seen, nor
-//! whether the walk sees an inode in memory or in the database, as long as that has all up to where the count began. Of a directory that moves with what is in it
-//! that is not known; then it is counted again.
+//! whether the walk sees an inode in memory or in the database, as long as that has all up to where the count began. A directory that moves within the subtree takes
+//! along how far the walk has come in it. Of one that comes or goes with what is in it that is not known: then all is counted again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::cache::Stored;
 use crate::change::{Change, File, Quota, Row, Usage};
@@ -30,6 +30,8 @@ pub struct Counting {
     /// What changed since it began, and what it counts for now.
     changed: HashMap<InodeId, Delta>,
     of_changed: Delta,
+    /// Directories that were moved with what is in them. The walk goes into them all the same.
+    moved: HashSet<InodeId>,
     since: Txid,
     is_over: bool,
 }
@@ -58,6 +60,7 @@ impl Counting {
             sum: Delta { names: 1, space: 0 },
             changed: HashMap::new(),
             of_changed: Delta::default(),
+            moved: HashSet::new(),
             since: namespace.txid(),
             is_over: false,
         }
@@ -67,6 +70,12 @@ impl Counting {
     #[must_use]
     pub const fn root(&self) -> InodeId {
         self.root
+    }
+
+    /// Whether it has to be counted again.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.is_over
     }
 
     /// A database has to have all up to this change for what it has to be counted.
@@ -120,9 +129,9 @@ impl Counting {
         if self.is_over { Progress::Over } else { Progress::All }
     }
 
-    /// Counts what a database has of a directory behind a name, in the order of names: some of it, or the rest.
-    pub fn take(&mut self, directory: InodeId, children: &[Stored], is_end: bool) {
-        if !self.after.contains_key(&directory) {
+    /// Counts what a database has of a directory behind a name, in the order of names: some of it, or the rest. Nothing if it was counted already.
+    pub fn take(&mut self, directory: InodeId, after: &[u8], children: &[Stored], is_end: bool) {
+        if self.after.get(&directory).is_none_or(|counted| **counted != *after) {
             return;
         }
         let mut below = Vec::new();
@@ -154,29 +163,33 @@ impl Counting {
         is_new
     }
 
-    /// A change is done next.
-    pub fn follow(&mut self, tree: &Tree, change: &Change) {
+    /// A change is done next, with these rows.
+    pub fn follow(&mut self, tree: &Tree, change: &Change, rows: &Rows<'_>) {
         if self.is_over {
             return;
         }
-        let rows: HashMap<InodeId, &Row> = change.rows.iter().map(|row| (row.id, row)).collect();
         let (root, mut inside) = (self.root, HashMap::new());
         for row in change.rows.iter().filter(|row| row.id != root) {
             let before = tree.get(row.id);
             let was_inside = before.is_some_and(|inode| self.is_inside(tree, None, inode.parent, &mut HashMap::new()));
-            let is_inside = self.is_inside(tree, Some(&rows), row.parent, &mut inside);
+            let is_inside = self.is_inside(tree, Some(rows), row.parent, &mut inside);
             if !was_inside && !is_inside {
                 continue;
             }
             if let Some(inode) = before.filter(|inode| inode.is_directory()) {
                 let moves = (inode.parent, &inode.name) != (row.parent, &row.name);
                 let is_limited = inode.quota().is_some();
-                // What is in it says itself what becomes of it, or is told by its quota.
-                if is_limited != quota_of(row).is_some() || moves && !is_limited && inode.child_count() > 0 {
+                let is_full = !is_limited && inode.child_count() > 0;
+                // What is in it would have to say by itself where it is now.
+                if is_limited != quota_of(row).is_some() || moves && is_full && was_inside != is_inside {
                     self.is_over = true;
                     return;
                 }
                 if !moves && !is_limited {
+                    continue;
+                }
+                if is_full {
+                    self.move_within(tree, inode);
                     continue;
                 }
             }
@@ -189,6 +202,25 @@ impl Counting {
             }
         }
         self.is_over |= self.changed.len() > CHANGED_MAX;
+    }
+
+    /// A directory moves with what is in it, within the subtree.
+    fn move_within(&mut self, tree: &Tree, directory: &Inode) {
+        let (id, one) = (directory.id, Delta { names: 1, space: 0 });
+        // What is in one that is new is known by itself.
+        if self.changed.contains_key(&id) {
+            return;
+        }
+        let was_counted = self.was_counted(tree, directory);
+        self.changed.insert(id, one);
+        self.of_changed += one;
+        self.moved.insert(id);
+        if was_counted {
+            self.sum -= one;
+        } else {
+            // Where it is now the walk leaves it out.
+            self.go_back_to(id, Box::default());
+        }
     }
 
     /// An inode counts for this from now on. `before` is what it was, if it was in the subtree.
@@ -211,7 +243,7 @@ impl Counting {
     fn is_inside(
         &self,
         tree: &Tree,
-        rows: Option<&HashMap<InodeId, &Row>>,
+        rows: Option<&Rows<'_>>,
         directory: InodeId,
         seen: &mut HashMap<InodeId, bool>,
     ) -> bool {
@@ -247,6 +279,9 @@ impl Counting {
             if at.parent == self.root {
                 return true;
             }
+            if self.moved.contains(&at.parent) {
+                return true;
+            }
             // Into what is new, the walk does not go.
             if self.changed.contains_key(&at.parent) {
                 return false;
@@ -257,6 +292,15 @@ impl Counting {
             }
         }
     }
+}
+
+/// The rows of a change, by their numbers.
+pub type Rows<'c> = HashMap<InodeId, &'c Row>;
+
+/// The rows of a change, by their numbers.
+#[must_use]
+pub fn rows_of(change: &Change) -> Rows<'_> {
+    change.rows.iter().map(|row| (row.id, row)).collect()
 }
 
 fn quota_of(row: &Row) -> Option<&Quota> {

@@ -33,6 +33,8 @@ pub struct Namespace {
     pub is_safe: bool,
     /// Whether they are until data nodes have reported.
     pub is_waiting: bool,
+    /// Whether it is not known yet which replicas the data node in the process has: changes are refused, and what says where blocks are.
+    pub is_reading: bool,
     /// What operations keep to.
     pub(crate) limits: Limits,
 }
@@ -85,6 +87,7 @@ impl Namespace {
             txid: Txid(0),
             is_safe: false,
             is_waiting: false,
+            is_reading: false,
             limits,
         }
     }

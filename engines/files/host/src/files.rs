@@ -37,7 +37,7 @@ use crate::files::awaited::{Awaited, Awaiting};
 use crate::files::counting::Count;
 use crate::files::emptying::{Question, Questions};
 use crate::files::errands::Errands;
-use crate::files::own::Own;
+use crate::files::own::{Hearing, Own};
 use crate::groups::Groups;
 use crate::identity::Identity;
 use crate::options::{HostError, HostOptions};
@@ -91,8 +91,10 @@ struct Waiting {
     request: Request,
     /// What it lacks; room, if there are no keys.
     missing: Missing,
-    /// How often something was asked for it.
+    /// How often it was asked for it what its user may take away.
     asked: usize,
+    /// How often something was counted for it.
+    counted: usize,
     /// Whether its user may take away all that is in a directory, if that was asked for it.
     question: Option<Question>,
     /// What a directory counts for in quotas, if that was counted for it.
@@ -119,8 +121,8 @@ struct Shared {
     needed: Mutex<Option<Lsn>>,
     /// The database is not ours any more: nobody is told anything.
     lost: OnceLock<String>,
-    /// When the process began: silence is measured from there, whatever the clock of the machine is set to.
-    begun: Instant,
+    /// Since when data nodes are heard.
+    begun: Hearing,
     /// The lines of the file with the names of data nodes.
     nodes_kept: Mutex<Option<std::collections::BTreeSet<String>>>,
     /// Who waits for the report of a block.
@@ -174,6 +176,7 @@ impl Files {
         namespace.blocks.nodes.silence = silence;
         nodes::recall(&directory, namespace).map_err(failed(&directory))?;
         namespace.is_waiting = nodes::is_waiting(namespace);
+        namespace.is_reading = true;
         let (tasks, upkeep) = std::sync::mpsc::channel();
         let state = RwLock::new(state);
         let groups = Groups::default();
@@ -196,7 +199,7 @@ impl Files {
             behind,
             needed,
             lost,
-            begun: Instant::now(),
+            begun: Hearing::default(),
             nodes_kept: Mutex::default(),
             awaited: Arc::default(),
             questions,
@@ -208,21 +211,14 @@ impl Files {
             behind::begin(files.clone()).map_err(failed(&directory))?;
         }
         let upkeep = Upkeep::begin(files.clone(), upkeep, deleted).map_err(failed(&directory))?;
+        let begun = Instant::now();
+        files.wait_until_read(|| begun.elapsed() >= own::PATIENCE);
         Ok((files, upkeep))
     }
 
     /// Does a request. `answer` gets its outcome when that may be told: at once on this thread, or later on that of the log. What has to wait for
     /// the database is done on another thread.
     pub fn call(&self, asker: &Asker<'_>, request: &Request, answer: impl FnOnce(Answer) + Send + 'static) {
-        if !self.0.replicas.is_read() && (request.changes() || request.tells_places()) {
-            let (user, machine, call) = (asker.user.to_owned(), asker.machine.to_owned(), asker.call);
-            let (files, request) = (self.clone(), request.clone());
-            // The type of the answer is one that does not grow.
-            let answer: Box<dyn FnOnce(Answer) + Send> = Box::new(answer);
-            return self.when_read(move || {
-                files.call(&Asker { user: &user, machine: &machine, call }, &request, answer);
-            });
-        }
         let groups = self.0.groups.of(asker.user);
         match (self.attempt(&self.context(asker, &groups), request), &self.0.behind) {
             (Ok((outcome, position)), behind) => {
@@ -234,9 +230,21 @@ impl Files {
             (Err(missing), behind) => {
                 let (user, machine, call) = (asker.user.to_owned(), asker.machine.to_owned(), asker.call);
                 let (request, deadline, answer) = (request.clone(), behind::deadline(), Box::new(answer));
-                let (asked, question, count) = (0, None, None);
-                let waiting =
-                    Waiting { user, machine, call, groups, request, missing, asked, question, count, deadline, answer };
+                let (asked, counted, question, count) = (0, 0, None, None);
+                let waiting = Waiting {
+                    user,
+                    machine,
+                    call,
+                    groups,
+                    request,
+                    missing,
+                    asked,
+                    counted,
+                    question,
+                    count,
+                    deadline,
+                    answer,
+                };
                 match (waiting.missing.asking(), behind) {
                     (Some(asking), _) => self.ask_first(waiting, asking),
                     (None, Some(behind)) => {
@@ -388,7 +396,7 @@ impl Files {
             let before = state.namespace.tree().len();
             let Ok(known) = state.namespace.learn(&fetched) else { continue };
             #[cfg(test)]
-            behind.longest.fetch_max(state.namespace.tree().len() - before, std::sync::atomic::Ordering::Relaxed);
+            self.note_longest(state.namespace.tree().len() - before);
             let done = work(state, Some(&known));
             self.give_up_some(behind);
             match done {
@@ -412,10 +420,22 @@ impl Files {
         // Directories that come along are the last ones.
         for Fetched { txid, rows, .. } in fetched.iter().rev() {
             for part in rows.chunks(AT_ONCE) {
-                if self.0.state.write().namespace.learn_ahead(*txid, part).is_err() {
+                let mut state = self.0.state.write();
+                #[cfg(test)]
+                let before = state.namespace.tree().len();
+                if state.namespace.learn_ahead(*txid, part).is_err() {
                     return;
                 }
+                #[cfg(test)]
+                self.note_longest(state.namespace.tree().len() - before);
             }
+        }
+    }
+
+    #[cfg(test)]
+    fn note_longest(&self, inodes: usize) {
+        if let Some(behind) = &self.0.behind {
+            behind.longest.fetch_max(inodes, std::sync::atomic::Ordering::Relaxed);
         }
     }
 
@@ -616,6 +636,7 @@ impl Files {
     pub fn safe_mode(&self, asker: &Asker<'_>, wanted: Option<bool>) -> Result<bool, Unanswered> {
         if wanted.is_some() {
             self.check_superuser(asker)?;
+            self.check_read()?;
         }
         let mut state = self.0.state.write();
         if let Some(wanted) = wanted {
@@ -633,7 +654,7 @@ impl Files {
 
     /// Whether changes are refused, or wait until it is known which replicas there are.
     fn is_safe(&self, state: &State) -> bool {
-        state.namespace.is_safe || state.namespace.is_waiting || !self.has_read()
+        state.namespace.is_safe || state.namespace.is_waiting || state.namespace.is_reading
     }
 
     /// Whether somebody may do everything.

@@ -42,7 +42,8 @@ fn may_empty(namespace: &View<'_>, context: &Context<'_>, inode: &Inode) -> Resu
     if context.is_superuser || inode.child_count() == 0 || context.may_empty == Some(inode.id) {
         return Ok(true);
     }
-    let may = Emptying::of(inode.id).go_over(&namespace.tree, context, AT_ONCE)? == Asked::All;
+    // What may go at once is looked at again then.
+    let may = Emptying::of(inode.id).go_over(&namespace.tree, context, AT_ONCE / 2)? == Asked::All;
     if !may {
         namespace.tree.lacks_rights(inode.id);
     }

@@ -10,7 +10,7 @@ use savanna_files::ids::InodeId;
 use savanna_files::request::Limit;
 use savanna_files::{Class, Namespace, Reply, Request};
 
-use crate::world::{World, concat, create, delete, mkdirs, rename2, truncate};
+use crate::world::{MEMBER, World, concat, create, delete, mkdirs, rename2, truncate};
 
 fn set_quota(path: &str, names: Limit) -> Request {
     Request::SetQuota { path: path.to_owned(), names, space: Limit::Same }
@@ -231,6 +231,19 @@ fn nobody_looks_at_more_than_256_inodes_while_others_wait() {
         assert!((1..=256).contains(&longest), "{longest} for {request:?}");
     }
     assert_eq!((used(&mut world, "/q"), world.counted), ((1, 0), 3));
+    // Who is not the superuser is asked what is in it.
+    let mode = Request::SetPermission { path: "/q".into(), mode: 0o777 };
+    world.root(&mode).unwrap();
+    for count in [100, 128, 200, 255, 300] {
+        for number in 0..count {
+            world.call(MEMBER, &mkdirs(&format!("/q/{count}/{number}")), None).unwrap();
+        }
+        world.longest_look();
+        assert_eq!(world.call(MEMBER, &delete(&format!("/q/{count}")), None), Ok(Reply::Bool(true)));
+        let longest = world.longest_look();
+        assert!((count.min(128)..=256).contains(&longest), "{longest} for {count}");
+    }
+    assert_eq!(used(&mut world, "/q"), (1, 0));
     world.root(&set_quota("/q", Limit::None)).unwrap();
     while world.dismantle(256) {
         world.log.clear();

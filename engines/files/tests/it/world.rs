@@ -7,13 +7,14 @@ use rand::Rng as _;
 use rand_chacha::ChaCha8Rng;
 use savanna_files::blocks::Replica;
 use savanna_files::change::{CallId, Usage};
-use savanna_files::counting::{Counting, Progress};
+use savanna_files::counting::{self, Counting, Progress};
 use savanna_files::flush::{Batch, Unflushed};
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp};
 use savanna_files::operation::{Asked, Emptying, Recovery};
 use savanna_files::request::{BlockName, Create, Status, Written};
 use savanna_files::{
     Asking, Change, Class, Context, Decision, FilesError, Key, Known, Limits, Missing, Namespace, Reply, Request,
+    Stored,
 };
 
 use crate::database::Database;
@@ -33,6 +34,8 @@ pub(crate) struct World {
     pub(crate) counts: Vec<Counting>,
     /// Inodes that a look of a count goes over.
     pub(crate) look: usize,
+    /// What was read for a count, and is not counted yet: of which directory, behind which name, and whether it is the rest.
+    pages: Vec<(InodeId, Box<[u8]>, Vec<Stored>, bool)>,
     /// How often something was counted.
     pub(crate) counted: usize,
     /// Inodes that the longest look went over.
@@ -61,6 +64,7 @@ impl World {
             meanwhile: VecDeque::new(),
             counts: Vec::new(),
             look: 3,
+            pages: Vec::new(),
             counted: 0,
             #[cfg(feature = "flaws")]
             longest: 0,
@@ -162,7 +166,9 @@ impl World {
     fn ask_emptying(&mut self, directory: InodeId, context: &Context<'_>) -> Result<(), FilesError> {
         let mut walk = Emptying::of(directory);
         let root = loop {
-            match walk.go_on(&self.namespace, context, 3)? {
+            let asked = walk.go_on(&self.namespace, context, 3)?;
+            self.note_look();
+            match asked {
                 Asked::More => {}
                 Asked::All => return Ok(()),
                 Asked::NotHere(root) => break root,
@@ -192,6 +198,8 @@ impl World {
     fn count(&mut self, directory: InodeId) -> Option<(InodeId, Usage)> {
         self.counted += 1;
         self.counts.push(Counting::of(&self.namespace, directory));
+        // Another count may be under way.
+        let pages = std::mem::take(&mut self.pages);
         while self.count_on() {
             if let Some(request) = self.meanwhile.pop_front() {
                 // Also if it is refused.
@@ -199,37 +207,45 @@ impl World {
             }
             self.happen();
         }
+        self.pages = pages;
         let usage = self.counts.pop()?.usage()?;
         Some((directory, usage))
     }
 
-    /// Counts some more of what is counted last. Whether there may be more.
+    /// Counts some more of what is counted last, or reads some more for that. Whether there may be more.
     pub(crate) fn count_on(&mut self) -> bool {
-        let progress = self.counts.last_mut().expect("a count").go_on(&self.namespace, self.look);
-        self.note_look();
         let counting = self.counts.last_mut().expect("a count");
+        if let Some((directory, after, mut rows, is_end)) = self.pages.pop() {
+            let rest = rows.split_off(rows.len().div_ceil(2));
+            counting.take(directory, &after, &rows, is_end && rest.is_empty());
+            if !rest.is_empty() {
+                let last = rows[rows.len() - 1].row.name.clone();
+                self.pages.push((directory, last, rest, is_end));
+            }
+            return true;
+        }
+        let progress = counting.go_on(&self.namespace, self.look);
+        self.note_look();
         match progress {
             Progress::More => true,
             Progress::All | Progress::Over => false,
             Progress::NotHere(directory, after) => {
-                let since = counting.since();
+                let since = self.counts.last().expect("a count").since();
                 while self.database.as_ref().is_some_and(|database| database.txid < since) {
                     self.flush(usize::MAX);
                 }
                 let database = self.database.as_ref().expect("without a database all is here");
-                let mut fetched = database.fetch(&Key::Children(directory, after));
+                let mut fetched = database.fetch(&Key::Children(directory, after.clone()));
                 fetched.rows.sort_by(|one, other| one.row.name.cmp(&other.row.name));
-                let (one, other) = fetched.rows.split_at(fetched.rows.len() / 2);
-                let counting = self.counts.last_mut().expect("a count");
-                counting.take(directory, one, false);
-                counting.take(directory, other, fetched.is_end);
+                self.pages.push((directory, after, fetched.rows, fetched.is_end));
                 true
             }
         }
     }
 
     pub(crate) fn take(&mut self, change: &Change) {
-        self.counts.iter_mut().for_each(|counting| counting.follow(self.namespace.tree(), change));
+        let rows = counting::rows_of(change);
+        self.counts.iter_mut().for_each(|counting| counting.follow(self.namespace.tree(), change, &rows));
         self.log.push_back(change.encode());
         let applied = self.namespace.apply(change);
         for block in self.namespace.blocks.take_unwanted() {

@@ -368,6 +368,9 @@ impl Asked<'_> {
     fn report_bad_blocks(self) {
         let Self { service, body, answerer, .. } = self;
         let Some((ReportBadBlocks { blocks }, answerer)) = message(body, answerer) else { return };
+        if let Err(why) = service.files.check_read() {
+            return unanswered(&why, answerer);
+        }
         service.found_corrupt(&blocks);
         service.tell(answerer, &Nothing {});
     }

@@ -16,6 +16,8 @@ mod unsupported;
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use prost::Message;
@@ -24,8 +26,8 @@ use savanna_files_host::change::CallId;
 use savanna_files_host::ids::{BlockId, Stamp};
 use savanna_files_host::request::BlockName;
 use savanna_files_host::{
-    Answer, Asker, Brought, Errand, Files, FilesError, Reply, Request, SharedNamesHandle, Statistics, Stats, Summary,
-    Unanswered,
+    Answer, Asker, Brought, Class, Errand, Files, FilesError, Reply, Request, SharedNamesHandle, Statistics, Stats,
+    Summary, Unanswered,
 };
 use tokio::sync::Semaphore;
 
@@ -107,10 +109,11 @@ pub(crate) fn find(name: &str) -> Option<Protocol> {
 impl Protocol {
     /// Does a call.
     pub(crate) fn call(self, service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body: Bytes, answerer: Answerer) {
-        // What data nodes say, and are asked, waits until the one here knows what it has.
-        if !matches!(self, Self::Client | Self::Namenode) && !service.files.has_read() {
-            let (at, to, method) = (Arc::clone(service), Arc::clone(peer), method.to_owned());
-            return service.files.when_read(move || self.call(&at, &to, &method, body, answerer));
+        // Data nodes say again what they are to say, until the one here knows what it has.
+        if !matches!(self, Self::Client | Self::Namenode)
+            && let Err(why) = service.files.check_read()
+        {
+            return unanswered(&why, answerer);
         }
         match self {
             Self::Client => client::call(service, peer, method, body, answerer),
@@ -296,18 +299,35 @@ impl Service {
     }
 }
 
-/// Who has the names hears that the data node here has a replica: before anybody who is told so can ask it something.
-pub(crate) fn received(names: &SharedNamesHandle, files: &Files, replica: Replica) {
+/// How long it is tried to tell who has the names of a replica.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Who has the names hears that the data node here has a replica: before anybody is told that it was written. Blocks, for a while also if the names are held.
+pub(crate) fn received(names: &SharedNamesHandle, files: &Files, replica: Replica) -> Result<(), Unanswered> {
     let Replica { block, stamp, length } = replica;
-    let here = files.clone();
-    let told = move |told: Result<Brought, Unanswered>| match told.and_then(Brought::bool) {
-        Ok(true) => here.is_known(block),
-        // Its file was deleted while it was written.
-        Ok(false) => here.discard(block),
-        Err(error) => tracing::debug!(%block, ?error, "a replica was not reported"),
-    };
-    let errand = Errand::Received { replica: BlockName { id: block, stamp, length } };
-    names.run(&Asker { user: "", machine: "", call: None }, errand, Box::new(told));
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let (sender, told) = sync_channel(1);
+        let errand = Errand::Received { replica: BlockName { id: block, stamp, length } };
+        // Who waits is there.
+        let hears = Box::new(move |brought| drop(sender.send(brought)));
+        names.run(&Asker { user: "", machine: "", call: None }, errand, hears);
+        match told.recv().unwrap_or(Err(Unanswered::Gone)).and_then(Brought::bool) {
+            Ok(true) => files.is_known(block),
+            // Its file was deleted while it was written.
+            Ok(false) => files.discard(block),
+            Err(Unanswered::Refused(error))
+                if matches!(error.class, Class::Retriable | Class::Standby) && Instant::now() < deadline =>
+            {
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+            Err(why) => return Err(why),
+        }
+        return Ok(());
+    }
 }
 
 /// A block as clients name it.

@@ -242,8 +242,10 @@ impl<'a> Connection<'a> {
     }
 
     /// The name node hears of a replica.
-    fn received(&self, replica: Replica) {
-        protocol::received(self.names, self.files, replica);
+    fn received(&self, replica: Replica) -> io::Result<()> {
+        protocol::received(self.names, self.files, replica).map_err(|why| {
+            io::Error::other(format!("the name node could not be told of block {}: {why:?}", replica.block))
+        })
     }
 
     /// Whether a block is of this installation.

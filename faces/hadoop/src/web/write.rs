@@ -100,7 +100,8 @@ impl Client {
                 }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(RENEWAL);
-                if client.run(Errand::RenewLease { client: file.client.clone() }).await.is_err() {
+                let renewed = client.run(Errand::RenewLease { client: file.client.clone() }).await;
+                if matches!(renewed, Err(Refusal::Gone)) {
                     break;
                 }
             }
@@ -251,7 +252,12 @@ impl<'a> Upload<'a> {
         let done = loop {
             match timeout(RENEWAL, &mut work).await {
                 Ok(done) => break done.flatten().ok_or(Refusal::Gone)?,
-                Err(_) => drop(self.client.run(Errand::RenewLease { client: self.file.client.clone() }).await?),
+                // Whether that is heard is noticed by what comes next.
+                Err(_) => self.client.service.run(
+                    &self.client.peer,
+                    Errand::RenewLease { client: self.file.client.clone() },
+                    drop,
+                ),
             }
         };
         done.map_err(|error| FilesError::new(Class::Io, error.to_string()).into())
@@ -260,7 +266,11 @@ impl<'a> Upload<'a> {
     /// The name node hears that the writer is there.
     async fn renew(&mut self) -> Result<(), Refusal> {
         self.renewed = Instant::now();
-        self.client.run(Errand::RenewLease { client: self.file.client.clone() }).await.map(drop)
+        match self.client.run(Errand::RenewLease { client: self.file.client.clone() }).await {
+            Err(Refusal::Gone) => Err(Refusal::Gone),
+            // It is said again in time.
+            Ok(_) | Err(Refusal::Refused(_)) => Ok(()),
+        }
     }
 
     /// The next block of the file.
@@ -294,7 +304,8 @@ impl<'a> Upload<'a> {
     async fn end_block(&mut self) -> Result<(), Refusal> {
         let Some((name, writer)) = self.block.take() else { return Ok(()) };
         let replica = self.disk(move |_| writer.finish()).await?;
-        received(&self.client.service.names, &self.client.service.files, replica);
+        let service = Arc::clone(&self.client.service);
+        blocking(move || received(&service.names, &service.files, replica)).await?;
         self.last = Some(name);
         Ok(())
     }

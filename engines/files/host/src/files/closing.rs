@@ -106,7 +106,9 @@ impl Files {
         let mut state = self.0.state.write();
         let is_its = state.namespace.leases.files(client).any(|id| id == file);
         let Some((change, recovery)) = is_its.then(|| state.namespace.close_left(file, now())).flatten() else {
-            return Ok(());
+            let position = state.pending.position(state.namespace.txid());
+            drop(state);
+            return self.wait(position);
         };
         let lsn = self.commit(&mut state, change)?;
         drop(state);

@@ -35,12 +35,13 @@ impl Drop for Count {
 }
 
 impl Files {
-    pub(super) fn begin_count(&self, directory: InodeId) -> Count {
+    /// The count of a directory; none if there are too many.
+    pub(super) fn begin_count(&self, directory: InodeId) -> Option<Count> {
         // What is changed from now on is followed.
         let state = self.0.state.read();
-        let counting = self.0.questions.begin_count(Counting::of(&state.namespace, directory));
+        let counting = self.0.questions.begin_count(directory, || Counting::of(&state.namespace, directory));
         drop(state);
-        Count { files: self.clone(), counting, begun: Instant::now() }
+        Some(Count { files: self.clone(), counting: counting?, begun: Instant::now() })
     }
 }
 
@@ -59,26 +60,35 @@ impl Count {
                 return Err(told(Unanswered::Gone));
             }
             let state = self.files.0.state.read();
+            let root = self.counting.lock().root();
+            if state.namespace.tree().get(root).is_some() && state.namespace.path(root).is_none() {
+                // It was deleted: the path leads elsewhere now.
+                return Ok(true);
+            }
             let progress = self.counting.lock().go_on(&state.namespace, AT_ONCE);
             // Others have their turns in between.
             drop(state);
             match progress {
                 Progress::More => {}
                 Progress::All | Progress::Over => return Ok(true),
-                Progress::NotHere(directory, after) => {
+                Progress::NotHere(directory, mut after) => {
                     let since = self.counting.lock().since();
                     if !self.files.is_flushed(since, self.begun).map_err(told)? {
                         return Ok(false);
                     }
-                    let (mut children, is_end) = self.files.rows_of(Key::Children(directory, after)).map_err(told)?;
+                    let (mut children, is_end) =
+                        self.files.rows_of(Key::Children(directory, after.clone()), since).map_err(told)?;
                     children.sort_by(|one, other| one.row.name.cmp(&other.row.name));
                     let parts = children.chunks(AT_ONCE).count();
                     for (number, part) in children.chunks(AT_ONCE).enumerate() {
                         // Who changes something waits for no more than a part.
-                        self.counting.lock().take(directory, part, is_end && number + 1 == parts);
+                        self.counting.lock().take(directory, &after, part, is_end && number + 1 == parts);
+                        if let Some(last) = part.last() {
+                            after.clone_from(&last.row.name);
+                        }
                     }
                     if children.is_empty() {
-                        self.counting.lock().take(directory, &[], true);
+                        self.counting.lock().take(directory, &after, &[], true);
                     }
                 }
             }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use savanna_files::change::Row;
-use savanna_files::counting::Counting;
+use savanna_files::counting::{self, Counting};
 use savanna_files::ids::{InodeId, Txid};
 use savanna_files::namespace::AT_ONCE;
 use savanna_files::operation::{Asked, Below, Emptying, Rights};
@@ -24,8 +24,10 @@ use crate::behind;
 
 /// Threads that ask.
 const THREADS: usize = 4;
-/// Questions that may be under way.
+/// Questions that may be under way, and requests that may wait for counts.
 const QUESTIONS_MAX: usize = 1_024;
+/// Directories that may be counted at the same time: each change is followed by each.
+const COUNTS_MAX: usize = 16;
 /// Parts of a turn.
 pub(super) const PARTS: usize = 64;
 /// How often it is asked for a request.
@@ -41,7 +43,8 @@ pub(super) struct Questions {
     runtime: Option<Runtime>,
     pub(super) handle: Handle,
     roots: Mutex<Vec<Root>>,
-    counts: Mutex<Vec<Arc<Mutex<Counting>>>>,
+    /// With how many requests wait for each, or have it.
+    counts: Mutex<Vec<(Arc<Mutex<Counting>>, usize)>>,
     count: AtomicUsize,
     next: AtomicUsize,
 }
@@ -66,17 +69,44 @@ impl Questions {
         Ok(Self { runtime: Some(runtime), handle, roots, counts, count, next })
     }
 
-    /// Changes are followed from now on.
-    pub(super) fn begin_count(&self, counting: Counting) -> Arc<Mutex<Counting>> {
-        let counting = Arc::new(Mutex::new(counting));
-        self.counts.lock().push(Arc::clone(&counting));
+    /// The count of a directory: one for all who wait for it. Changes are followed from now on. None if there are too many.
+    pub(super) fn begin_count(&self, root: InodeId, new: impl FnOnce() -> Counting) -> Option<Arc<Mutex<Counting>>> {
+        let mut counts = self.counts.lock();
+        if counts.iter().map(|(_, users)| users).sum::<usize>() >= QUESTIONS_MAX {
+            return None;
+        }
+        let is_it = |counting: &Mutex<Counting>| {
+            let counting = counting.lock();
+            counting.root() == root && !counting.is_over()
+        };
+        if let Some((counting, users)) = counts.iter_mut().find(|(counting, _)| is_it(counting)) {
+            *users += 1;
+            return Some(Arc::clone(counting));
+        }
+        if counts.len() >= COUNTS_MAX {
+            return None;
+        }
+        let counting = Arc::new(Mutex::new(new()));
+        counts.push((Arc::clone(&counting), 1));
         self.count.fetch_add(1, Ordering::SeqCst);
-        counting
+        Some(counting)
     }
 
+    /// Somebody does not need a count any more.
     pub(super) fn end_count(&self, counting: &Arc<Mutex<Counting>>) {
-        self.counts.lock().retain(|other| !Arc::ptr_eq(other, counting));
-        self.count.fetch_sub(1, Ordering::SeqCst);
+        let mut counts = self.counts.lock();
+        let Some(at) = counts.iter().position(|(other, _)| Arc::ptr_eq(other, counting)) else { return };
+        counts[at].1 -= 1;
+        if counts[at].1 == 0 {
+            counts.swap_remove(at);
+            self.count.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Of each directory that is counted, whether it has to be counted again.
+    #[cfg(test)]
+    pub(super) fn counts(&self) -> Vec<bool> {
+        self.counts.lock().iter().map(|(counting, _)| counting.lock().is_over()).collect()
     }
 
     pub(super) fn begin(&self, id: InodeId, user: &str) -> usize {
@@ -102,7 +132,12 @@ impl Questions {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
         }
-        self.counts.lock().iter().for_each(|counting| counting.lock().follow(tree, change));
+        let counts = self.counts.lock();
+        if !counts.is_empty() {
+            let rows = counting::rows_of(change);
+            counts.iter().for_each(|(counting, _)| counting.lock().follow(tree, change, &rows));
+        }
+        drop(counts);
         let mut roots = self.roots.lock();
         for row in &change.rows {
             let before = tree.get(row.id);
@@ -163,17 +198,14 @@ impl Drop for Question {
 impl Files {
     /// Does a request when that is known of a subtree which it lacks.
     pub(super) fn ask_first(&self, waiting: Waiting, asking: Asking) {
-        let questions = &self.0.questions;
-        if waiting.asked >= ATTEMPTS || questions.count.load(Ordering::Relaxed) >= QUESTIONS_MAX {
-            let words = match asking {
-                Asking::Emptying(_) => DELETED_TOO_FAST,
-                Asking::Usage(_) => MOVED_TOO_FAST,
-            };
-            return self.hold(None, Err(FilesError::new(Class::Retriable, words).into()), waiting.answer);
-        }
-        let mut waiting = Waiting { asked: waiting.asked + 1, ..waiting };
+        let refused = |words: &str| Err(FilesError::new(Class::Retriable, words).into());
+        let mut waiting = waiting;
         match asking {
             Asking::Emptying(directory) => {
+                if waiting.asked >= ATTEMPTS || self.0.questions.roots.lock().len() >= QUESTIONS_MAX {
+                    return self.hold(None, refused(DELETED_TOO_FAST), waiting.answer);
+                }
+                waiting.asked += 1;
                 waiting.question = Some(self.begin_question(directory, &waiting.user));
                 self.next_turn(waiting, |waiting, context| match &mut waiting.question {
                     Some(question) => question.go_on(context),
@@ -181,7 +213,14 @@ impl Files {
                 });
             }
             Asking::Usage(directory) => {
-                waiting.count = Some(self.begin_count(directory));
+                if waiting.counted >= ATTEMPTS {
+                    return self.hold(None, refused(MOVED_TOO_FAST), waiting.answer);
+                }
+                let Some(count) = self.begin_count(directory) else {
+                    return self.hold(None, refused(TOO_MANY_COUNTS), waiting.answer);
+                };
+                waiting.counted += 1;
+                waiting.count = Some(count);
                 self.next_turn(waiting, |waiting, _| match &waiting.count {
                     Some(count) => count.go_on(),
                     None => Ok(true),
@@ -245,7 +284,9 @@ impl Files {
 }
 
 const DELETED_TOO_FAST: &str = "What is in a directory that is to be deleted changes too fast, or too many are deleted at once; try again, or delete what is in it first";
-const MOVED_TOO_FAST: &str = "What a directory counts for in quotas could not be counted: directories in it are moved all the time, or too many are counted at once; try again when less is moved there";
+const MOVED_TOO_FAST: &str = "What a directory counts for in quotas could not be counted: directories come or go there all the time with what is in them, or too much changes; try again later";
+const TOO_MANY_COUNTS: &str =
+    "What a directory counts for in quotas could not be counted: too many others are counted now; try again";
 
 /// Without a database all is in memory.
 pub(super) fn not_in_memory(keys: &[Key]) -> Unanswered {
@@ -281,7 +322,7 @@ impl Question {
                         return Ok(false);
                     }
                     let Some(open) = open else {
-                        let found = files.rows_of(Key::Id(self.directory)).map_err(told)?.0;
+                        let found = files.rows_of(Key::Id(self.directory), *txid).map_err(told)?.0;
                         let root =
                             found.into_iter().find(|stored| stored.row.id == self.directory && stored.children > 0);
                         *open = Some(root.into_iter().map(|root| (root, Box::default())).collect());
@@ -294,7 +335,7 @@ impl Question {
                         below(&directory.row, None).check(context).map_err(refused)?;
                     }
                     let key = Key::Children(directory.row.id, after);
-                    let (children, is_end) = files.rows_of(key).map_err(told)?;
+                    let (children, is_end) = files.rows_of(key, *txid).map_err(told)?;
                     for child in &children {
                         below(&child.row, Some(&directory.row)).check(context).map_err(refused)?;
                     }
@@ -338,12 +379,18 @@ impl Files {
         Ok(false)
     }
 
-    /// What the database has for a key, and whether that is all of it. Blocks, also for a while if it is away.
-    pub(super) fn rows_of(&self, key: Key) -> Result<(Vec<Stored>, bool), Unanswered> {
+    /// What the database has for a key when it has all up to a change, and whether that is all of it. Blocks, also for a while if it is away, or has less than it had.
+    pub(super) fn rows_of(&self, key: Key, least: Txid) -> Result<(Vec<Stored>, bool), Unanswered> {
         let Some(behind) = &self.0.behind else { return Err(busy("there is none")) };
         let (deadline, keys) = (behind::deadline(), [key]);
         loop {
             match behind.fetch(&keys, deadline) {
+                // It went back, which the next batch will notice.
+                Ok(fetched) if fetched.iter().any(|fetched| fetched.txid < least) => {
+                    if !behind::pause(deadline) {
+                        return Err(busy("it has less than it had"));
+                    }
+                }
                 Ok(fetched) => {
                     let is_end = fetched.iter().all(|fetched| fetched.is_end);
                     return Ok((fetched.into_iter().flat_map(|fetched| fetched.rows).collect(), is_end));

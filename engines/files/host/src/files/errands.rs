@@ -12,28 +12,37 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use super::{Asker, Files, Unanswered, now};
 use crate::handle::{Brought, Errand};
 
-/// Threads for errands.
-const THREADS: usize = 64;
-/// Errands that may be under way, or wait for a thread.
-const ERRANDS_MAX: usize = 4_096;
-
-/// The threads for errands.
+/// The threads for errands: summaries, which take long, are not in the way of files that are to be closed.
 #[derive(Debug)]
 pub(super) struct Errands {
+    summaries: Pool,
+    ends: Pool,
+}
+
+/// Threads for some errands.
+#[derive(Debug)]
+struct Pool {
     runtime: Option<Runtime>,
     handle: Handle,
     count: AtomicUsize,
+    /// How many may be under way, or wait for a thread.
+    most: usize,
 }
 
 impl Errands {
     pub(super) fn new() -> io::Result<Self> {
-        let runtime =
-            Builder::new_current_thread().max_blocking_threads(THREADS).thread_name("files-errands").build()?;
-        Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime), count: AtomicUsize::new(0) })
+        Ok(Self { summaries: Pool::new("files-summaries", 16, 512)?, ends: Pool::new("files-ends", 64, 4_096)? })
     }
 }
 
-impl Drop for Errands {
+impl Pool {
+    fn new(name: &str, threads: usize, most: usize) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().max_blocking_threads(threads).thread_name(name).build()?;
+        Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime), count: AtomicUsize::new(0), most })
+    }
+}
+
+impl Drop for Pool {
     fn drop(&mut self) {
         // It may be dropped where nobody may block.
         if let Some(runtime) = self.runtime.take() {
@@ -44,14 +53,25 @@ impl Drop for Errands {
 
 type Outcome = Result<Brought, Unanswered>;
 
+/// A place of a pool, given back also if the work fails.
+struct Place<P: Fn(&Errands) -> &Pool> {
+    files: Files,
+    pool: P,
+}
+
+impl<P: Fn(&Errands) -> &Pool> Drop for Place<P> {
+    fn drop(&mut self) {
+        (self.pool)(&self.files.0.errands).count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Files {
     /// Does an errand. `told` gets what came of it when that may be told: on any thread, also before this returns.
     pub fn run(&self, asker: &Asker<'_>, errand: Errand, told: impl FnOnce(Outcome) + Send + 'static) {
-        if !self.has_read() && matches!(errand, Errand::Leave { .. } | Errand::RecoverLease { .. }) {
-            let (files, user, machine, call) =
-                (self.clone(), asker.user.to_owned(), asker.machine.to_owned(), asker.call);
-            let told: Box<dyn FnOnce(Outcome) + Send> = Box::new(told);
-            return self.when_read(move || files.run(&Asker { user: &user, machine: &machine, call }, errand, told));
+        if matches!(errand, Errand::Leave { .. } | Errand::RecoverLease { .. })
+            && let Err(why) = self.check_read()
+        {
+            return self.hold(None, Err(why), told);
         }
         match errand {
             Errand::RenewLease { client } => {
@@ -69,37 +89,48 @@ impl Files {
                 self.hold(position, Ok(Brought::Bool(is_wanted)), told);
             }
             Errand::Leave { file, client } => {
-                self.aside(asker, told, move |files, _, told| told(files.leave(file, &client).map(|()| Brought::Done)));
+                self.aside(
+                    |it| &it.ends,
+                    asker,
+                    told,
+                    move |files, _, told| told(files.leave(file, &client).map(|()| Brought::Done)),
+                );
             }
-            Errand::RecoverLease { path, client } => self.aside(asker, told, move |files, asker, told| {
-                told(files.recover_lease(asker, &path, &client).map(Brought::Bool));
-            }),
-            Errand::Summary { path } => self.aside(asker, told, move |files, asker, told| {
-                files.summary(asker, &path, move |summary| told(summary.map(Brought::Summary)));
-            }),
+            Errand::RecoverLease { path, client } => self.aside(
+                |it| &it.ends,
+                asker,
+                told,
+                move |files, asker, told| {
+                    told(files.recover_lease(asker, &path, &client).map(Brought::Bool));
+                },
+            ),
+            Errand::Summary { path } => self.aside(
+                |it| &it.summaries,
+                asker,
+                told,
+                move |files, asker, told| {
+                    files.summary(asker, &path, move |summary| told(summary.map(Brought::Summary)));
+                },
+            ),
         }
     }
 
     /// Does something on a thread of its own.
     fn aside<T: FnOnce(Outcome) + Send + 'static>(
         &self,
+        pool: impl Fn(&Errands) -> &Pool + Send + 'static,
         asker: &Asker<'_>,
         told: T,
         work: impl FnOnce(&Self, &Asker<'_>, T) + Send + 'static,
     ) {
-        let errands = &self.0.errands;
-        if errands.count.fetch_add(1, Ordering::Relaxed) >= ERRANDS_MAX {
-            errands.count.fetch_sub(1, Ordering::Relaxed);
-            let words = format!(
-                "Expected at most {ERRANDS_MAX} summaries and ends of files under way, came one more; try again"
-            );
+        let at = pool(&self.0.errands);
+        let place = Place { files: self.clone(), pool };
+        if at.count.fetch_add(1, Ordering::Relaxed) >= at.most {
+            let words = format!("Expected at most {} of these calls under way, came one more; try again", at.most);
             return told(Err(FilesError::new(Class::Retriable, words).into()));
         }
-        let (files, user, machine, call) = (self.clone(), asker.user.to_owned(), asker.machine.to_owned(), asker.call);
-        errands.handle.spawn_blocking(move || {
-            work(&files, &Asker { user: &user, machine: &machine, call }, told);
-            files.0.errands.count.fetch_sub(1, Ordering::Relaxed);
-        });
+        let (user, machine, call) = (asker.user.to_owned(), asker.machine.to_owned(), asker.call);
+        at.handle.spawn_blocking(move || work(&place.files, &Asker { user: &user, machine: &machine, call }, told));
     }
 
     /// Who has the names knows that the data node in this process has a replica: who waits for that hears it.

@@ -24,9 +24,7 @@ impl Files {
     /// [`Unanswered`].
     pub fn metasave(&self, asker: &Asker<'_>, name: &str) -> Result<(), Unanswered> {
         self.check_superuser(asker)?;
-        if !self.wait_until_read(|| false) {
-            return Err(Unanswered::Gone);
-        }
+        self.check_read()?;
         let is_plain = |symbol: char| symbol.is_alphanumeric() || "._-".contains(symbol);
         if name.is_empty() || name.starts_with('.') || name.len() > NAME_MAX || !name.chars().all(is_plain) {
             let words = format!(

@@ -43,7 +43,17 @@ fn open_at_once(
     epoch: u64,
     database: Option<DatabaseOptions>,
 ) -> Result<Running, HostError> {
-    let (files, upkeep) = Files::open(HostOptions {
+    let (files, upkeep) = Files::open(options(disk, folder, epoch, database))?;
+    Ok(Running { files, upkeep })
+}
+
+fn options(
+    disk: &Arc<SimDisk>,
+    folder: &std::path::Path,
+    epoch: u64,
+    database: Option<DatabaseOptions>,
+) -> HostOptions {
+    HostOptions {
         log: Options::disk(Arc::clone(disk) as _),
         epoch: NodeEpoch(epoch),
         lease: None,
@@ -53,8 +63,7 @@ fn open_at_once(
         trash: 0,
         silence: savanna_files::blocks::Silence::default(),
         database,
-    })?;
-    Ok(Running { files, upkeep })
+    }
 }
 
 impl Running {
