@@ -24,6 +24,17 @@ pub enum Key {
     Children(InodeId, Box<[u8]>),
     /// Whether the user may take away all that is in a directory: it is much, or not all here. [`Emptying`](crate::operation::Emptying) asks it.
     Emptying(InodeId),
+    /// What a directory counts for with all that is in it: it is much, or not all here. [`Counting`](crate::counting::Counting) counts it.
+    Usage(InodeId),
+}
+
+/// What has to be found out of a subtree before an operation can be decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asking {
+    /// Whether the user may take away all that is in a directory.
+    Emptying(InodeId),
+    /// What a directory counts for with all that is in it.
+    Usage(InodeId),
 }
 
 impl Missing {
@@ -31,14 +42,18 @@ impl Missing {
     pub fn directories(&self) -> impl Iterator<Item = InodeId> + '_ {
         self.0.iter().filter_map(|key| match key {
             Key::Path(directory, _) | Key::Children(directory, _) => Some(*directory),
-            Key::Id(_) | Key::Emptying(_) => None,
+            Key::Id(_) | Key::Emptying(_) | Key::Usage(_) => None,
         })
     }
 
-    /// The directory of which it has to be asked whether the user may take away all that is in it.
+    /// What has to be found out of a subtree first, if anything has.
     #[must_use]
-    pub fn emptying(&self) -> Option<InodeId> {
-        self.0.iter().find_map(|key| if let Key::Emptying(id) = key { Some(*id) } else { None })
+    pub fn asking(&self) -> Option<Asking> {
+        self.0.iter().find_map(|key| match key {
+            Key::Emptying(id) => Some(Asking::Emptying(*id)),
+            Key::Usage(id) => Some(Asking::Usage(*id)),
+            Key::Path(..) | Key::Id(_) | Key::Children(..) => None,
+        })
     }
 }
 
@@ -135,6 +150,19 @@ impl Namespace {
         self.tree.flushed(txid);
     }
 
+    /// Takes in some rows that the database had when it had all up to a change, where there is nothing newer here. What they are in comes before. So
+    /// [`Self::learn`] has little to do: others have their turns in between.
+    ///
+    /// # Errors
+    /// [`TooOld`]; then nothing was taken in.
+    pub fn learn_ahead(&mut self, txid: Txid, rows: &[Stored]) -> Result<(), TooOld> {
+        if self.tree.is_too_old(txid) {
+            return Err(TooOld);
+        }
+        self.learn_rows(rows.iter());
+        Ok(())
+    }
+
     /// Takes in what the database has, where there is nothing newer here.
     ///
     /// # Errors
@@ -149,13 +177,15 @@ impl Namespace {
         for Fetched { key, rows, is_end, .. } in fetched {
             match key {
                 Key::Path(directory, names) => {
+                    let row = |stored: &Stored| ((stored.row.parent, stored.row.name.clone()), stored.row.id);
+                    let there: HashMap<_, InodeId> = rows.iter().map(row).collect();
                     let mut directory = *directory;
                     for name in names {
-                        known.names.insert((directory, name.clone()));
-                        let child =
-                            rows.iter().find(|stored| stored.row.parent == directory && stored.row.name == *name);
+                        let key = (directory, name.clone());
+                        let child = there.get(&key).copied();
+                        known.names.insert(key);
                         let Some(child) = child else { break };
-                        directory = child.row.id;
+                        directory = child;
                     }
                 }
                 Key::Id(id) => drop(known.ids.insert(*id)),
@@ -168,16 +198,17 @@ impl Namespace {
                     known.pages.insert((*directory, after.clone()), covered);
                 }
                 // That is not known by rows.
-                Key::Emptying(_) => {}
+                Key::Emptying(_) | Key::Usage(_) => {}
             }
         }
         Ok(known)
     }
 
-    /// Takes rows in, each after its directory.
-    fn learn_rows<'r>(&mut self, rows: impl Iterator<Item = &'r Stored> + Clone) {
+    /// Takes rows in that are not here, each after its directory.
+    fn learn_rows<'r>(&mut self, rows: impl Iterator<Item = &'r Stored>) {
         let mut below: HashMap<InodeId, Vec<&Stored>> = HashMap::new();
-        let ids: HashSet<InodeId> = rows.clone().map(|stored| stored.row.id).collect();
+        let rows: Vec<&Stored> = rows.filter(|stored| !self.tree.has(stored.row.id)).collect();
+        let ids: HashSet<InodeId> = rows.iter().map(|stored| stored.row.id).collect();
         let mut open: Vec<&Stored> = Vec::new();
         for stored in rows {
             if ids.contains(&stored.row.parent) {
@@ -218,6 +249,12 @@ impl Namespace {
     /// Forgets which names changes took away, as if nobody needed that: what the database has of them comes back.
     pub fn forget_tombstones(&mut self) {
         self.tree.forget_tombstones();
+    }
+
+    /// How many inodes were looked at in directories since this was asked last.
+    #[must_use]
+    pub fn take_looks(&self) -> usize {
+        self.tree.take_looks()
     }
 }
 
@@ -277,6 +314,11 @@ impl<'a> Names<'a> {
     /// It is not known whether the user may take away all that is in a directory.
     pub(crate) fn lacks_rights(&self, directory: InodeId) {
         self.lacks(Key::Emptying(directory));
+    }
+
+    /// It is not known what a directory counts for.
+    pub(crate) fn lacks_usage(&self, directory: InodeId) {
+        self.lacks(Key::Usage(directory));
     }
 
     /// The inode of a number.

@@ -15,13 +15,14 @@
 //! `ids` and `change` are the words of the log, `request` those of clients, `blocks_of_file` the blocks of one, `tree` is the inodes in memory, `blocks`, `lease` and
 //! `retry` follow from rows, `namespace` has all of them and applies changes, `operation` has a file for each operation. With a database behind the log, `cache` says what an operation
 //! lacks and takes it in, and `flush` what goes to the database. `recovery` makes all that again out of a log, `pending` knows where the newest changes are in it, and `state` is what a host keeps beside it.
-//! `permission` and `acl` say who may do what, `reserved` knows paths that begin with a number.
+//! `quota` counts what a change does in directories with quotas, and `counting` what large subtrees count for. `permission` and `acl` say who may do what, `reserved` knows paths that begin with a number.
 
 mod acl;
 pub mod blocks;
 pub mod blocks_of_file;
 pub mod cache;
 pub mod change;
+pub mod counting;
 pub mod error;
 pub mod flush;
 pub mod ids;
@@ -40,7 +41,7 @@ pub mod state;
 pub mod tree;
 
 pub use crate::{
-    cache::{Fetched, Key, Known, Missing, Stored},
+    cache::{Asking, Fetched, Key, Known, Missing, Stored},
     change::Change,
     error::{Class, FilesError},
     namespace::{Limits, Namespace},

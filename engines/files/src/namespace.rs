@@ -15,6 +15,9 @@ use crate::request::{Context, Modes};
 use crate::retry::RetryCache;
 use crate::tree::{Inode, Tree};
 
+/// Inodes that one look at the namespace goes over, while writers wait.
+pub const AT_ONCE: usize = 256;
+
 /// Everything that a name node knows.
 #[derive(Debug)]
 pub struct Namespace {
@@ -30,6 +33,8 @@ pub struct Namespace {
     pub is_safe: bool,
     /// Whether they are until data nodes have reported.
     pub is_waiting: bool,
+    /// Whether it is not known yet which replicas the data node in the process has: changes are refused, and what says where blocks are.
+    pub is_reading: bool,
     /// What operations keep to.
     pub(crate) limits: Limits,
 }
@@ -82,6 +87,7 @@ impl Namespace {
             txid: Txid(0),
             is_safe: false,
             is_waiting: false,
+            is_reading: false,
             limits,
         }
     }

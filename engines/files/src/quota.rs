@@ -1,20 +1,22 @@
 //! How much may be in a subtree: what a change adds is counted in each directory above it that has a quota.
 //!
 //! Operations know nothing of it. The change of one says what is new, gone, moved, or longer than before; that is added to the rows of the directories that it
-//! concerns, in the same change.
+//! concerns, in the same change. What a large subtree counts for that is moved or deleted is counted before ([`Counting`](crate::counting::Counting)).
+
+use std::ops::{AddAssign, SubAssign};
 
 use crate::cache::View;
 use crate::change::{Change, File, Usage};
 use crate::error::{Class, FilesError};
 use crate::ids::InodeId;
-use crate::namespace::path_in;
-use crate::tree::{Inode, Tree};
+use crate::namespace::{AT_ONCE, path_in};
+use crate::tree::{Covered, Inode, Tree};
 
 /// What is added to a directory with a quota, or taken from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Delta {
-    names: i128,
-    space: i128,
+pub(crate) struct Delta {
+    pub(crate) names: i128,
+    pub(crate) space: i128,
 }
 
 impl From<Usage> for Delta {
@@ -29,12 +31,27 @@ impl Delta {
     }
 }
 
+impl AddAssign for Delta {
+    fn add_assign(&mut self, other: Self) {
+        (self.names, self.space) = (self.names + other.names, self.space + other.space);
+    }
+}
+
+impl SubAssign for Delta {
+    fn sub_assign(&mut self, other: Self) {
+        *self += other.taken();
+    }
+}
+
+/// What a subtree counts for that was counted before.
+pub(crate) type Known = Option<(InodeId, Usage)>;
+
 /// Counts what a change does in the directories with quotas, and puts their rows into it.
 ///
 /// # Errors
 /// [`Class::NamesQuota`], [`Class::SpaceQuota`]: one would have more than it may.
-pub(crate) fn charge(view: &View<'_>, change: &mut Change) -> Result<(), FilesError> {
-    for (id, delta) in deltas(view, change) {
+pub(crate) fn charge(view: &View<'_>, change: &mut Change, known: Known) -> Result<(), FilesError> {
+    for (id, delta) in deltas(view, change, known) {
         if let Some(used) = count(view, change, id, delta) {
             check(view, id, used, delta)?;
         }
@@ -42,15 +59,15 @@ pub(crate) fn charge(view: &View<'_>, change: &mut Change) -> Result<(), FilesEr
     Ok(())
 }
 
-/// The same where it cannot be refused any more.
+/// The same of one file, where it cannot be refused any more.
 pub(crate) fn charge_anyway(view: &View<'_>, change: &mut Change) {
-    for (id, delta) in deltas(view, change) {
+    for (id, delta) in deltas(view, change, None) {
         count(view, change, id, delta);
     }
 }
 
 /// What a change adds to which directories, the nearest first.
-fn deltas(view: &View<'_>, change: &Change) -> Vec<(InodeId, Delta)> {
+fn deltas(view: &View<'_>, change: &Change, known: Known) -> Vec<(InodeId, Delta)> {
     let tree: &Tree = &view.tree;
     let mut deltas: Vec<(InodeId, Delta)> = Vec::new();
     if !tree.has_special() {
@@ -59,7 +76,7 @@ fn deltas(view: &View<'_>, change: &Change) -> Vec<(InodeId, Delta)> {
     let mut add = |directories: &[InodeId], delta: Delta| {
         for id in directories {
             match deltas.iter_mut().find(|(other, _)| other == id) {
-                Some((_, sum)) => (sum.names, sum.space) = (sum.names + delta.names, sum.space + delta.space),
+                Some((_, sum)) => *sum += delta,
                 None => deltas.push((*id, delta)),
             }
         }
@@ -74,7 +91,9 @@ fn deltas(view: &View<'_>, change: &Change) -> Vec<(InodeId, Delta)> {
         if inode.parent != row.parent {
             let (from, to) = (above(tree, change, inode.parent), above(tree, change, row.parent));
             if from != to {
-                let usage = Delta::from(usage(view, inode));
+                // What was too large to go at once is too large to be counted at once.
+                let inodes = if row.parent == InodeId::DOOMED { 0 } else { AT_ONCE };
+                let usage = Delta::from(usage_within(view, inode, known, inodes));
                 add(&from, usage.taken());
                 add(&to, usage);
             }
@@ -148,44 +167,36 @@ fn check(view: &View<'_>, id: InodeId, used: Usage, delta: Delta) -> Result<(), 
     Ok(())
 }
 
-/// What a subtree counts for. What of it is not here is noted as missing.
-pub(crate) fn usage(view: &View<'_>, inode: &Inode) -> Usage {
+/// What a subtree counts for. If it is large, or not all here, and was not counted before, that is noted as missing.
+pub(crate) fn usage(view: &View<'_>, inode: &Inode, known: Known) -> Usage {
+    usage_within(view, inode, known, AT_ONCE)
+}
+
+/// The same, of which so many inodes are looked at.
+fn usage_within(view: &View<'_>, root: &Inode, known: Known, inodes: usize) -> Usage {
+    if let Some((_, usage)) = known.filter(|(id, _)| *id == root.id) {
+        return usage;
+    }
+    let tree: &Tree = &view.tree;
     let mut sum = Usage::default();
-    let mut open = vec![inode];
-    let mut add = |more: Usage| {
-        sum = Usage { names: sum.names.saturating_add(more.names), space: sum.space.saturating_add(more.space) };
-    };
+    let (mut open, mut left) = (vec![root], inodes);
     while let Some(inode) = open.pop() {
-        if let Some(quota) = inode.quota() {
-            add(quota.used);
+        let more = match inode.quota() {
+            Some(quota) => quota.used,
+            None => Usage { names: 1, space: inode.file().map_or(0, File::space) },
+        };
+        let Usage { names, space } = sum;
+        sum = Usage { names: names.saturating_add(more.names), space: space.saturating_add(more.space) };
+        if inode.quota().is_some() || inode.child_count() == 0 {
             continue;
         }
-        add(Usage { names: 1, space: inode.file().map_or(0, File::space) });
-        if inode.is_directory() {
-            open.extend(children(view, inode));
+        let before = open.len();
+        open.extend(tree.children(inode.id, b"").take(left));
+        left -= open.len() - before;
+        if *inode.covered() != Covered::All || open.len() - before < inode.child_count() {
+            view.tree.lacks_usage(root.id);
+            break;
         }
     }
     sum
-}
-
-/// All that a directory has.
-fn children<'a>(view: &View<'a>, directory: &Inode) -> Vec<&'a Inode> {
-    let mut children: Vec<&Inode> = Vec::new();
-    loop {
-        let after = children.last().map_or(&[][..], |last| &last.name);
-        let before = children.len();
-        let next: Vec<&Inode> = view.tree.children(directory, after).collect();
-        children.extend(next);
-        if children.len() == before {
-            return children;
-        }
-    }
-}
-
-/// What a subtree counts for whose root has a quota already, which is not asked.
-pub(crate) fn usage_below(view: &View<'_>, directory: &Inode) -> Usage {
-    children(view, directory).into_iter().fold(Usage { names: 1, space: 0 }, |sum, child| {
-        let Usage { names, space } = usage(view, child);
-        Usage { names: sum.names.saturating_add(names), space: sum.space.saturating_add(space) }
-    })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::blocks::{Holder, Place};
-use crate::change::{AclEntry, Attribute, AttributeSpace, CallId, File, Kind, Quota, Row, Writer};
+use crate::change::{AclEntry, Attribute, AttributeSpace, CallId, File, Kind, Quota, Row, Usage, Writer};
 use crate::ids::{BlockId, InodeId, Millis, Stamp};
 use crate::tree::{Inode, Tree};
 
@@ -26,6 +26,8 @@ pub struct Context<'a> {
     pub machine: &'a str,
     /// A directory all in which the user may take away: that was asked before, because it is much, or elsewhere.
     pub may_empty: Option<InodeId>,
+    /// What a directory counts for in quotas: that was counted before, because it is much, or elsewhere.
+    pub counted: Option<(InodeId, Usage)>,
 }
 
 /// A block as clients name it.

@@ -141,7 +141,9 @@ impl Server {
         let opened = |path: PathBuf| AuditLog::open(path.clone()).map_err(|source| ServerError::Audit { path, source });
         let audit = audit.map(opened).transpose()?;
         let (files, upkeep) = Files::open(host)?;
-        let transfer = Transfer::begin(transfer_listener, files.clone(), clients_max).map_err(ServerError::Start)?;
+        let names = names(&files);
+        let transfer = Transfer::begin(transfer_listener, files.clone(), Arc::clone(&names), clients_max)
+            .map_err(ServerError::Start)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(usize::from(threads.max(1)))
             .thread_name("files")
@@ -151,7 +153,7 @@ impl Server {
         let writes = Arc::new(Writes::default());
         let service = Arc::new(Service {
             files: files.clone(),
-            names: names(&files),
+            names,
             audit: audit.clone(),
             transfer_port: transfer_address.port(),
             ipc_port: address.port(),

@@ -51,7 +51,9 @@ pub(crate) fn lease() -> LeaseGuard {
 }
 
 pub(crate) fn leased(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64, lease: Option<LeaseGuard>) -> Server {
-    Server::start(options(disk, folder, epoch, lease)).unwrap()
+    let server = Server::start(options(disk, folder, epoch, lease)).unwrap();
+    server.files().wait_until_read(|| false);
+    server
 }
 
 fn options(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64, lease: Option<LeaseGuard>) -> ServerOptions {

@@ -200,7 +200,7 @@ impl Tables {
                 }
                 rows
             }
-            Key::Id(id) | Key::Emptying(id) => self.with_directories(*id).collect(),
+            Key::Id(id) | Key::Emptying(id) | Key::Usage(id) => self.with_directories(*id).collect(),
             Key::Children(directory, after) => {
                 let in_it = self.names.range((*directory, after.clone())..).filter(|((_, name), _)| name != after);
                 let in_it = in_it.take_while(|((parent, _), _)| parent == directory);

@@ -855,7 +855,8 @@ impl World {
 
 /// Who asks, and when.
 fn context(now: Millis, call: Option<CallId>) -> Context<'static> {
-    Context { now, user: SUPERUSER, groups: &[], is_superuser: true, call, machine: "127.0.0.1", may_empty: None }
+    let (user, machine) = (SUPERUSER, "127.0.0.1");
+    Context { now, user, groups: &[], is_superuser: true, call, machine, may_empty: None, counted: None }
 }
 
 /// A run, and what happened in it beside what had happened before.

@@ -507,7 +507,7 @@ impl Database {
                 let statement = connected.statement(schema::PATH)?;
                 (client.query(statement, &[&directory.0.cast_signed(), &names]).await?, usize::MAX)
             }
-            Key::Id(id) | Key::Emptying(id) => {
+            Key::Id(id) | Key::Emptying(id) | Key::Usage(id) => {
                 (client.query(connected.statement(schema::IDS)?, &[&vec![id.0.cast_signed()]]).await?, usize::MAX)
             }
             Key::Children(directory, after) => {

@@ -196,6 +196,14 @@ impl Replicas {
     /// # Errors
     /// The disk.
     pub fn open(directory: impl Into<PathBuf>) -> io::Result<(Self, Vec<Replica>)> {
+        Self::open_unless(directory, || false)
+    }
+
+    /// The same, which is given up when it is not wanted any more: that takes as long as there are many.
+    ///
+    /// # Errors
+    /// The disk; [`io::ErrorKind::Interrupted`] if it is given up.
+    pub fn open_unless(directory: impl Into<PathBuf>, is_over: impl Fn() -> bool) -> io::Result<(Self, Vec<Replica>)> {
         let directory = directory.into();
         fs::create_dir_all(&directory)?;
         if let Some(parent) = directory.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -217,6 +225,9 @@ impl Replicas {
             }
             for file in fs::read_dir(folder)? {
                 let file = file?.path();
+                if is_over() {
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
                 let Some((block, form)) = block_of(&file) else { continue };
                 if form == Form::Copy {
                     replicas.remove_copy(block)?;

@@ -120,6 +120,9 @@ pub(crate) struct Behind {
     /// It could not be reached when that was tried last.
     is_away: AtomicBool,
     counts: Counts,
+    /// The most inodes that were taken in while others waited.
+    #[cfg(test)]
+    pub(crate) longest: AtomicUsize,
 }
 
 impl Behind {
@@ -154,6 +157,8 @@ impl Behind {
             changed: Condvar::new(),
             is_away: AtomicBool::new(false),
             counts: Counts::default(),
+            #[cfg(test)]
+            longest: AtomicUsize::default(),
         })
     }
 
@@ -402,17 +407,16 @@ pub(crate) fn pause(deadline: Instant) -> bool {
 }
 
 /// The thread that brings changes to the database.
-pub(crate) fn begin(files: Files, orphans: Vec<BlockId>) -> io::Result<JoinHandle<()>> {
+pub(crate) fn begin(files: Files) -> io::Result<JoinHandle<()>> {
     let thread = std::thread::Builder::new().name("files-flush".to_owned());
-    thread.spawn(move || run(&files, orphans))
+    thread.spawn(move || run(&files))
 }
 
-fn run(files: &Files, mut orphans: Vec<BlockId>) {
+fn run(files: &Files) {
     let Some(behind) = files.behind() else { return };
     let mut is_away = false;
     while behind.wait_for_turn() && !files.has_ended() {
-        let done =
-            files.flush().and_then(|()| files.remove_orphans(&mut orphans)).and_then(|()| files.check_replicas());
+        let done = files.flush().and_then(|()| files.remove_orphans()).and_then(|()| files.check_replicas());
         behind.is_away.store(done.is_err(), Ordering::Relaxed);
         match done {
             Ok(()) if is_away => {

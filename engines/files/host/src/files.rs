@@ -1,10 +1,14 @@
 //! The handle of faces.
 
 pub(crate) mod awaited;
+mod closing;
+mod counting;
 mod emptying;
+mod errands;
 pub(crate) mod figures;
 mod metasave;
 pub(crate) mod nodes;
+mod own;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -16,30 +20,29 @@ use std::time::{Instant, SystemTime};
 
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use savanna_epoch::NodeEpoch;
-use savanna_files::blocks::{Ended, Holder, Replica};
+use savanna_files::blocks::{Holder, Replica};
 use savanna_files::change::CallId;
 use savanna_files::flush::Batch;
 use savanna_files::ids::{BlockId, InodeId, Millis, Txid};
-use savanna_files::operation::{Begun, Counted, Decision, Recovery, Summary, Walk};
-use savanna_files::{
-    Change, Class, Context, Fetched, FilesError, Key, Known, Limits, Missing, Namespace, Reply, Request,
-};
+use savanna_files::namespace::AT_ONCE;
+use savanna_files::operation::{Counted, Decision, Summary, Walk};
+use savanna_files::{Change, Class, Context, Fetched, FilesError, Key, Known, Limits, Missing, Reply, Request};
 use savanna_files_database::DatabaseError;
-use savanna_files_datanode::{ReplicaError, Replicas};
+use savanna_files_datanode::{Replicas, Space};
 use savanna_journal::{Journal, JournalError, Lsn, Options as LogOptions};
 use savanna_ownership::guard::LeaseGuard;
 
 use crate::behind::{self, Behind, Lane};
 use crate::files::awaited::{Awaited, Awaiting};
-use crate::files::emptying::Questions;
+use crate::files::counting::Count;
+use crate::files::emptying::{Question, Questions};
+use crate::files::errands::Errands;
+use crate::files::own::{Hearing, Own};
 use crate::groups::Groups;
 use crate::identity::Identity;
 use crate::options::{HostError, HostOptions};
 use crate::recovery::{self, Logged, draft, recover};
 use crate::upkeep::{Task, Upkeep};
-
-/// Inodes that one look at the namespace goes over, while writers wait.
-const AT_ONCE: usize = 256;
 
 /// How often it is looked for inodes to be given up, each time that there are too many.
 const TURNS: usize = 64;
@@ -79,9 +82,6 @@ type State = savanna_files::State<Lsn>;
 /// What a request came to, and what of the log that depends on.
 type Outcome = (Answer, Option<Lsn>);
 
-/// What a client's wish to close a file comes to: what has to be done, or whether it is closed.
-type Wish = Result<Result<Recovery, bool>, FilesError>;
-
 /// A request that waits for the database, until its client would not wait any more.
 struct Waiting {
     user: String,
@@ -91,8 +91,14 @@ struct Waiting {
     request: Request,
     /// What it lacks; room, if there are no keys.
     missing: Missing,
-    /// How often it was asked what the user may take away.
+    /// How often it was asked for it what its user may take away.
     asked: usize,
+    /// How often something was counted for it.
+    counted: usize,
+    /// Whether its user may take away all that is in a directory, if that was asked for it.
+    question: Option<Question>,
+    /// What a directory counts for in quotas, if that was counted for it.
+    count: Option<Count>,
     deadline: Instant,
     answer: Box<dyn FnOnce(Answer) + Send>,
 }
@@ -101,7 +107,9 @@ struct Shared {
     state: RwLock<State>,
     journal: Arc<Journal>,
     lease: Option<LeaseGuard>,
-    replicas: Replicas,
+    replicas: Own,
+    /// Replicas of which no file is here: they go if the database has none either.
+    orphans: Mutex<Vec<BlockId>>,
     identity: Identity,
     directory: PathBuf,
     superuser: String,
@@ -113,14 +121,16 @@ struct Shared {
     needed: Mutex<Option<Lsn>>,
     /// The database is not ours any more: nobody is told anything.
     lost: OnceLock<String>,
-    /// When the process began: silence is measured from there, whatever the clock of the machine is set to.
-    begun: Instant,
+    /// Since when data nodes are heard.
+    begun: Hearing,
     /// The lines of the file with the names of data nodes.
     nodes_kept: Mutex<Option<std::collections::BTreeSet<String>>>,
     /// Who waits for the report of a block.
     awaited: Arc<Awaited>,
     /// What is asked before directories are deleted.
     questions: Questions,
+    /// What takes long and is no operation.
+    errands: Errands,
 }
 
 impl fmt::Debug for Shared {
@@ -134,7 +144,7 @@ impl fmt::Debug for Shared {
 pub struct Files(Arc<Shared>);
 
 impl Files {
-    /// Reads the log and the replicas, and begins to look after them. Blocks while it reads.
+    /// Reads the log, and begins to read the replicas and to look after them. Blocks while it reads the log.
     ///
     /// # Errors
     /// [`HostError`].
@@ -159,41 +169,27 @@ impl Files {
         };
         let namespace = &mut state.namespace;
         let deleted: HashSet<BlockId> = namespace.blocks.take_unwanted().into_iter().collect();
+        // Who may not use it is told so now.
         let blocks = directory.join("blocks");
-        let (replicas, whole) = Replicas::open(&blocks).map_err(failed(&blocks))?;
-        for replica in whole {
-            namespace.blocks.reported(replica);
-        }
-        // The log is all there is to know, and the database: what they do not name, they have taken away, or never told anybody.
-        let of_no_file = |block: &BlockId| namespace.blocks.inode(*block).is_none();
-        let without_file = replicas.blocks().into_iter().filter(of_no_file);
-        // Numbers that were not given yet will be.
-        let last = namespace.counters().block;
-        let (strays, without_file): (Vec<BlockId>, Vec<BlockId>) = without_file.partition(|block| *block > last);
-        for block in &strays {
-            replicas.remove(*block).map_err(failed(&blocks))?;
-        }
-        namespace.blocks.forget(&strays);
-        let is_sure = |block: &BlockId| behind.is_none() || deleted.contains(block);
-        let (unwanted, orphans): (Vec<BlockId>, Vec<BlockId>) = without_file.into_iter().partition(is_sure);
-        namespace.blocks.forget(&unwanted);
+        std::fs::create_dir_all(&blocks).and_then(|()| std::fs::read_dir(&blocks)).map_err(failed(&blocks))?;
         namespace.leases.renew_all(now());
         namespace.blocks.nodes.silence = silence;
         nodes::recall(&directory, namespace).map_err(failed(&directory))?;
         namespace.is_waiting = nodes::is_waiting(namespace);
+        namespace.is_reading = true;
         let (tasks, upkeep) = std::sync::mpsc::channel();
-        // It is received below.
-        let _ = tasks.send(Task::Remove(unwanted));
         let state = RwLock::new(state);
         let groups = Groups::default();
         let questions = Questions::new().map_err(failed(&directory))?;
+        let errands = Errands::new().map_err(failed(&directory))?;
         let behind = behind.map(Arc::new);
         let (needed, lost) = (Mutex::new(needed), OnceLock::new());
         let shared = Shared {
             state,
             journal,
             lease,
-            replicas,
+            replicas: Own::default(),
+            orphans: Mutex::default(),
             identity,
             directory: directory.clone(),
             superuser,
@@ -203,17 +199,20 @@ impl Files {
             behind,
             needed,
             lost,
-            begun: Instant::now(),
+            begun: Hearing::default(),
             nodes_kept: Mutex::default(),
             awaited: Arc::default(),
             questions,
+            errands,
         };
         let files = Self(Arc::new(shared));
         files.cut();
         if files.0.behind.is_some() {
-            behind::begin(files.clone(), orphans).map_err(failed(&directory))?;
+            behind::begin(files.clone()).map_err(failed(&directory))?;
         }
-        let upkeep = Upkeep::begin(files.clone(), upkeep).map_err(failed(&directory))?;
+        let upkeep = Upkeep::begin(files.clone(), upkeep, deleted).map_err(failed(&directory))?;
+        let begun = Instant::now();
+        files.wait_until_read(|| begun.elapsed() >= own::PATIENCE);
         Ok((files, upkeep))
     }
 
@@ -231,9 +230,23 @@ impl Files {
             (Err(missing), behind) => {
                 let (user, machine, call) = (asker.user.to_owned(), asker.machine.to_owned(), asker.call);
                 let (request, deadline, answer) = (request.clone(), behind::deadline(), Box::new(answer));
-                let waiting = Waiting { user, machine, call, groups, request, missing, asked: 0, deadline, answer };
-                match (waiting.missing.emptying(), behind) {
-                    (Some(directory), _) => self.ask_emptying(waiting, directory),
+                let (asked, counted, question, count) = (0, 0, None, None);
+                let waiting = Waiting {
+                    user,
+                    machine,
+                    call,
+                    groups,
+                    request,
+                    missing,
+                    asked,
+                    counted,
+                    question,
+                    count,
+                    deadline,
+                    answer,
+                };
+                match (waiting.missing.asking(), behind) {
+                    (Some(asking), _) => self.ask_first(waiting, asking),
                     (None, Some(behind)) => {
                         behind.missed();
                         self.later(behind, waiting);
@@ -258,19 +271,23 @@ impl Files {
 
     /// Goes on with a request that waits. Blocks.
     fn go_on(&self, behind: &Arc<Behind>, waiting: Waiting) {
-        let asker = Asker { user: &waiting.user, machine: &waiting.machine, call: waiting.call };
-        if let Some(directory) = waiting.missing.emptying() {
-            return self.ask_emptying(waiting, directory);
+        if let Some(asking) = waiting.missing.asking() {
+            return self.ask_first(waiting, asking);
         }
-        let decide = |state: &mut RwLockWriteGuard<'_, State>, known: Option<&Known>| {
-            self.decide(state, &self.context(&asker, &waiting.groups), &waiting.request, known)
+        let decide = |mut state: RwLockWriteGuard<'_, State>, known: Option<&Known>| {
+            let context = self.context_of(&waiting);
+            if waiting.request.changes() {
+                return self.decide(&mut state, &context, &waiting.request, known);
+            }
+            // What was taken in stays until that is over, and others read, too.
+            Self::read(&RwLockWriteGuard::downgrade(state), &context, &waiting.request, known)
         };
         let done = if waiting.missing.0.is_empty() {
-            self.with_room(behind, waiting.deadline, || decide(&mut self.0.state.write(), None))
+            self.with_room(behind, waiting.deadline, || decide(self.0.state.write(), None))
         } else {
             self.with_all(waiting.missing.clone(), waiting.deadline, |state, known| match decide(state, known) {
-                // It waits for room elsewhere, and rights are asked before.
-                Err(missing) if missing.0.is_empty() || missing.emptying().is_some() => Ok(Err(missing)),
+                // It waits for room elsewhere, and what is asked of subtrees comes before.
+                Err(missing) if missing.0.is_empty() || missing.asking().is_some() => Ok(Err(missing)),
                 done => done.map(Ok),
             })
         };
@@ -309,10 +326,19 @@ impl Files {
             let mut state = self.0.state.write();
             self.decide(&mut state, context, request, None)
         } else {
-            let state = self.0.state.read();
-            let Decision { answer, depends, .. } = state.namespace.decide(request, context, None)?;
-            Ok((answer.map_err(Unanswered::from), state.pending.position(depends)))
+            Self::read(&self.0.state.read(), context, request, None)
         }
+    }
+
+    /// Decides a request that changes nothing.
+    fn read(
+        state: &State,
+        context: &Context<'_>,
+        request: &Request,
+        known: Option<&Known>,
+    ) -> Result<Outcome, Missing> {
+        let Decision { answer, depends, .. } = state.namespace.decide(request, context, known)?;
+        Ok((answer.map_err(Unanswered::from), state.pending.position(depends)))
     }
 
     /// Decides a request, and commits what it changes. It lacks room, and no keys, if the database is too far behind.
@@ -346,7 +372,7 @@ impl Files {
         &self,
         missing: Missing,
         deadline: Instant,
-        mut work: impl FnMut(&mut RwLockWriteGuard<'_, State>, Option<&Known>) -> Result<T, Missing>,
+        mut work: impl FnMut(RwLockWriteGuard<'_, State>, Option<&Known>) -> Result<T, Missing>,
     ) -> Result<T, Unanswered> {
         let Some(behind) = &self.0.behind else { return Err(busy("there is none")) };
         let Missing(mut keys) = missing;
@@ -364,10 +390,14 @@ impl Files {
                 }
                 Err(error) => return Err(busy(&error.to_string())),
             };
+            self.learn_ahead(&fetched);
             let mut state = self.0.state.write();
+            #[cfg(test)]
+            let before = state.namespace.tree().len();
             let Ok(known) = state.namespace.learn(&fetched) else { continue };
-            let done = work(&mut state, Some(&known));
-            drop(state);
+            #[cfg(test)]
+            self.note_longest(state.namespace.tree().len() - before);
+            let done = work(state, Some(&known));
             self.give_up_some(behind);
             match done {
                 Ok(done) => return Ok(done),
@@ -380,6 +410,33 @@ impl Files {
             }
         }
         Err(busy(&why))
+    }
+
+    /// Takes in what was read, if that is much, a part at a time.
+    fn learn_ahead(&self, fetched: &[Fetched]) {
+        if fetched.iter().map(|fetched| fetched.rows.len()).sum::<usize>() <= AT_ONCE {
+            return;
+        }
+        // Directories that come along are the last ones.
+        for Fetched { txid, rows, .. } in fetched.iter().rev() {
+            for part in rows.chunks(AT_ONCE) {
+                let mut state = self.0.state.write();
+                #[cfg(test)]
+                let before = state.namespace.tree().len();
+                if state.namespace.learn_ahead(*txid, part).is_err() {
+                    return;
+                }
+                #[cfg(test)]
+                self.note_longest(state.namespace.tree().len() - before);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    fn note_longest(&self, inodes: usize) {
+        if let Some(behind) = &self.0.behind {
+            behind.longest.fetch_max(inodes, std::sync::atomic::Ordering::Relaxed);
+        }
     }
 
     /// Gives up what is in memory beyond what may be.
@@ -433,9 +490,15 @@ impl Files {
     }
 
     /// Removes replicas of which neither the log nor the database has a file, some at a time.
-    pub(crate) fn remove_orphans(&self, orphans: &mut Vec<BlockId>) -> Result<(), DatabaseError> {
-        let Some(behind) = self.0.behind.as_ref().filter(|_| !orphans.is_empty()) else { return Ok(()) };
-        let some = orphans.split_off(orphans.len().saturating_sub(behind::BATCH));
+    pub(crate) fn remove_orphans(&self) -> Result<(), DatabaseError> {
+        let Some(behind) = &self.0.behind else { return Ok(()) };
+        let mut orphans = self.0.orphans.lock();
+        let count = orphans.len();
+        let some = orphans.split_off(count.saturating_sub(behind::BATCH));
+        drop(orphans);
+        if some.is_empty() {
+            return Ok(());
+        }
         match behind.without_file(&some) {
             Ok(mut unwanted) => {
                 let mut state = self.0.state.write();
@@ -447,14 +510,14 @@ impl Files {
                 Ok(())
             }
             Err(error) => {
-                orphans.extend(some);
+                self.0.orphans.lock().extend(some);
                 Err(error)
             }
         }
     }
 
     /// Counts what a subtree holds. Blocks as long as that takes; what changes meanwhile may be counted or not.
-    pub fn summary(
+    pub(crate) fn summary(
         &self,
         asker: &Asker<'_>,
         path: &str,
@@ -468,7 +531,7 @@ impl Files {
         };
         let begun = begin(&self.0.state.read(), None);
         let begun =
-            begun.or_else(|missing| self.with_all(missing, behind::deadline(), |state, known| begin(state, known)));
+            begun.or_else(|missing| self.with_all(missing, behind::deadline(), |state, known| begin(&state, known)));
         let mut walk = match begun {
             Ok((Ok(walk), _)) => walk,
             Ok((Err(error), position)) => return self.hold(position, Err(error.into()), answer),
@@ -524,118 +587,6 @@ impl Files {
         })
     }
 
-    /// Closes a file whose writer has gone, for a client that wants to write it. Whether it is closed. Blocks.
-    ///
-    /// # Errors
-    /// [`Unanswered`].
-    pub fn recover_lease(&self, asker: &Asker<'_>, path: &str, client: &str) -> Result<bool, Unanswered> {
-        let groups = self.0.groups.of(asker.user);
-        let context = self.context(asker, &groups);
-        let begin = |state: &mut RwLockWriteGuard<'_, State>, known: Option<&Known>| {
-            let told = |state: &State, outcome: Wish| (state.pending.position(state.namespace.txid()), outcome);
-            Ok(match state.namespace.recover_lease(&context, path, client, known)? {
-                Ok(Begun::Recovery(change, recovery)) => {
-                    self.commit(state, change).map(|lsn| (Some(lsn), Ok(Ok(recovery))))
-                }
-                Ok(Begun::Closed) => Ok(told(state, Ok(Err(true)))),
-                Ok(Begun::UnderWay) => Ok(told(state, Ok(Err(false)))),
-                Err(error) => Ok(told(state, Err(error))),
-            })
-        };
-        let begun = begin(&mut self.0.state.write(), None);
-        match begun.or_else(|missing| self.with_all(missing, behind::deadline(), begin))?? {
-            (Some(begun), Ok(Ok(recovery))) => self.close_left(begun, recovery),
-            (position, outcome) => {
-                self.wait(position)?;
-                Ok(outcome? == Err(true))
-            }
-        }
-    }
-
-    /// Closes the files of writers that have gone for good. Blocks.
-    pub(crate) fn close_all_left(&self, left: impl Fn(&Namespace, Millis) -> Vec<InodeId>) -> Result<(), Unanswered> {
-        let now = now();
-        let files = left(&self.0.state.read().namespace, now);
-        let mut done = Ok(());
-        for file in files {
-            let mut state = self.0.state.write();
-            let Some((change, recovery)) = state.namespace.close_left(file, now) else { continue };
-            let lsn = self.commit(&mut state, change)?;
-            drop(state);
-            match self.close_left(lsn, recovery) {
-                Ok(true) => tracing::info!(inode = %file, "closed a file whose writer has gone"),
-                Ok(false) => {}
-                // The others can be closed all the same.
-                Err(error @ Unanswered::Refused(_)) => done = Err(error),
-                Err(Unanswered::Gone) => return Err(Unanswered::Gone),
-            }
-        }
-        done
-    }
-
-    /// Ends the last block of a file whose recovery was begun at a position of the log, and closes the file.
-    /// Whether it is closed.
-    pub(crate) fn close_left(&self, begun: Lsn, recovery: Recovery) -> Result<bool, Unanswered> {
-        self.wait(Some(begun))?;
-        let replicas = &self.0.replicas;
-        let here = recovery.block.and_then(|(block, _)| replicas.look(block)).map(nodes::here);
-        if self.0.state.write().namespace.blocks.close(recovery, here) != Ended::Here {
-            return Ok(false);
-        }
-        let ended = recovery.block.map(|(block, stamp)| match recovery.length {
-            Some(length) => replicas.cut(block, stamp, length),
-            None => replicas.recover(block, stamp, recovery.least),
-        });
-        let ended = ended.transpose();
-        let ended = match ended {
-            Ok(ended) => ended.flatten(),
-            // Another recovery has begun since, and goes on with it.
-            Err(ReplicaError::Replaced { .. }) => return self.is_closed(recovery.inode),
-            Err(error) => return Err(FilesError::new(Class::Io, error.to_string()).into()),
-        };
-        let mut state = self.0.state.write();
-        if let Some(replica) = ended {
-            state.namespace.blocks.received(replica);
-        }
-        let length = ended.map(|replica| replica.length);
-        let Some(change) = state.namespace.finish_recovery(recovery, length, now()) else {
-            drop(state);
-            return self.is_closed(recovery.inode);
-        };
-        let lsn = self.commit(&mut state, change)?;
-        drop(state);
-        self.wait(Some(lsn))?;
-        Ok(true)
-    }
-
-    /// Closes a file that a client writes and goes on with no more: with what the data node has of it, or as it was before, as the client said when it
-    /// opened it. Nothing if somebody else writes it by now. Blocks.
-    ///
-    /// # Errors
-    /// [`Unanswered`].
-    pub fn leave(&self, file: InodeId, client: &str) -> Result<(), Unanswered> {
-        let mut state = self.0.state.write();
-        let is_its = state.namespace.leases.files(client).any(|id| id == file);
-        let Some((change, recovery)) = is_its.then(|| state.namespace.close_left(file, now())).flatten() else {
-            return Ok(());
-        };
-        let lsn = self.commit(&mut state, change)?;
-        drop(state);
-        self.close_left(lsn, recovery).map(drop)
-    }
-
-    /// Whether a file has no writer, and the log says so.
-    fn is_closed(&self, file: InodeId) -> Result<bool, Unanswered> {
-        let state = self.0.state.read();
-        let inode = state.namespace.tree().get(file);
-        // Nobody writes one that is not here: those that are written are.
-        let is_closed = inode.and_then(|inode| inode.file()).is_none_or(|file| file.writer.is_none());
-        let position = state.pending.position(state.namespace.txid());
-        drop(state);
-        self.wait(position)?;
-        Ok(is_closed)
-    }
-
     /// Takes a part of what was deleted apart. Whether there may be more.
     pub(crate) fn dismantle(&self) -> Result<bool, Unanswered> {
         let take = |state: &mut RwLockWriteGuard<'_, State>, known: Option<&Known>| {
@@ -643,20 +594,13 @@ impl Files {
             Ok(change.map(|change| self.commit(state, change)).transpose())
         };
         let taken = take(&mut self.0.state.write(), None);
-        let Some(lsn) = taken.or_else(|missing| self.with_all(missing, behind::deadline(), take))?? else {
+        let taken = taken
+            .or_else(|missing| self.with_all(missing, behind::deadline(), |mut state, known| take(&mut state, known)));
+        let Some(lsn) = taken?? else {
             return Ok(false);
         };
         self.wait(Some(lsn))?;
         Ok(true)
-    }
-
-    /// A client that writes says that it is there.
-    ///
-    /// # Errors
-    /// [`Unanswered::Gone`].
-    pub fn renew_lease(&self, client: &str) -> Result<(), Unanswered> {
-        self.0.state.write().namespace.leases.renew(client, now());
-        self.wait(None)
     }
 
     /// The data node has a replica that is whole.
@@ -692,6 +636,7 @@ impl Files {
     pub fn safe_mode(&self, asker: &Asker<'_>, wanted: Option<bool>) -> Result<bool, Unanswered> {
         if wanted.is_some() {
             self.check_superuser(asker)?;
+            self.check_read()?;
         }
         let mut state = self.0.state.write();
         if let Some(wanted) = wanted {
@@ -701,10 +646,15 @@ impl Files {
                 state.namespace.blocks.await_nobody();
             }
         }
-        let is_safe = state.namespace.is_safe || state.namespace.is_waiting;
+        let is_safe = self.is_safe(&state);
         drop(state);
         self.wait(None)?;
         Ok(is_safe)
+    }
+
+    /// Whether changes are refused, or wait until it is known which replicas there are.
+    fn is_safe(&self, state: &State) -> bool {
+        state.namespace.is_safe || state.namespace.is_waiting || state.namespace.is_reading
     }
 
     /// Whether somebody may do everything.
@@ -725,10 +675,16 @@ impl Files {
         self.0.lost.get().is_none() && self.0.lease.as_ref().is_none_or(LeaseGuard::serving)
     }
 
-    /// The replicas of the data node.
+    /// The replicas of the data node in the process. Blocks until they were read.
     #[must_use]
     pub fn replicas(&self) -> &Replicas {
         &self.0.replicas
+    }
+
+    /// Bytes of the disk of the data node in the process; none before its replicas were read.
+    #[must_use]
+    pub fn space(&self) -> Space {
+        self.0.replicas.space_now()
     }
 
     /// Who may do everything.
@@ -753,6 +709,7 @@ impl Files {
     /// # Errors
     /// The log had ended before, or somebody else has the database.
     pub fn close(&self) -> Result<(), HostError> {
+        self.0.replicas.end();
         // Upkeep that has ended is told nothing more.
         let _ = self.0.tasks.send(Task::End);
         if let Some(behind) = &self.0.behind {
@@ -768,10 +725,15 @@ impl Files {
 
     /// Ends all: the database is not ours any more. Nobody is told anything, and the next start says why or goes on.
     pub(crate) fn end(&self, error: &DatabaseError) {
+        self.end_with(error, "start the node again if this is the one that is to have the database");
+    }
+
+    /// Ends all because of something, and says what to do about it.
+    pub(crate) fn end_with(&self, error: &dyn fmt::Display, advice: &str) {
         if self.0.lost.set(error.to_string()).is_err() {
             return;
         }
-        tracing::error!(%error, "files are served no more; start the node again if this is the one that is to have the database");
+        tracing::error!(%error, "files are served no more; {advice}");
         // It says what is in the log of the process already.
         let _ = self.close();
     }
@@ -790,7 +752,7 @@ impl Files {
     fn context<'a>(&self, asker: &Asker<'a>, groups: &'a [String]) -> Context<'a> {
         let Asker { user, machine, call } = *asker;
         let is_superuser = user == self.0.superuser || groups.iter().any(|group| group == SUPERGROUP);
-        Context { now: now(), user, groups, is_superuser, call, machine, may_empty: None }
+        Context { now: now(), user, groups, is_superuser, call, machine, may_empty: None, counted: None }
     }
 
     /// Appends a change to the log, and applies it.

@@ -28,11 +28,11 @@ pub use savanna_journal::{after_replies, replies_are_leaving};
 pub use crate::{
     behind::{BehindError, DatabaseFigures},
     files::awaited::Awaiting,
-    files::figures::{Figures, Stats},
+    files::figures::{Figures, Statistics, Stats},
     files::nodes::{Orders, Report, Told},
     files::{Answer, Asker, Files, Unanswered},
     groups::who_runs_this,
-    handle::{Asked, HandleError, NamesHandle, Outcome, SharedNamesHandle},
+    handle::{Asked, Brought, Errand, HandleError, NamesHandle, Outcome, SharedNamesHandle},
     identity::Identity,
     options::{DatabaseOptions, HostError, HostOptions},
     upkeep::Upkeep,

@@ -106,6 +106,7 @@ mod tests {
             call: None,
             machine: "127.0.0.1",
             may_empty: None,
+            counted: None,
         };
         let change = namespace.decide(&request, &context, None).unwrap().change.unwrap();
         journal.append(&[draft(&change.encode())]).unwrap();

@@ -9,7 +9,7 @@
 //! the same names, so an instant is written in the time zone of the machine, as Java does.
 
 use std::collections::VecDeque;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Datelike as _, NaiveDate, NaiveDateTime, TimeDelta, TimeZone as _, Timelike as _};
@@ -73,11 +73,22 @@ struct Trash {
     has_current: bool,
     /// Names that were taken already.
     attempt: usize,
+    /// What is old, and is deleted next.
+    due: VecDeque<String>,
+    /// What is being deleted, which may take long: others are looked after meanwhile.
+    under_way: Option<(String, Receiver<Answer>)>,
 }
 
 impl Trash {
     fn of(user: &str) -> Self {
-        Self { path: format!("{HOMES}/{user}/.Trash"), after: Some(Vec::new()), has_current: false, attempt: 0 }
+        Self {
+            path: format!("{HOMES}/{user}/.Trash"),
+            after: Some(Vec::new()),
+            has_current: false,
+            attempt: 0,
+            due: VecDeque::new(),
+            under_way: None,
+        }
     }
 }
 
@@ -159,20 +170,37 @@ impl Emptier {
 
     /// Deletes what is old of a trash, then gives what is new in it a name, for a moment. Whether that was all.
     fn empty(&self, files: &Files, now: u64, trash: &mut Trash, begun: Instant) -> Result<bool, Unanswered> {
-        let Some(after) = &trash.after else { return self.keep(files, now, trash) };
-        let (entries, more_after) = page(files, &trash.path, after.clone())?;
-        for entry in entries {
-            if let Ok(name) = str::from_utf8(&entry.name) {
-                trash.has_current |= name == CURRENT;
-                if self.instant(name).is_some_and(|at| at < now.saturating_sub(self.kept)) {
-                    let path = format!("{}/{name}", trash.path);
-                    ask(files, &Request::Delete { path: path.clone(), is_recursive: true })?;
-                    tracing::info!(path, "what was in the trash for long was deleted");
+        if let Some((name, answer)) = trash.under_way.take() {
+            match answer.recv_timeout(self.limit.saturating_sub(begun.elapsed())) {
+                Err(RecvTimeoutError::Timeout) => {
+                    trash.under_way = Some((name, answer));
+                    return Ok(false);
+                }
+                // It is always answered.
+                Err(RecvTimeoutError::Disconnected) => return Err(Unanswered::Gone),
+                Ok(Err(why)) => {
+                    trash.due.push_front(name);
+                    return Err(why);
+                }
+                Ok(Ok(_)) => {
+                    tracing::info!(
+                        path = format!("{}/{name}", trash.path),
+                        "what was in the trash for long was deleted"
+                    );
                 }
             }
-            trash.after = Some(entry.name.into_vec());
-            if begun.elapsed() >= self.limit {
-                return Ok(false);
+        }
+        if let Some(name) = trash.due.pop_front() {
+            let path = format!("{}/{name}", trash.path);
+            trash.under_way = Some((name, begin(files, &Request::Delete { path, is_recursive: true })));
+            return Ok(false);
+        }
+        let Some(after) = &trash.after else { return self.keep(files, now, trash) };
+        let (entries, more_after) = page(files, &trash.path, after.clone())?;
+        for name in entries.into_iter().filter_map(|entry| String::from_utf8(entry.name.into_vec()).ok()) {
+            trash.has_current |= name == CURRENT;
+            if self.instant(&name).is_some_and(|at| at < now.saturating_sub(self.kept)) {
+                trash.due.push_back(name);
             }
         }
         trash.after = more_after;
@@ -248,11 +276,16 @@ fn page(files: &Files, path: &str, after: Vec<u8>) -> Result<(Vec<Status>, Optio
 
 /// Does what the superuser may do. Blocks.
 fn ask(files: &Files, request: &Request) -> Answer {
+    // It is always answered.
+    begin(files, request).recv().unwrap_or(Err(Unanswered::Gone))
+}
+
+/// Begins to do what the superuser may do.
+fn begin(files: &Files, request: &Request) -> Receiver<Answer> {
     let (sender, answer) = sync_channel(1);
     let asker = Asker { user: files.superuser(), machine: "", call: None };
     files.call(&asker, request, move |answer| drop(sender.send(answer)));
-    // It is always answered.
-    answer.recv().unwrap_or(Err(Unanswered::Gone))
+    answer
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What nobody asks for: replicas that no file has any more, subtrees that were deleted, files whose writers have gone, the trash of users.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
@@ -33,10 +34,15 @@ pub(crate) enum Task {
 pub struct Upkeep(JoinHandle<()>);
 
 impl Upkeep {
-    pub(crate) fn begin(files: Files, tasks: Receiver<Task>) -> io::Result<Self> {
+    /// Begins with the replicas; see [`Files::begin_replicas`].
+    pub(crate) fn begin(files: Files, tasks: Receiver<Task>, deleted: HashSet<BlockId>) -> io::Result<Self> {
         let mut emptier = Emptier::new(files.trash_minutes(), now());
         let thread = std::thread::Builder::new().name("files-upkeep".to_owned());
-        Ok(Self(thread.spawn(move || run(&files, &tasks, emptier.as_mut()))?))
+        Ok(Self(thread.spawn(move || {
+            if files.begin_replicas(&deleted) {
+                run(&files, &tasks, emptier.as_mut());
+            }
+        })?))
     }
 
     /// Waits until it has ended, which it does when the files are closed, and when the log ends by itself.

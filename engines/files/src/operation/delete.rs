@@ -6,14 +6,11 @@ use crate::cache::View;
 use crate::change::RetryAnswer;
 use crate::error::{Class, FilesError};
 use crate::ids::InodeId;
-use crate::namespace::Draft;
+use crate::namespace::{AT_ONCE, Draft};
 use crate::request::{Context, Reply, Written};
 use crate::tree::{Covered, Inode, Tree};
 
-/// Subtrees of more inodes go at once all the same, and are taken apart later.
-const AT_ONCE_MAX: usize = 256;
-
-/// Deletes what is at a path. Of a large subtree one row moves to where nobody looks; [`Namespace::dismantle`] does the rest.
+/// Deletes what is at a path. Of a subtree of more inodes than [`AT_ONCE`] one row moves to where nobody looks; [`Namespace::dismantle`] does the rest.
 pub(super) fn delete(
     namespace: &View<'_>,
     context: &Context<'_>,
@@ -30,22 +27,27 @@ pub(super) fn delete(
         // Nothing is there, or it is the root.
         return Ok(Outcome::Read(Reply::Bool(false), at.depends));
     };
-    check_emptying(namespace, context, inode)?;
+    if !may_empty(namespace, context, inode)? {
+        // What it comes to counts for nothing.
+        return Ok(Outcome::Read(Reply::Bool(false), at.depends));
+    }
     let mut draft = Draft::new(namespace, context.now);
     draft.touch(parent);
     remove(&namespace.tree, &mut draft, inode);
     Ok(Outcome::changed(draft, context.call, Reply::Bool(true), RetryAnswer::Bool(true)))
 }
 
-/// Whether all that is in a directory may be taken away with it. Of what is much, or not all here, that has to be asked before.
-fn check_emptying(namespace: &View<'_>, context: &Context<'_>, inode: &Inode) -> Result<(), FilesError> {
+/// Whether all that is in a directory may be taken away with it. Of what is much, or not all here, that has to be asked before; it is noted as missing then.
+fn may_empty(namespace: &View<'_>, context: &Context<'_>, inode: &Inode) -> Result<bool, FilesError> {
     if context.is_superuser || inode.child_count() == 0 || context.may_empty == Some(inode.id) {
-        return Ok(());
+        return Ok(true);
     }
-    if Emptying::of(inode.id).go_over(&namespace.tree, context, AT_ONCE_MAX)? != Asked::All {
+    // What may go at once is looked at again then.
+    let may = Emptying::of(inode.id).go_over(&namespace.tree, context, AT_ONCE / 2)? == Asked::All;
+    if !may {
         namespace.tree.lacks_rights(inode.id);
     }
-    Ok(())
+    Ok(may)
 }
 
 /// Takes a file away that its writer did not write to its end. Whoever writes it now keeps it. Who has its lease may do that wherever it is by now:
@@ -79,10 +81,10 @@ fn subtree(tree: &Tree, inode: &Inode) -> Option<Vec<InodeId>> {
         if tree.get(*id)?.covered() != &Covered::All {
             return None;
         }
-        let room = AT_ONCE_MAX + 1 - all.len();
+        let room = AT_ONCE + 1 - all.len();
         let children: Vec<InodeId> = tree.children(*id, b"").take(room).map(|child| child.id).collect();
         all.extend(children);
-        if all.len() > AT_ONCE_MAX {
+        if all.len() > AT_ONCE {
             return None;
         }
         next += 1;

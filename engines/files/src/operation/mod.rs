@@ -86,12 +86,10 @@ impl View<'_> {
         {
             return Decision { answer: Ok(self.again(answer)), change: None, depends, recovery: None };
         }
-        if (self.is_safe || self.is_waiting) && request.changes() {
-            let words = if self.is_safe { SAFE_MODE } else { WAITING };
-            let (answer, depends) = (Err(FilesError::new(Class::SafeMode, words)), self.txid());
-            return Decision { answer, change: None, depends, recovery: None };
+        if let Some(refusal) = self.refusal(request) {
+            return Decision { answer: Err(refusal), change: None, depends: self.txid(), recovery: None };
         }
-        let outcome = self.outcome(request, context).and_then(|outcome| self.charged(outcome));
+        let outcome = self.outcome(request, context).and_then(|outcome| self.charged(outcome, context));
         match outcome {
             Ok(Outcome::Read(reply, depends)) => Decision { answer: Ok(reply), change: None, depends, recovery: None },
             Ok(Outcome::Changed(reply, change)) => {
@@ -105,10 +103,24 @@ impl View<'_> {
         }
     }
 
+    /// Why a request is refused for the moment, whatever it says.
+    fn refusal(&self, request: &Request) -> Option<FilesError> {
+        let words = match request.changes() {
+            true if self.is_safe => SAFE_MODE,
+            true if self.is_reading => READING,
+            true if self.is_waiting => WAITING,
+            false if self.is_reading && request.tells_places() => {
+                return Some(FilesError::new(Class::Retriable, NO_PLACES));
+            }
+            _ => return None,
+        };
+        Some(FilesError::new(Class::SafeMode, words))
+    }
+
     /// An outcome whose change counts in the quotas of directories.
-    fn charged(&self, mut outcome: Outcome) -> Result<Outcome, FilesError> {
+    fn charged(&self, mut outcome: Outcome, context: &Context<'_>) -> Result<Outcome, FilesError> {
         if let Outcome::Changed(_, change) | Outcome::Closing(_, change, _) = &mut outcome {
-            quota::charge(self, change)?;
+            quota::charge(self, change, context.counted)?;
         }
         Ok(outcome)
     }
@@ -308,6 +320,15 @@ impl Request {
         )
     }
 
+    /// Whether its answer says where blocks are.
+    #[must_use]
+    pub const fn tells_places(&self) -> bool {
+        matches!(
+            self,
+            Self::BlockLocations { .. } | Self::LocatedInfo { .. } | Self::Listing { with_locations: true, .. }
+        )
+    }
+
     /// Whether it has to be done once, however often it is sent.
     #[must_use]
     pub const fn is_done_once(&self) -> bool {
@@ -327,4 +348,7 @@ impl Request {
 }
 
 const WAITING: &str = "Name node is in safe mode.\nMore than 0.1 % of the blocks of files were not reported yet by any data node. It ends when they were, or when the data nodes that were there before have reported or are dead. Use \"hdfs dfsadmin -safemode leave\" to turn safe mode off.";
+const READING: &str = "Name node is in safe mode.\nIt has just been started, and looks at the blocks on its disk. It ends when it has; try again then.";
+/// Where blocks are is not known yet.
+pub const NO_PLACES: &str = "Where blocks are is not known yet: the name node has just been started, and looks at the blocks on its disk; try again when it has";
 const SAFE_MODE: &str = "Name node is in safe mode.\nIt was turned on manually. Use \"hdfs dfsadmin -safemode leave\" to turn safe mode off.";

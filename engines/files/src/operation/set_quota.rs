@@ -6,7 +6,7 @@ use crate::change::Quota;
 use crate::error::{Class, FilesError};
 use crate::namespace::Draft;
 use crate::permission::{self, Access};
-use crate::quota::usage_below;
+use crate::quota::usage;
 use crate::request::{Context, Limit, Reply};
 
 /// Sets how much may be in a directory. What is there already is counted, and may be more.
@@ -36,7 +36,7 @@ pub(super) fn set_quota(
     let names = set(names, had.and_then(|had| had.names));
     let space = set(space, had.and_then(|had| had.space));
     let quota = (names.is_some() || space.is_some()).then(|| {
-        let used = had.map_or_else(|| usage_below(namespace, inode), |had| had.used);
+        let used = had.map_or_else(|| usage(namespace, inode, context.counted), |had| had.used);
         Quota { names, space, used }
     });
     let mut draft = Draft::new(namespace, context.now);

@@ -1,5 +1,7 @@
 //! How much a subtree holds, counted a part at a time, so that writers get their turns.
 
+use serde::{Deserialize, Serialize};
+
 use crate::cache::{Known, Missing};
 use crate::change::{AclEntry, Quota};
 use crate::error::{Class, FilesError};
@@ -10,7 +12,7 @@ use crate::request::Context;
 use crate::tree::{Covered, Inode};
 
 /// What a subtree holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// Bytes of its files.
     pub length: u64,

@@ -229,6 +229,9 @@ pub struct Tree {
     special: usize,
     /// What is kept because a database has the rest.
     behind: Option<Behind>,
+    /// How many children of directories were looked at.
+    #[cfg(feature = "flaws")]
+    looks: std::sync::atomic::AtomicUsize,
 }
 
 impl Tree {
@@ -250,6 +253,11 @@ impl Tree {
         self.used(self.slot_of(id)?)
     }
 
+    /// Whether an inode is here, for somebody who does not need it.
+    pub(crate) fn has(&self, id: InodeId) -> bool {
+        self.slot_of(id).is_some()
+    }
+
     /// What has a name in a directory.
     #[must_use]
     pub fn child(&self, parent: InodeId, name: &[u8]) -> Option<&Inode> {
@@ -262,7 +270,20 @@ impl Tree {
     pub fn children<'a>(&'a self, directory: InodeId, after: &[u8]) -> impl Iterator<Item = &'a Inode> + use<'a> {
         let directory = self.get(directory).and_then(Inode::directory);
         let slots = directory.map(|directory| directory.children.after(after, |slot| self.name(slot)));
-        slots.into_iter().flatten().filter_map(|slot| self.at(slot))
+        slots.into_iter().flatten().filter_map(|slot| self.looked_at(slot))
+    }
+
+    /// The same, which is counted where somebody asks how long looks are.
+    fn looked_at(&self, slot: Slot) -> Option<&Inode> {
+        #[cfg(feature = "flaws")]
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.at(slot)
+    }
+
+    /// How many children of directories were looked at since this was asked last.
+    #[cfg(feature = "flaws")]
+    pub(crate) fn take_looks(&self) -> usize {
+        self.looks.swap(0, Ordering::Relaxed)
     }
 
     /// How much a directory has behind a name, of what is here.

@@ -63,7 +63,7 @@ impl Database {
                 }
                 rows
             }
-            Key::Id(id) | Key::Emptying(id) => self.with_directories(*id).collect(),
+            Key::Id(id) | Key::Emptying(id) | Key::Usage(id) => self.with_directories(*id).collect(),
             Key::Children(directory, after) => {
                 let in_it = self.names.range((*directory, after.clone())..).filter(|((_, name), _)| name != after);
                 let mut rows: Vec<Stored> = in_it

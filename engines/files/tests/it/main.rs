@@ -1,5 +1,6 @@
 //! Operations against a plain tree, the log that makes a namespace again, and a database behind it.
 
+mod counting;
 mod database;
 mod extended;
 mod lists;

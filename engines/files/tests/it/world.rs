@@ -6,12 +6,16 @@ use std::sync::LazyLock;
 use rand::Rng as _;
 use rand_chacha::ChaCha8Rng;
 use savanna_files::blocks::Replica;
-use savanna_files::change::CallId;
+use savanna_files::change::{CallId, Usage};
+use savanna_files::counting::{self, Counting, Progress};
 use savanna_files::flush::{Batch, Unflushed};
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp};
 use savanna_files::operation::{Asked, Emptying, Recovery};
 use savanna_files::request::{BlockName, Create, Status, Written};
-use savanna_files::{Change, Class, Context, Decision, FilesError, Known, Limits, Missing, Namespace, Reply, Request};
+use savanna_files::{
+    Asking, Change, Class, Context, Decision, FilesError, Key, Known, Limits, Missing, Namespace, Reply, Request,
+    Stored,
+};
 
 use crate::database::Database;
 
@@ -24,6 +28,19 @@ pub(crate) struct World {
     unflushed: Unflushed<()>,
     /// What happens between a miss and its answer; nothing, if there is none.
     pub(crate) chance: Option<ChaCha8Rng>,
+    /// What others ask between the looks of a count.
+    pub(crate) meanwhile: VecDeque<Request>,
+    /// Counts that follow what changes.
+    pub(crate) counts: Vec<Counting>,
+    /// Inodes that a look of a count goes over.
+    pub(crate) look: usize,
+    /// What was read for a count, and is not counted yet: of which directory, behind which name, and whether it is the rest.
+    pages: Vec<(InodeId, Box<[u8]>, Vec<Stored>, bool)>,
+    /// How often something was counted.
+    pub(crate) counted: usize,
+    /// Inodes that the longest look went over.
+    #[cfg(feature = "flaws")]
+    longest: usize,
     /// What closes a file, as the last request said.
     pub(crate) recovery: Option<Recovery>,
     /// What the data node has.
@@ -44,6 +61,13 @@ impl World {
             database: None,
             unflushed: Unflushed::default(),
             chance: None,
+            meanwhile: VecDeque::new(),
+            counts: Vec::new(),
+            look: 3,
+            pages: Vec::new(),
+            counted: 0,
+            #[cfg(feature = "flaws")]
+            longest: 0,
             recovery: None,
             replicas: std::collections::BTreeMap::new(),
         }
@@ -68,7 +92,7 @@ impl World {
     pub(crate) fn context<'a>(&self, user: &'a str, call: Option<CallId>) -> Context<'a> {
         let (now, is_superuser) = (Millis(self.now), user == SUPERUSER);
         let groups = if user == MEMBER { &**GROUPS } else { &[] };
-        Context { now, user, groups, is_superuser, call, machine: "127.0.0.1", may_empty: None }
+        Context { now, user, groups, is_superuser, call, machine: "127.0.0.1", may_empty: None, counted: None }
     }
 
     /// Does something with what it lacks taken in.
@@ -76,7 +100,9 @@ impl World {
         let mut known = None;
         let mut keys = Vec::new();
         for _ in 0..200 {
-            let missing = match ask(&self.namespace, known.as_ref()) {
+            let asked = ask(&self.namespace, known.as_ref());
+            self.note_look();
+            let missing = match asked {
                 Ok(done) => return done,
                 Err(Missing(missing)) => missing,
             };
@@ -108,20 +134,23 @@ impl World {
         self.now += 1;
         let mut context = self.context(user, call);
         let decision = loop {
-            let mut asked = None;
+            let mut asking = None;
             let decided = self.with_all(|namespace, known| match namespace.decide(request, &context, known) {
-                Err(missing) if missing.emptying().is_some() => {
-                    asked = missing.emptying();
+                Err(missing) if missing.asking().is_some() => {
+                    asking = missing.asking();
                     Ok(None)
                 }
                 decided => decided.map(Some),
             });
-            match (decided, asked) {
+            match (decided, asking) {
                 (Some(decision), _) => break decision,
-                (None, Some(directory)) => self.ask_emptying(directory, &context)?,
-                (None, None) => unreachable!("it lacks rights"),
+                (None, Some(Asking::Emptying(directory))) => {
+                    self.ask_emptying(directory, &context)?;
+                    context.may_empty = Some(directory);
+                }
+                (None, Some(Asking::Usage(directory))) => context.counted = self.count(directory),
+                (None, None) => unreachable!("it lacks what is asked of subtrees"),
             }
-            context.may_empty = asked;
         };
         let Decision { answer, change, depends, recovery } = decision;
         if let Some(change) = change {
@@ -137,7 +166,9 @@ impl World {
     fn ask_emptying(&mut self, directory: InodeId, context: &Context<'_>) -> Result<(), FilesError> {
         let mut walk = Emptying::of(directory);
         let root = loop {
-            match walk.go_on(&self.namespace, context, 3)? {
+            let asked = walk.go_on(&self.namespace, context, 3)?;
+            self.note_look();
+            match asked {
                 Asked::More => {}
                 Asked::All => return Ok(()),
                 Asked::NotHere(root) => break root,
@@ -148,7 +179,73 @@ impl World {
         database.inside(root).iter().try_for_each(|inside| inside.check(context))
     }
 
+    /// How long looks are is kept.
+    fn note_look(&mut self) {
+        #[cfg(feature = "flaws")]
+        {
+            self.longest = self.longest.max(self.namespace.take_looks());
+        }
+    }
+
+    /// Inodes that the longest look went over since this was asked last.
+    #[cfg(feature = "flaws")]
+    pub(crate) fn longest_look(&mut self) -> usize {
+        let _ = self.namespace.take_looks();
+        std::mem::take(&mut self.longest)
+    }
+
+    /// What a directory counts for, a few inodes at a time; nothing if that has to be done again.
+    fn count(&mut self, directory: InodeId) -> Option<(InodeId, Usage)> {
+        self.counted += 1;
+        self.counts.push(Counting::of(&self.namespace, directory));
+        // Another count may be under way.
+        let pages = std::mem::take(&mut self.pages);
+        while self.count_on() {
+            if let Some(request) = self.meanwhile.pop_front() {
+                // Also if it is refused.
+                let _ = self.root(&request);
+            }
+            self.happen();
+        }
+        self.pages = pages;
+        let usage = self.counts.pop()?.usage()?;
+        Some((directory, usage))
+    }
+
+    /// Counts some more of what is counted last, or reads some more for that. Whether there may be more.
+    pub(crate) fn count_on(&mut self) -> bool {
+        let counting = self.counts.last_mut().expect("a count");
+        if let Some((directory, after, mut rows, is_end)) = self.pages.pop() {
+            let rest = rows.split_off(rows.len().div_ceil(2));
+            counting.take(directory, &after, &rows, is_end && rest.is_empty());
+            if !rest.is_empty() {
+                let last = rows[rows.len() - 1].row.name.clone();
+                self.pages.push((directory, last, rest, is_end));
+            }
+            return true;
+        }
+        let progress = counting.go_on(&self.namespace, self.look);
+        self.note_look();
+        match progress {
+            Progress::More => true,
+            Progress::All | Progress::Over => false,
+            Progress::NotHere(directory, after) => {
+                let since = self.counts.last().expect("a count").since();
+                while self.database.as_ref().is_some_and(|database| database.txid < since) {
+                    self.flush(usize::MAX);
+                }
+                let database = self.database.as_ref().expect("without a database all is here");
+                let mut fetched = database.fetch(&Key::Children(directory, after.clone()));
+                fetched.rows.sort_by(|one, other| one.row.name.cmp(&other.row.name));
+                self.pages.push((directory, after, fetched.rows, fetched.is_end));
+                true
+            }
+        }
+    }
+
     pub(crate) fn take(&mut self, change: &Change) {
+        let rows = counting::rows_of(change);
+        self.counts.iter_mut().for_each(|counting| counting.follow(self.namespace.tree(), change, &rows));
         self.log.push_back(change.encode());
         let applied = self.namespace.apply(change);
         for block in self.namespace.blocks.take_unwanted() {

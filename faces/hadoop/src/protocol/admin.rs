@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use savanna_files_host::blocks::{Liveness, NodeShown};
-use savanna_files_host::{Class, FilesError, Stats};
+use savanna_files_host::{Class, FilesError, Statistics, Stats};
 
 use super::client::Asked;
 use super::namenode::SOFTWARE;
@@ -68,16 +68,20 @@ impl Asked<'_> {
     }
 
     pub(super) fn replicated_block_stats(self) {
-        let Stats { missing, corrupt, low, leaving, newer, .. } = self.service.files.stats();
-        let stats = ReplicatedBlockStats {
-            low,
-            corrupt,
-            missing,
-            missing_of_one: missing,
-            in_future: newer,
-            to_delete: leaving,
-        };
-        self.service.tell(self.answerer, &stats);
+        let Self { service, peer, answerer, .. } = self;
+        service.statistics(peer, move |told| match told {
+            Ok(Statistics { stats: Stats { missing, corrupt, low, leaving, newer, .. }, .. }) => {
+                answerer.done(&ReplicatedBlockStats {
+                    low,
+                    corrupt,
+                    missing,
+                    missing_of_one: missing,
+                    in_future: newer,
+                    to_delete: leaving,
+                });
+            }
+            Err(why) => unanswered(&why, answerer),
+        });
     }
 
     /// There is no erasure coding.

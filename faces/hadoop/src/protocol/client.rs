@@ -8,7 +8,7 @@ use savanna_files_host::blocks::{Holder, Place};
 use savanna_files_host::change::{Attribute, AttributeSpace, CallId, Usage};
 use savanna_files_host::ids::{InodeId, Millis};
 use savanna_files_host::request::{self, AclEdit, Limit, LocatedBlock, Modes, Written};
-use savanna_files_host::{Class, FilesError, Reply, Request, Summary};
+use savanna_files_host::{Brought, Class, Errand, FilesError, Reply, Request, Summary};
 
 use super::replies::{self, Encoder, NO_QUOTA};
 use super::{Peer, Service, message, named, no_such_method, refuse, unanswered, unsupported};
@@ -245,22 +245,21 @@ impl Asked<'_> {
     }
 
     fn renew_lease(self) {
-        let Self { service, body, answerer, .. } = self;
+        let Self { service, peer, body, answerer } = self;
         let Some((Text { it: client }, answerer)) = message(body, answerer) else { return };
-        match service.files.renew_lease(&client) {
-            Ok(()) => answerer.done(&Nothing {}),
+        service.run(peer, Errand::RenewLease { client }, move |told| match told {
+            Ok(_) => answerer.done(&Nothing {}),
             Err(why) => unanswered(&why, answerer),
-        }
+        });
     }
 
-    /// Waits for the log and the disk, so it is done elsewhere.
     fn recover_lease(self) {
         let Self { service, peer, body, answerer } = self;
         let Some((RecoverLease { path, client }, answerer)) = message(body, answerer) else { return };
-        let (at, peer) = (Arc::clone(service), Arc::clone(peer));
-        service.runtime.spawn_blocking(move || {
-            let outcome = at.files.recover_lease(&peer.asker(None), &path, &client);
-            at.note(&peer, "recoverLease", &path, &outcome);
+        let (at, to) = (Arc::clone(service), Arc::clone(peer));
+        service.run(peer, Errand::RecoverLease { path: path.clone(), client }, move |told| {
+            let outcome = told.and_then(Brought::bool);
+            at.note(&to, "recoverLease", &path, &outcome);
             match outcome {
                 Ok(it) => answerer.done(&Flag { it }),
                 Err(why) => unanswered(&why, answerer),
@@ -369,22 +368,30 @@ impl Asked<'_> {
     fn report_bad_blocks(self) {
         let Self { service, body, answerer, .. } = self;
         let Some((ReportBadBlocks { blocks }, answerer)) = message(body, answerer) else { return };
+        if let Err(why) = service.files.check_read() {
+            return unanswered(&why, answerer);
+        }
         service.found_corrupt(&blocks);
         service.tell(answerer, &Nothing {});
     }
 
     fn stats(self) {
-        let stats = self.service.files.stats();
-        let space = stats.all();
-        let stats = FsStats {
-            capacity: space.capacity,
-            used: space.used,
-            remaining: space.remaining,
-            under_replicated: stats.low,
-            corrupt: stats.corrupt,
-            missing: stats.missing,
-        };
-        self.service.tell(self.answerer, &stats);
+        let Self { service, peer, answerer, .. } = self;
+        service.statistics(peer, move |told| {
+            let stats = match told {
+                Ok(told) => told.stats,
+                Err(why) => return unanswered(&why, answerer),
+            };
+            let space = stats.all();
+            answerer.done(&FsStats {
+                capacity: space.capacity,
+                used: space.used,
+                remaining: space.remaining,
+                under_replicated: stats.low,
+                corrupt: stats.corrupt,
+                missing: stats.missing,
+            });
+        });
     }
 
     fn safe_mode(self) {
@@ -399,10 +406,10 @@ impl Asked<'_> {
                 return refuse(&FilesError::new(Class::IllegalArgument, words), answerer);
             }
         };
-        match service.files.safe_mode(&peer.asker(None), wanted) {
+        service.run(peer, Errand::SafeMode { wanted }, move |told| match told.and_then(Brought::bool) {
             Ok(it) => answerer.done(&Flag { it }),
             Err(why) => unanswered(&why, answerer),
-        }
+        });
     }
 }
 

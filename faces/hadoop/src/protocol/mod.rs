@@ -16,13 +16,19 @@ mod unsupported;
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use prost::Message;
+use savanna_files_host::blocks::Replica;
 use savanna_files_host::change::CallId;
 use savanna_files_host::ids::{BlockId, Stamp};
 use savanna_files_host::request::BlockName;
-use savanna_files_host::{Answer, Asker, Files, FilesError, Reply, Request, SharedNamesHandle, Summary, Unanswered};
+use savanna_files_host::{
+    Answer, Asker, Brought, Class, Errand, Files, FilesError, Reply, Request, SharedNamesHandle, Statistics, Stats,
+    Summary, Unanswered,
+};
 use tokio::sync::Semaphore;
 
 use crate::audit::{AuditLog, Entry};
@@ -103,6 +109,12 @@ pub(crate) fn find(name: &str) -> Option<Protocol> {
 impl Protocol {
     /// Does a call.
     pub(crate) fn call(self, service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body: Bytes, answerer: Answerer) {
+        // Data nodes say again what they are to say, until the one here knows what it has.
+        if !matches!(self, Self::Client | Self::Namenode)
+            && let Err(why) = service.files.check_read()
+        {
+            return unanswered(&why, answerer);
+        }
         match self {
             Self::Client => client::call(service, peer, method, body, answerer),
             Self::Datanode => datanode::call(service, method, body, answerer),
@@ -203,7 +215,17 @@ impl Service {
         }
     }
 
-    /// Counts what is below a path. May go over many inodes, so it is done elsewhere.
+    /// Does an errand.
+    pub(crate) fn run(
+        &self,
+        peer: &Peer,
+        errand: Errand,
+        told: impl FnOnce(Result<Brought, Unanswered>) + Send + 'static,
+    ) {
+        self.names.run(&peer.asker(None), errand, Box::new(told));
+    }
+
+    /// Counts what is below a path.
     pub(crate) fn summary(
         self: &Arc<Self>,
         peer: &Arc<Peer>,
@@ -211,13 +233,27 @@ impl Service {
         path: String,
         tell: impl FnOnce(Result<Summary, Unanswered>) + Send + 'static,
     ) {
-        let (at, peer) = (Arc::clone(self), Arc::clone(peer));
-        self.runtime.spawn_blocking(move || {
-            let (here, to, of) = (Arc::clone(&at), Arc::clone(&peer), path.clone());
-            at.files.summary(&peer.asker(None), &path, move |summary| {
-                here.note(&to, command, &of, &summary);
-                tell(summary);
-            });
+        let (here, to, of) = (Arc::clone(self), Arc::clone(peer), path.clone());
+        self.run(peer, Errand::Summary { path }, move |told| {
+            let summary = told.and_then(Brought::summary);
+            here.note(&to, command, &of, &summary);
+            tell(summary);
+        });
+    }
+
+    /// What is known of all names together; of the data node in a process the one here counts.
+    pub(crate) fn statistics(
+        self: &Arc<Self>,
+        peer: &Peer,
+        tell: impl FnOnce(Result<Statistics, Unanswered>) + Send + 'static,
+    ) {
+        let here = Arc::clone(self);
+        self.run(peer, Errand::Statistics, move |told| {
+            let space = here.files.space();
+            tell(
+                told.and_then(Brought::statistics)
+                    .map(|told| Statistics { stats: Stats { space, ..told.stats }, ..told }),
+            );
         });
     }
 
@@ -231,7 +267,7 @@ impl Service {
 
     /// The data node, for a client.
     pub(crate) fn node(&self, peer: &Peer) -> Node {
-        let space = self.files.replicas().space();
+        let space = self.files.space();
         let address = peer.reached.to_string();
         let id = NodeId {
             address: address.clone(),
@@ -260,6 +296,37 @@ impl Service {
     /// Its only storage.
     pub(crate) fn storage(&self) -> String {
         format!("DS-{}", self.node_uuid())
+    }
+}
+
+/// How long it is tried to tell who has the names of a replica.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Who has the names hears that the data node here has a replica: before anybody is told that it was written. Blocks, for a while also if the names are held.
+pub(crate) fn received(names: &SharedNamesHandle, files: &Files, replica: Replica) -> Result<(), Unanswered> {
+    let Replica { block, stamp, length } = replica;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let (sender, told) = sync_channel(1);
+        let errand = Errand::Received { replica: BlockName { id: block, stamp, length } };
+        // Who waits is there.
+        let hears = Box::new(move |brought| drop(sender.send(brought)));
+        names.run(&Asker { user: "", machine: "", call: None }, errand, hears);
+        match told.recv().unwrap_or(Err(Unanswered::Gone)).and_then(Brought::bool) {
+            Ok(true) => files.is_known(block),
+            // Its file was deleted while it was written.
+            Ok(false) => files.discard(block),
+            Err(Unanswered::Refused(error))
+                if matches!(error.class, Class::Retriable | Class::Standby) && Instant::now() < deadline =>
+            {
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+            Err(why) => return Err(why),
+        }
+        return Ok(());
     }
 }
 

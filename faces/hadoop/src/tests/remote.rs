@@ -10,12 +10,15 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use savanna_epoch::{NodeId, OwnerEpoch};
 use savanna_files_host::blocks::Silence;
-use savanna_files_host::{Answer, Asked, Asker, Files, HandleError, NamesHandle, Outcome, Request, Unanswered};
+use savanna_files_host::{
+    Answer, Asked, Asker, Brought, Errand, Files, HandleError, NamesHandle, Outcome, Reply, Request, Unanswered,
+};
 use savanna_journal::newest_epoch;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::*;
+use crate::wire::client::{FsStats, RecoverLease};
 
 /// In which directory the other process has its files.
 const DIRECTORY: &str = "SAVANNA_TEST_FILES";
@@ -24,9 +27,18 @@ const DIRECTORY: &str = "SAVANNA_TEST_FILES";
 #[derive(serde::Serialize, serde::Deserialize)]
 enum Letter {
     /// A request, and its number.
-    Ask(u64, Asked),
+    Ask(u64, Asked<Request>),
+    /// An errand, and its number.
+    Run(u64, Asked<Errand>),
     /// What it says to every request from now on, if it is not to do them.
     Say(Option<HandleError>),
+}
+
+/// What comes back.
+#[derive(serde::Serialize, serde::Deserialize)]
+enum Answered {
+    Request(Outcome<Reply>),
+    Errand(Outcome<Brought>),
 }
 
 fn send(stream: &mut UnixStream, value: &impl Serialize) -> io::Result<()> {
@@ -71,13 +83,24 @@ fn engine() {
         match (letter, &says) {
             (Letter::Say(error), _) => says = error,
             (Letter::Ask(number, _), Some(error)) => {
-                send(&mut to.lock(), &(number, Outcome::Err(error.clone()))).unwrap();
+                let answer = Answered::Request(Err(error.clone()));
+                send(&mut to.lock(), &(number, answer)).unwrap();
+            }
+            (Letter::Run(number, _), Some(error)) => {
+                let answer = Answered::Errand(Err(error.clone()));
+                send(&mut to.lock(), &(number, answer)).unwrap();
             }
             (Letter::Ask(number, asked), None) => {
                 let to = Arc::clone(&to);
-                files.call(&asked.asker(), &asked.request, move |answer: Answer| {
+                files.call(&asked.asker(), &asked.it, move |answer: Answer| {
                     // Who asked may have gone.
-                    let _ = send(&mut to.lock(), &(number, answer.map_err(HandleError::from)));
+                    let _ = send(&mut to.lock(), &(number, Answered::Request(answer.map_err(HandleError::from))));
+                });
+            }
+            (Letter::Run(number, asked), None) => {
+                let to = Arc::clone(&to);
+                files.run(&asked.asker(), asked.it.clone(), move |told| {
+                    let _ = send(&mut to.lock(), &(number, Answered::Errand(told.map_err(HandleError::from))));
                 });
             }
         }
@@ -86,8 +109,25 @@ fn engine() {
 
 type Hear = Box<dyn FnOnce(Answer) + Send>;
 
-/// Requests that are under way; none when the other process has ended.
-type UnderWay = Arc<Mutex<Option<HashMap<u64, Hear>>>>;
+/// Who waits for what comes back.
+enum Waits {
+    Request(Hear),
+    Errand(Box<dyn FnOnce(Result<Brought, Unanswered>) + Send>),
+}
+
+impl Waits {
+    fn hear(self, answered: Option<Answered>) {
+        match (self, answered) {
+            (Self::Request(hear), Some(Answered::Request(answer))) => hear(answer.map_err(Unanswered::from)),
+            (Self::Errand(hear), Some(Answered::Errand(told))) => hear(told.map_err(Unanswered::from)),
+            (Self::Request(hear), _) => hear(Err(Unanswered::Gone)),
+            (Self::Errand(hear), _) => hear(Err(Unanswered::Gone)),
+        }
+    }
+}
+
+/// Requests and errands that are under way; none when the other process has ended.
+type UnderWay = Arc<Mutex<Option<HashMap<u64, Waits>>>>;
 
 /// The handle of names in another process.
 struct Remote {
@@ -114,12 +154,12 @@ impl Remote {
         let under_way: UnderWay = Arc::new(Mutex::new(Some(HashMap::new())));
         let (mut from, hears) = (stream.try_clone().unwrap(), Arc::clone(&under_way));
         std::thread::spawn(move || {
-            while let Ok((number, outcome)) = receive::<(u64, Outcome)>(&mut from) {
-                let hear = hears.lock().as_mut().and_then(|under_way| under_way.remove(&number)).unwrap();
-                hear(outcome.map_err(Unanswered::from));
+            while let Ok((number, answered)) = receive::<(u64, Answered)>(&mut from) {
+                let waits = hears.lock().as_mut().and_then(|under_way| under_way.remove(&number)).unwrap();
+                waits.hear(Some(answered));
             }
             let left = hears.lock().take();
-            left.into_iter().flatten().for_each(|(_, hear)| hear(Err(Unanswered::Gone)));
+            left.into_iter().flatten().for_each(|(_, waits)| waits.hear(None));
         });
         Self { stream: Mutex::new((stream, 0)), under_way }
     }
@@ -127,19 +167,29 @@ impl Remote {
     fn say(&self, error: Option<HandleError>) {
         send(&mut self.stream.lock().0, &Letter::Say(error)).unwrap();
     }
-}
 
-impl NamesHandle for Remote {
-    fn call(&self, asker: &Asker<'_>, request: &Request, answer: Hear) {
+    fn send(&self, waits: Waits, letter: impl FnOnce(u64) -> Letter) {
         let mut stream = self.stream.lock();
         let (stream, number) = &mut *stream;
         *number += 1;
         match self.under_way.lock().as_mut() {
-            Some(under_way) => drop(under_way.insert(*number, answer)),
-            None => return answer(Err(Unanswered::Gone)),
+            Some(under_way) => drop(under_way.insert(*number, waits)),
+            None => return waits.hear(None),
         }
         // If it cannot be sent, the other process has ended, which is noticed where answers come.
-        let _ = send(stream, &Letter::Ask(*number, Asked::of(asker, request)));
+        let _ = send(stream, &letter(*number));
+    }
+}
+
+impl NamesHandle for Remote {
+    fn call(&self, asker: &Asker<'_>, request: &Request, answer: Hear) {
+        let asked = Asked::of(asker, request.clone());
+        self.send(Waits::Request(answer), |number| Letter::Ask(number, asked));
+    }
+
+    fn run(&self, asker: &Asker<'_>, errand: Errand, told: Box<dyn FnOnce(Result<Brought, Unanswered>) + Send>) {
+        let asked = Asked::of(asker, errand);
+        self.send(Waits::Errand(told), |number| Letter::Run(number, asked));
     }
 }
 
@@ -197,6 +247,31 @@ fn names_may_be_in_another_process() {
     assert_eq!(class, "org.apache.hadoop.fs.FileAlreadyExistsException");
     let (class, _) = Client::of(&server, "ann").call::<Flag>("mkdirs", &mkdirs("/e")).unwrap_err();
     assert_eq!(class, "org.apache.hadoop.security.AccessControlException");
+    // Bytes are written to the data node here, and who has the names hears of them.
+    let bytes = content(300_001);
+    client.write("/d/bytes", &bytes);
+    assert_eq!(client.read("/d/bytes"), bytes);
+    let text = |text: &str| Text { it: text.to_owned() };
+    let total = client.call::<ContentSummaryResponse>("getContentSummary", &text("/d")).unwrap().it.unwrap();
+    assert_eq!((total.files, total.directories, total.length), (2, 2, 300_001));
+    let used = client.call::<One<QuotaUsage>>("getQuotaUsage", &text("/d")).unwrap().it.unwrap();
+    assert_eq!((used.inodes, used.space), (4, 900_003));
+    let stats = client.call::<FsStats>("getFsStats", &Nothing {}).unwrap();
+    assert!(stats.missing == 0 && stats.capacity > 0 && stats.used > 300_000, "{stats:?}");
+    client.create("/d/open").unwrap();
+    client.call::<Nothing>("renewLease", &text("writer")).unwrap();
+    let recover = |client: &str| RecoverLease { path: "/d/open".to_owned(), client: client.to_owned() };
+    let (class, words) = client.call::<Flag>("recoverLease", &recover("writer")).unwrap_err();
+    assert!(class.ends_with("AlreadyBeingCreatedException") && words.contains("already the lease owner"), "{words}");
+    while !client.call::<Flag>("recoverLease", &recover("other")).unwrap().it {}
+    assert!(client.call::<Flag>("isFileClosed", &text("/d/open")).unwrap().it);
+    assert_eq!(web::send(&server, "root", "PUT", "/d/http", "CREATE", &bytes).status, 201);
+    assert_eq!(web::send(&server, "root", "POST", "/d/http", "APPEND", b"more").status, 200);
+    assert_eq!(client.read("/d/http"), [&bytes[..], b"more"].concat());
+    let checked = String::from_utf8(web::ask(&server, "GET", "/fsck?ugi=root&path=/d", b"").body).unwrap();
+    assert!(checked.contains("Total files:\t4") && checked.ends_with("is HEALTHY"), "{checked}");
+    let beans = web::ask(&server, "GET", "/jmx?get=Hadoop:service=NameNode,name=FSNamesystem::FilesTotal", b"");
+    assert_eq!(beans.json()["beans"][0]["FilesTotal"], 7);
     assert_eq!(server.files().figures().inodes, 0, "none of it is in this process");
     // What a name node says that has the names no more, or not now, clients know how to follow.
     remote.say(Some(HandleError::Moved { to: NodeId::new("n2"), epoch: OwnerEpoch(7) }));

@@ -5,15 +5,15 @@ use serde_json::{Value, json};
 use super::*;
 
 /// What came: the status, the head, and the body as far as it came.
-struct Came {
-    status: u16,
+pub(super) struct Came {
+    pub(super) status: u16,
     head: String,
-    body: Vec<u8>,
+    pub(super) body: Vec<u8>,
     is_whole: bool,
 }
 
 impl Came {
-    fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         assert!(self.head.contains("application/json"), "{}", self.head);
         serde_json::from_slice(&self.body).unwrap()
     }
@@ -32,7 +32,7 @@ impl Came {
 }
 
 /// Sends a request, and takes what comes.
-fn ask(server: &Server, method: &str, target: &str, body: &[u8]) -> Came {
+pub(super) fn ask(server: &Server, method: &str, target: &str, body: &[u8]) -> Came {
     let head = format!(
         "{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
         body.len()
@@ -75,12 +75,12 @@ fn unchunked(mut rest: &[u8]) -> (Vec<u8>, bool) {
 }
 
 /// A request of a user on a path.
-fn web(server: &Server, user: &str, method: &str, path: &str, query: &str) -> Came {
+pub(super) fn web(server: &Server, user: &str, method: &str, path: &str, query: &str) -> Came {
     ask(server, method, &format!("/webhdfs/v1{path}?op={query}&user.name={user}"), b"")
 }
 
 /// Sends bytes: first to the name node, then where it says.
-fn send(server: &Server, user: &str, method: &str, path: &str, query: &str, body: &[u8]) -> Came {
+pub(super) fn send(server: &Server, user: &str, method: &str, path: &str, query: &str, body: &[u8]) -> Came {
     let first = web(server, user, method, path, query);
     assert_eq!(first.status, 307, "{}", String::from_utf8_lossy(&first.body));
     ask(server, method, target(&first), body)

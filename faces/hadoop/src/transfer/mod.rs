@@ -14,8 +14,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use prost::Message;
-use savanna_files_host::Files;
+use savanna_files_host::blocks::Replica;
+use savanna_files_host::{Files, SharedNamesHandle};
 
+use crate::protocol;
 use crate::wire::hdfs::Block;
 use crate::wire::transfer::OperationResponse;
 
@@ -56,6 +58,8 @@ pub(crate) struct Transfer {
 #[derive(Debug)]
 struct Shared {
     files: Files,
+    /// Who has the names, and hears of replicas.
+    names: SharedNamesHandle,
     /// Those that are open, so that they can be ended.
     open: Mutex<Vec<(u64, TcpStream)>>,
     connections_max: usize,
@@ -65,10 +69,15 @@ struct Shared {
 
 impl Transfer {
     /// Serves who connects.
-    pub(crate) fn begin(listener: TcpListener, files: Files, connections_max: usize) -> io::Result<Self> {
+    pub(crate) fn begin(
+        listener: TcpListener,
+        files: Files,
+        names: SharedNamesHandle,
+        connections_max: usize,
+    ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let (open, is_stopping) = (Mutex::default(), AtomicBool::new(false));
-        let shared = Arc::new(Shared { files, open, connections_max, is_stopping, address });
+        let shared = Arc::new(Shared { files, names, open, connections_max, is_stopping, address });
         let accepting = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("files-transfer".to_owned());
         let acceptor = thread.spawn(move || accept(&listener, &accepting))?;
@@ -113,6 +122,10 @@ impl Transfer {
 }
 
 fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    // Clients that know where blocks are wait, too.
+    if !shared.files.wait_until_read(|| shared.is_stopping.load(Ordering::SeqCst)) {
+        return;
+    }
     let mut number = 0;
     while !shared.is_stopping.load(Ordering::SeqCst) {
         let stream = match listener.accept() {
@@ -143,7 +156,7 @@ fn serve(stream: TcpStream, number: u64, shared: &Arc<Shared>) -> io::Result<()>
     let serving = Arc::clone(shared);
     let thread = std::thread::Builder::new().name("files-block".to_owned());
     let begun = thread.spawn(move || {
-        let ended = Connection::new(stream, &serving.files).and_then(|mut connection| connection.run());
+        let ended = Connection::new(stream, &serving).and_then(|mut connection| connection.run());
         if let Err(error) = ended {
             tracing::debug!(%error, "a transfer ended");
         }
@@ -160,6 +173,7 @@ struct Connection<'a> {
     reader: BufReader<TcpStream>,
     writer: BufWriter<TcpStream>,
     files: &'a Files,
+    names: &'a SharedNamesHandle,
 }
 
 /// Whether another operation may follow.
@@ -169,10 +183,11 @@ enum Next {
 }
 
 impl<'a> Connection<'a> {
-    fn new(stream: TcpStream, files: &'a Files) -> io::Result<Self> {
+    fn new(stream: TcpStream, shared: &'a Shared) -> io::Result<Self> {
+        let Shared { files, names, .. } = shared;
         stream.set_write_timeout(Some(PATIENCE))?;
         let writer = BufWriter::with_capacity(128 << 10, stream.try_clone()?);
-        Ok(Self { reader: BufReader::with_capacity(128 << 10, stream), writer, files })
+        Ok(Self { reader: BufReader::with_capacity(128 << 10, stream), writer, files, names })
     }
 
     fn run(&mut self) -> io::Result<()> {
@@ -224,6 +239,13 @@ impl<'a> Connection<'a> {
     /// Whether the client may be told anything: another process may have the directory by now.
     fn may_tell(&self) -> io::Result<()> {
         if self.files.may_tell() { Ok(()) } else { Err(io::Error::other("the lease is over")) }
+    }
+
+    /// The name node hears of a replica.
+    fn received(&self, replica: Replica) -> io::Result<()> {
+        protocol::received(self.names, self.files, replica).map_err(|why| {
+            io::Error::other(format!("the name node could not be told of block {}: {why:?}", replica.block))
+        })
     }
 
     /// Whether a block is of this installation.

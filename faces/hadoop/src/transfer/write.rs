@@ -84,7 +84,7 @@ impl Connection<'_> {
             STREAMING_RECOVERY => replicas.resume(name.id, newer, *least).map(Some),
             CLOSE_RECOVERY => replicas.recover(name.id, newer, *least).and_then(|ended| match ended {
                 Some(replica) => {
-                    self.files.received(replica);
+                    self.received(replica)?;
                     Ok(None)
                 }
                 None => Err(ReplicaError::Missing { block: name.id, stamp: newer }),
@@ -129,7 +129,7 @@ impl Connection<'_> {
             return match writer.finish() {
                 // The name node has to know it before the client asks it.
                 Ok(replica) => {
-                    self.files.received(replica);
+                    self.received(replica)?;
                     self.acknowledge(number, Status::Success)?;
                     Ok(Next::Operation)
                 }
@@ -148,7 +148,7 @@ impl Connection<'_> {
         let taken = match come {
             // One that is being written counts when its client goes on with it.
             Ok(()) if stage == TRANSFER_BEGUN => writer.has_come().map_err(refused),
-            Ok(()) => writer.finish().map(|replica| self.files.received(replica)).map_err(refused),
+            Ok(()) => writer.finish().map_err(refused).and_then(|replica| self.received(replica)),
             Err(error) => {
                 if let Err(error) = self.files.replicas().break_off(writer) {
                     tracing::warn!(%error, "what came of a replica of another data node could not be removed");

@@ -4,8 +4,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use hyper::Method;
 use savanna_files_host::blocks::Liveness;
-use savanna_files_host::{Class, Figures, FilesError, Stats};
+use savanna_files_host::{Class, FilesError, Statistics, Stats};
 use serde_json::{Map, Value, json};
+use tokio::sync::oneshot;
 
 use super::Web;
 use super::answer::{self, Answered, Refusal};
@@ -22,7 +23,7 @@ type Bean = (String, &'static str, Map<String, Value>);
 
 impl Web {
     /// Answers a request at `/jmx`.
-    pub(super) fn beans(&self, method: &Method, query: &str) -> Answered {
+    pub(super) async fn beans(&self, method: &Method, query: &str) -> Answered {
         if *method != Method::GET {
             return Err(FilesError::new(Class::Unsupported, format!("Expected GET of /jmx, came {method}")).into());
         }
@@ -36,7 +37,7 @@ impl Web {
             None => (parameters.text("qry").unwrap_or("*:*"), None),
         };
         let pattern = Pattern::parse(pattern)?;
-        let beans = self.all_beans()?.into_iter().filter(|(name, _, _)| pattern.fits(name));
+        let beans = self.all_beans().await?.into_iter().filter(|(name, _, _)| pattern.fits(name));
         let shown: Vec<Value> = beans
             .map(|(name, kind, attributes)| {
                 let mut bean =
@@ -53,14 +54,16 @@ impl Web {
     }
 
     /// All beans.
-    fn all_beans(&self) -> Result<Vec<Bean>, Refusal> {
+    async fn all_beans(&self) -> Result<Vec<Bean>, Refusal> {
         let files = &self.service.files;
-        let (stats, figures, identity) = (files.stats(), files.figures(), files.identity());
+        let identity = files.identity();
+        let peer = Peer { user: String::new(), machine: String::new(), reached: self.address.ip(), by: "jmx" };
+        let (sender, told) = oneshot::channel();
+        self.service.statistics(&peer, move |statistics| drop(sender.send(statistics)));
+        let Statistics { stats, inodes, blocks, leases, changes, is_safe } =
+            told.await.map_err(|_| Refusal::Gone)??;
         let Stats { missing, corrupt, low, leaving, nodes: [live_nodes, stale, dead], .. } = stats;
         let space = stats.all();
-        let peer = Peer { user: String::new(), machine: String::new(), reached: self.address.ip(), by: "jmx" };
-        let is_safe = files.safe_mode(&peer.asker(None), None)?;
-        let Figures { inodes, blocks, leases, changes, .. } = figures;
         // As Hadoop counts, with the root.
         let inodes = inodes.saturating_add(1);
         let percent = |part: u64| if space.capacity == 0 { 0.0 } else { part as f64 * 100.0 / space.capacity as f64 };

@@ -34,7 +34,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request as HttpRequest, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use savanna_files_host::{Class, FilesError, Reply, Request};
+use savanna_files_host::{Brought, Class, Errand, FilesError, Reply, Request};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -106,7 +106,7 @@ impl Web {
         access::check(&head, &self.hosts)?;
         let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
         if path == "/jmx" {
-            return self.beans(&head.method, query);
+            return self.beans(&head.method, query).await;
         }
         if path == "/fsck" {
             let parameters = Parameters::parse(query)?;
@@ -174,6 +174,13 @@ impl Client {
         let (sender, answer) = oneshot::channel();
         self.service.ask(&self.peer, None, &request, move |answer| drop(sender.send(answer)));
         Ok(answer.await.map_err(|_| Refusal::Gone)??)
+    }
+
+    /// Does an errand.
+    async fn run(&self, errand: Errand) -> Result<Brought, Refusal> {
+        let (sender, told) = oneshot::channel();
+        self.service.run(&self.peer, errand, move |outcome| drop(sender.send(outcome)));
+        Ok(told.await.map_err(|_| Refusal::Gone)??)
     }
 
     /// What the name node says before it sends a client on: to which data node, if that is not the one here.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use savanna_files_host::change::Usage;
 use savanna_files_host::request::{Listing, Status};
-use savanna_files_host::{Class, FilesError, Reply, Request, Summary};
+use savanna_files_host::{Class, FilesError, Reply, Request, Statistics, Summary};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -41,7 +41,7 @@ impl Client {
                 Reply::Status(Some(status)) => shown::policy_of(status.policy),
                 _ => return Err(policies::nothing_at(path).into()),
             },
-            Work::Space => shown::space(self.service.files.stats().all()),
+            Work::Space => shown::space(self.statistics().await?.stats.all()),
             Work::Data(..) => return Err(unexpected()),
         };
         // What needs no log is told by nobody who does not own it.
@@ -79,6 +79,12 @@ impl Client {
             Reply::Status(Some(status)) => Ok(status),
             _ => Err(FilesError::no_file(path).into()),
         }
+    }
+
+    async fn statistics(&self) -> Result<Statistics, Refusal> {
+        let (sender, told) = oneshot::channel();
+        self.service.statistics(&self.peer, move |statistics| drop(sender.send(statistics)));
+        Ok(told.await.map_err(|_| Refusal::Gone)??)
     }
 
     async fn summary(&self, command: &'static str, path: &str) -> Result<Summary, Refusal> {

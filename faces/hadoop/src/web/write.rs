@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::{Bytes, BytesMut};
@@ -11,12 +12,13 @@ use hyper::body::Body;
 use parking_lot::{Condvar, Mutex, RwLock};
 use savanna_files_host::blocks::Place;
 use savanna_files_host::request::{BlockName, Create, LocatedBlock, Written};
-use savanna_files_host::{Class, FilesError, ReplicaError, Replicas, Reply, Request, Writer};
+use savanna_files_host::{Class, Errand, FilesError, ReplicaError, Replicas, Reply, Request, Unanswered, Writer};
 use tokio::time::timeout;
 
 use super::answer::Refusal;
 use super::read::blocking;
 use super::{Client, unexpected};
+use crate::protocol::received;
 
 /// Bytes that are written at once.
 const PART: usize = 64 << 10;
@@ -98,7 +100,8 @@ impl Client {
                 }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(RENEWAL);
-                if client.service.files.renew_lease(&file.client).is_err() {
+                let renewed = client.run(Errand::RenewLease { client: file.client.clone() }).await;
+                if matches!(renewed, Err(Refusal::Gone)) {
                     break;
                 }
             }
@@ -113,9 +116,18 @@ impl Client {
         let Some(id) = file.id.filter(|_| !is_new) else {
             return self.ask(Request::GiveUp { file: file.clone() }).await.map(drop);
         };
-        let (service, client) = (Arc::clone(&self.service), file.client.clone());
-        let closed = blocking(move || service.writes.unless_ended(|| service.files.leave(id, &client)));
-        Ok(closed.await.ok_or(Refusal::Gone)??)
+        let (leaving, client) = (self.clone(), file.client.clone());
+        // Who ends the server waits for it: a block is ended.
+        let closed = blocking(move || {
+            leaving.service.writes.unless_ended(|| {
+                let (sender, told) = sync_channel(1);
+                leaving.service.run(&leaving.peer, Errand::Leave { file: id, client }, move |outcome| {
+                    drop(sender.send(outcome));
+                });
+                told.recv().unwrap_or(Err(Unanswered::Gone))
+            })
+        });
+        Ok(closed.await.ok_or(Refusal::Gone)?.map(drop)?)
     }
 }
 
@@ -189,7 +201,7 @@ impl<'a> Upload<'a> {
         let since = Instant::now();
         loop {
             if self.renewed.elapsed() >= RENEWAL {
-                self.renew()?;
+                self.renew().await?;
             }
             match timeout(RENEWAL.saturating_sub(self.renewed.elapsed()), body.frame()).await {
                 Ok(None) => return Ok(None),
@@ -240,16 +252,25 @@ impl<'a> Upload<'a> {
         let done = loop {
             match timeout(RENEWAL, &mut work).await {
                 Ok(done) => break done.flatten().ok_or(Refusal::Gone)?,
-                Err(_) => self.client.service.files.renew_lease(&self.file.client)?,
+                // Whether that is heard is noticed by what comes next.
+                Err(_) => self.client.service.run(
+                    &self.client.peer,
+                    Errand::RenewLease { client: self.file.client.clone() },
+                    drop,
+                ),
             }
         };
         done.map_err(|error| FilesError::new(Class::Io, error.to_string()).into())
     }
 
     /// The name node hears that the writer is there.
-    fn renew(&mut self) -> Result<(), Refusal> {
+    async fn renew(&mut self) -> Result<(), Refusal> {
         self.renewed = Instant::now();
-        Ok(self.client.service.files.renew_lease(&self.file.client)?)
+        match self.client.run(Errand::RenewLease { client: self.file.client.clone() }).await {
+            Err(Refusal::Gone) => Err(Refusal::Gone),
+            // It is said again in time.
+            Ok(_) | Err(Refusal::Refused(_)) => Ok(()),
+        }
     }
 
     /// The next block of the file.
@@ -283,7 +304,8 @@ impl<'a> Upload<'a> {
     async fn end_block(&mut self) -> Result<(), Refusal> {
         let Some((name, writer)) = self.block.take() else { return Ok(()) };
         let replica = self.disk(move |_| writer.finish()).await?;
-        self.client.service.files.received(replica);
+        let service = Arc::clone(&self.client.service);
+        blocking(move || received(&service.names, &service.files, replica)).await?;
         self.last = Some(name);
         Ok(())
     }

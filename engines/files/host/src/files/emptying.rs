@@ -4,39 +4,47 @@
 //! the database. A change meanwhile that could make the answer another one marks the question, and then it is asked again.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use savanna_files::change::Row;
+use savanna_files::counting::{self, Counting};
 use savanna_files::ids::{InodeId, Txid};
+use savanna_files::namespace::AT_ONCE;
 use savanna_files::operation::{Asked, Below, Emptying, Rights};
 use savanna_files::tree::Tree;
-use savanna_files::{Change, Class, Context, FilesError, Key, Stored};
+use savanna_files::{Asking, Change, Class, Context, FilesError, Key, Stored};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use super::{AT_ONCE, Asker, Files, Outcome, Unanswered, Waiting, busy};
+use super::counting::Count;
+use super::{Asker, Files, Outcome, Unanswered, Waiting, busy};
 use crate::behind;
 
 /// Threads that ask.
 const THREADS: usize = 4;
-/// Questions that may be under way.
+/// Questions that may be under way, and requests that may wait for counts.
 const QUESTIONS_MAX: usize = 1_024;
+/// Directories that may be counted at the same time: each change is followed by each.
+const COUNTS_MAX: usize = 16;
 /// Parts of a turn.
-const PARTS: usize = 64;
+pub(super) const PARTS: usize = 64;
 /// How often it is asked for a request.
-pub(super) const ATTEMPTS: usize = 10;
+const ATTEMPTS: usize = 10;
 /// So long it is waited until the database has what was changed before.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Of that in a turn.
 const TURN: Duration = Duration::from_millis(500);
 
-/// All questions that are under way.
+/// All questions that are under way, and all counts ([`super::counting`]), which are asked in the same way.
 #[derive(Debug)]
 pub(super) struct Questions {
     runtime: Option<Runtime>,
-    handle: Handle,
+    pub(super) handle: Handle,
     roots: Mutex<Vec<Root>>,
+    /// With how many requests wait for each, or have it.
+    counts: Mutex<Vec<(Arc<Mutex<Counting>>, usize)>>,
     count: AtomicUsize,
     next: AtomicUsize,
 }
@@ -56,8 +64,49 @@ impl Questions {
         let runtime =
             Builder::new_current_thread().max_blocking_threads(THREADS).thread_name("files-rights").build()?;
         let handle = runtime.handle().clone();
-        let (roots, count, next) = (Mutex::default(), AtomicUsize::new(0), AtomicUsize::new(0));
-        Ok(Self { runtime: Some(runtime), handle, roots, count, next })
+        let (roots, counts) = (Mutex::default(), Mutex::default());
+        let (count, next) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Ok(Self { runtime: Some(runtime), handle, roots, counts, count, next })
+    }
+
+    /// The count of a directory: one for all who wait for it. Changes are followed from now on. None if there are too many.
+    pub(super) fn begin_count(&self, root: InodeId, new: impl FnOnce() -> Counting) -> Option<Arc<Mutex<Counting>>> {
+        let mut counts = self.counts.lock();
+        if counts.iter().map(|(_, users)| users).sum::<usize>() >= QUESTIONS_MAX {
+            return None;
+        }
+        let is_it = |counting: &Mutex<Counting>| {
+            let counting = counting.lock();
+            counting.root() == root && !counting.is_over()
+        };
+        if let Some((counting, users)) = counts.iter_mut().find(|(counting, _)| is_it(counting)) {
+            *users += 1;
+            return Some(Arc::clone(counting));
+        }
+        if counts.len() >= COUNTS_MAX {
+            return None;
+        }
+        let counting = Arc::new(Mutex::new(new()));
+        counts.push((Arc::clone(&counting), 1));
+        self.count.fetch_add(1, Ordering::SeqCst);
+        Some(counting)
+    }
+
+    /// Somebody does not need a count any more.
+    pub(super) fn end_count(&self, counting: &Arc<Mutex<Counting>>) {
+        let mut counts = self.counts.lock();
+        let Some(at) = counts.iter().position(|(other, _)| Arc::ptr_eq(other, counting)) else { return };
+        counts[at].1 -= 1;
+        if counts[at].1 == 0 {
+            counts.swap_remove(at);
+            self.count.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Of each directory that is counted, whether it has to be counted again.
+    #[cfg(test)]
+    pub(super) fn counts(&self) -> Vec<bool> {
+        self.counts.lock().iter().map(|(counting, _)| counting.lock().is_over()).collect()
     }
 
     pub(super) fn begin(&self, id: InodeId, user: &str) -> usize {
@@ -83,6 +132,12 @@ impl Questions {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
         }
+        let counts = self.counts.lock();
+        if !counts.is_empty() {
+            let rows = counting::rows_of(change);
+            counts.iter().for_each(|(counting, _)| counting.lock().follow(tree, change, &rows));
+        }
+        drop(counts);
         let mut roots = self.roots.lock();
         for row in &change.rows {
             let before = tree.get(row.id);
@@ -118,8 +173,8 @@ impl Drop for Questions {
     }
 }
 
-/// A question, and the request that waits for its answer.
-struct Question {
+/// A question of whose answer a request waits, or that was answered for it.
+pub(super) struct Question {
     files: Files,
     number: usize,
     directory: InodeId,
@@ -141,47 +196,76 @@ impl Drop for Question {
 }
 
 impl Files {
-    /// Does a request when it is known whether its user may take away all that is in a directory.
-    pub(super) fn ask_emptying(&self, waiting: Waiting, directory: InodeId) {
-        let questions = &self.0.questions;
-        if waiting.asked >= ATTEMPTS || questions.count.load(Ordering::Relaxed) >= QUESTIONS_MAX {
-            let words = "What is in a directory that is to be deleted changes too fast, or too many are deleted at once; try again, or delete what is in it first";
-            return self.hold(None, Err(FilesError::new(Class::Retriable, words).into()), waiting.answer);
+    /// Does a request when that is known of a subtree which it lacks.
+    pub(super) fn ask_first(&self, waiting: Waiting, asking: Asking) {
+        let refused = |words: &str| Err(FilesError::new(Class::Retriable, words).into());
+        let mut waiting = waiting;
+        match asking {
+            Asking::Emptying(directory) => {
+                if waiting.asked >= ATTEMPTS || self.0.questions.roots.lock().len() >= QUESTIONS_MAX {
+                    return self.hold(None, refused(DELETED_TOO_FAST), waiting.answer);
+                }
+                waiting.asked += 1;
+                waiting.question = Some(self.begin_question(directory, &waiting.user));
+                self.next_turn(waiting, |waiting, context| match &mut waiting.question {
+                    Some(question) => question.go_on(context),
+                    None => Ok(true),
+                });
+            }
+            Asking::Usage(directory) => {
+                if waiting.counted >= ATTEMPTS {
+                    return self.hold(None, refused(MOVED_TOO_FAST), waiting.answer);
+                }
+                let Some(count) = self.begin_count(directory) else {
+                    return self.hold(None, refused(TOO_MANY_COUNTS), waiting.answer);
+                };
+                waiting.counted += 1;
+                waiting.count = Some(count);
+                self.next_turn(waiting, |waiting, _| match &waiting.count {
+                    Some(count) => count.go_on(),
+                    None => Ok(true),
+                });
+            }
         }
-        // What is changed from now on is seen.
-        let state = self.0.state.read();
-        let number = questions.begin(directory, &waiting.user);
-        drop(state);
-        let way = Way::Memory(Emptying::of(directory));
-        let question = Question { files: self.clone(), number, directory, way, begun: Instant::now() };
-        self.next_turn(question, Waiting { asked: waiting.asked + 1, ..waiting });
     }
 
-    fn next_turn(&self, mut question: Question, waiting: Waiting) {
+    fn begin_question(&self, directory: InodeId, user: &str) -> Question {
+        // What is changed from now on is seen.
+        let state = self.0.state.read();
+        let number = self.0.questions.begin(directory, user);
+        drop(state);
+        let way = Way::Memory(Emptying::of(directory));
+        Question { files: self.clone(), number, directory, way, begun: Instant::now() }
+    }
+
+    /// Goes on with what a request waits for, and decides it then. Others have their turns in between.
+    fn next_turn(
+        &self,
+        mut waiting: Waiting,
+        go_on: impl Fn(&mut Waiting, &Context<'_>) -> Result<bool, Outcome> + Send + 'static,
+    ) {
         let files = self.clone();
         self.0.questions.handle.spawn_blocking(move || {
-            let asker = Asker { user: &waiting.user, machine: &waiting.machine, call: waiting.call };
-            let answer = question.go_on(&files.context(&asker, &waiting.groups));
-            match answer {
-                Ok(false) => files.next_turn(question, waiting),
-                Ok(true) => files.decide_asked(&question, waiting),
+            let groups = Arc::clone(&waiting.groups);
+            let (user, machine) = (waiting.user.clone(), waiting.machine.clone());
+            let context = files.context(&Asker { user: &user, machine: &machine, call: waiting.call }, &groups);
+            match go_on(&mut waiting, &context) {
+                Ok(false) => files.next_turn(waiting, go_on),
+                Ok(true) => files.decide_asked(waiting),
                 Err((refusal, position)) => files.hold(position, refusal, waiting.answer),
             }
         });
     }
 
-    /// Decides a request whose user may take away what is in a directory, unless that changed meanwhile.
-    fn decide_asked(&self, question: &Question, waiting: Waiting) {
-        let asker = Asker { user: &waiting.user, machine: &waiting.machine, call: waiting.call };
+    /// Decides a request for which something was asked, unless that changed meanwhile.
+    fn decide_asked(&self, waiting: Waiting) {
         let mut state = self.0.state.write();
-        let may_empty = self.0.questions.unmarked(question.number);
-        let context = Context { may_empty, ..self.context(&asker, &waiting.groups) };
-        let decided = self.decide(&mut state, &context, &waiting.request, None);
+        let decided = self.decide(&mut state, &self.context_of(&waiting), &waiting.request, None);
         drop(state);
         match (decided, &self.0.behind) {
             (Ok((outcome, position)), _) => self.hold(position, outcome, waiting.answer),
-            (Err(missing), behind) => match (missing.emptying(), behind) {
-                (Some(directory), _) => self.ask_emptying(waiting, directory),
+            (Err(missing), behind) => match (missing.asking(), behind) {
+                (Some(asking), _) => self.ask_first(waiting, asking),
                 (None, Some(behind)) => {
                     self.later(behind, Waiting { missing, deadline: behind::deadline(), ..waiting });
                 }
@@ -189,7 +273,20 @@ impl Files {
             },
         }
     }
+
+    /// Who asks, and what was asked for that before, as it is in this section.
+    pub(super) fn context_of<'w>(&self, waiting: &'w Waiting) -> Context<'w> {
+        let asker = Asker { user: &waiting.user, machine: &waiting.machine, call: waiting.call };
+        let may_empty = waiting.question.as_ref().and_then(|question| self.0.questions.unmarked(question.number));
+        let counted = waiting.count.as_ref().and_then(Count::usage);
+        Context { may_empty, counted, ..self.context(&asker, &waiting.groups) }
+    }
 }
+
+const DELETED_TOO_FAST: &str = "What is in a directory that is to be deleted changes too fast, or too many are deleted at once; try again, or delete what is in it first";
+const MOVED_TOO_FAST: &str = "What a directory counts for in quotas could not be counted: directories come or go there all the time with what is in them, or too much changes; try again later";
+const TOO_MANY_COUNTS: &str =
+    "What a directory counts for in quotas could not be counted: too many others are counted now; try again";
 
 /// Without a database all is in memory.
 pub(super) fn not_in_memory(keys: &[Key]) -> Unanswered {
@@ -221,17 +318,11 @@ impl Question {
                     }
                 }
                 Way::Database(txid, open) => {
-                    let Some(behind) = &files.0.behind else { return Err(told(busy("there is none"))) };
-                    if behind.flushed_up_to() < *txid {
-                        behind.hurry();
-                        if self.begun.elapsed() > PATIENCE {
-                            return Err(told(busy("it is too far behind")));
-                        }
-                        behind.wait_for_more(behind.flushed_up_to(), Instant::now() + TURN);
+                    if !files.is_flushed(*txid, self.begun).map_err(told)? {
                         return Ok(false);
                     }
                     let Some(open) = open else {
-                        let found = files.rows_of(Key::Id(self.directory)).map_err(told)?.0;
+                        let found = files.rows_of(Key::Id(self.directory), *txid).map_err(told)?.0;
                         let root =
                             found.into_iter().find(|stored| stored.row.id == self.directory && stored.children > 0);
                         *open = Some(root.into_iter().map(|root| (root, Box::default())).collect());
@@ -244,7 +335,7 @@ impl Question {
                         below(&directory.row, None).check(context).map_err(refused)?;
                     }
                     let key = Key::Children(directory.row.id, after);
-                    let (children, is_end) = files.rows_of(key).map_err(told)?;
+                    let (children, is_end) = files.rows_of(key, *txid).map_err(told)?;
                     for child in &children {
                         below(&child.row, Some(&directory.row)).check(context).map_err(refused)?;
                     }
@@ -273,12 +364,33 @@ fn below(row: &Row, above: Option<&Row>) -> Below {
 }
 
 impl Files {
-    /// What the database has for a key, and whether that is all of it. Blocks, also for a while if it is away.
-    fn rows_of(&self, key: Key) -> Result<(Vec<Stored>, bool), Unanswered> {
+    /// Whether the database has all up to a change; if not, it is waited for that for a moment, but not for long since somebody began. Blocks.
+    pub(super) fn is_flushed(&self, txid: Txid, begun: Instant) -> Result<bool, Unanswered> {
+        let Some(behind) = &self.0.behind else { return Err(busy("there is none")) };
+        let before = behind.flushed_up_to();
+        if before >= txid {
+            return Ok(true);
+        }
+        behind.hurry();
+        if begun.elapsed() > PATIENCE {
+            return Err(busy("it is too far behind"));
+        }
+        behind.wait_for_more(before, Instant::now() + TURN);
+        Ok(false)
+    }
+
+    /// What the database has for a key when it has all up to a change, and whether that is all of it. Blocks, also for a while if it is away, or has less than it had.
+    pub(super) fn rows_of(&self, key: Key, least: Txid) -> Result<(Vec<Stored>, bool), Unanswered> {
         let Some(behind) = &self.0.behind else { return Err(busy("there is none")) };
         let (deadline, keys) = (behind::deadline(), [key]);
         loop {
             match behind.fetch(&keys, deadline) {
+                // It went back, which the next batch will notice.
+                Ok(fetched) if fetched.iter().any(|fetched| fetched.txid < least) => {
+                    if !behind::pause(deadline) {
+                        return Err(busy("it has less than it had"));
+                    }
+                }
                 Ok(fetched) => {
                     let is_end = fetched.iter().all(|fetched| fetched.is_end);
                     return Ok((fetched.into_iter().flat_map(|fetched| fetched.rows).collect(), is_end));

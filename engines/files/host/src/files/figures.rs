@@ -3,14 +3,25 @@
 use savanna_files::blocks::Liveness;
 use savanna_files_datanode::Space;
 use savanna_journal::Stats as LogStats;
+use serde::{Deserialize, Serialize};
 
 use super::Files;
 use crate::behind::DatabaseFigures;
 
+/// Bytes of disks, as they go to another process.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Space")]
+struct SpaceAsValue {
+    capacity: u64,
+    used: u64,
+    remaining: u64,
+}
+
 /// What a name node and its data node have.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
     /// The disk of the data node.
+    #[serde(with = "SpaceAsValue")]
     pub space: Space,
     /// Blocks that no data node has.
     pub missing: u64,
@@ -23,6 +34,7 @@ pub struct Stats {
     /// Blocks of data nodes that are newer than the newest that was given: the log was put back from a backup.
     pub newer: u64,
     /// The disks of other data nodes that are there.
+    #[serde(with = "SpaceAsValue")]
     pub others: Space,
     /// Data nodes that are there, with the one in the process; of them those that are silent; and those that were silent for too long.
     pub nodes: [u64; 3],
@@ -38,6 +50,23 @@ impl Stats {
             remaining: self.space.remaining.saturating_add(self.others.remaining),
         }
     }
+}
+
+/// What clients hear of all names together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Statistics {
+    /// What is known of blocks and disks.
+    pub stats: Stats,
+    /// Files and directories.
+    pub inodes: u64,
+    /// Blocks of files.
+    pub blocks: u64,
+    /// Clients that write.
+    pub leases: u64,
+    /// Changes since the beginning of the installation.
+    pub changes: u64,
+    /// Whether changes are refused.
+    pub is_safe: bool,
 }
 
 /// Figures for whoever watches.
@@ -63,10 +92,11 @@ impl Files {
     /// What there is on the disk.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut stats = Stats { space: self.0.replicas.space(), nodes: [1, 0, 0], ..Stats::default() };
+        let mut stats = Stats { space: self.space(), nodes: [1, 0, 0], ..Stats::default() };
         let state = self.0.state.read();
         let blocks = &state.namespace.blocks;
-        for (.., is_missing) in blocks.damaged() {
+        // Before it is known what there is, nothing is missing.
+        for (.., is_missing) in blocks.damaged().filter(|_| self.has_read()) {
             let count = if is_missing { &mut stats.missing } else { &mut stats.corrupt };
             *count += 1;
         }
@@ -88,6 +118,14 @@ impl Files {
         stats
     }
 
+    /// What clients hear of all names together.
+    pub(super) fn statistics(&self) -> Statistics {
+        let (stats, Figures { inodes, blocks, leases, changes, .. }) = (self.stats(), self.figures());
+        let state = self.0.state.read();
+        let is_safe = self.is_safe(&state);
+        Statistics { stats, inodes, blocks, leases, changes, is_safe }
+    }
+
     /// Figures for whoever watches.
     #[must_use]
     pub fn figures(&self) -> Figures {
@@ -98,7 +136,7 @@ impl Files {
             blocks: namespace.blocks.len() as u64,
             leases: namespace.leases.len() as u64,
             changes: namespace.txid().0,
-            bytes: self.0.replicas.space().used,
+            bytes: self.space().used,
             log: self.0.journal.stats(),
             database: self.0.behind.as_ref().map(|it| it.figures(namespace.tree().len(), state.unflushed.rows())),
         }

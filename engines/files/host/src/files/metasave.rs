@@ -24,6 +24,7 @@ impl Files {
     /// [`Unanswered`].
     pub fn metasave(&self, asker: &Asker<'_>, name: &str) -> Result<(), Unanswered> {
         self.check_superuser(asker)?;
+        self.check_read()?;
         let is_plain = |symbol: char| symbol.is_alphanumeric() || "._-".contains(symbol);
         if name.is_empty() || name.starts_with('.') || name.len() > NAME_MAX || !name.chars().all(is_plain) {
             let words = format!(
@@ -42,7 +43,7 @@ impl Files {
 
     fn shown(&self) -> String {
         let Figures { inodes, blocks, bytes, .. } = self.figures();
-        let (space, stats) = (self.0.replicas.space(), self.stats());
+        let (space, stats) = (self.space(), self.stats());
         let nodes = self.nodes();
         let state = self.0.state.read();
         let damaged: Vec<_> = state.namespace.blocks.damaged().take(BLOCKS + 1).collect();

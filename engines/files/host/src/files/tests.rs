@@ -10,8 +10,10 @@ use savanna_journal::sim::{Fault, SimDisk};
 use super::*;
 use crate::options::DatabaseOptions;
 
+mod counting;
 mod database;
 mod nodes;
+mod start;
 mod trash;
 
 struct Running {
@@ -29,7 +31,29 @@ fn open(
     epoch: u64,
     database: Option<DatabaseOptions>,
 ) -> Result<Running, HostError> {
-    let (files, upkeep) = Files::open(HostOptions {
+    let running = open_at_once(disk, folder, epoch, database)?;
+    running.files.wait_until_read(|| false);
+    Ok(running)
+}
+
+/// The same, before its replicas were read.
+fn open_at_once(
+    disk: &Arc<SimDisk>,
+    folder: &std::path::Path,
+    epoch: u64,
+    database: Option<DatabaseOptions>,
+) -> Result<Running, HostError> {
+    let (files, upkeep) = Files::open(options(disk, folder, epoch, database))?;
+    Ok(Running { files, upkeep })
+}
+
+fn options(
+    disk: &Arc<SimDisk>,
+    folder: &std::path::Path,
+    epoch: u64,
+    database: Option<DatabaseOptions>,
+) -> HostOptions {
+    HostOptions {
         log: Options::disk(Arc::clone(disk) as _),
         epoch: NodeEpoch(epoch),
         lease: None,
@@ -39,8 +63,7 @@ fn open(
         trash: 0,
         silence: savanna_files::blocks::Silence::default(),
         database,
-    })?;
-    Ok(Running { files, upkeep })
+    }
 }
 
 impl Running {

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use savanna_files::change::{AclEntry, AclKind, Kind, Quota, Retry, RetryAnswer, Row, Unfinished, Usage};
 use savanna_files::request::{AclEdit, Limit};
-use savanna_files::{Key, Stored};
+use savanna_files::{Key, Namespace, Stored};
 use savanna_files_database::{Database, Owner, Place};
 use tempfile::TempDir;
 
@@ -16,6 +16,7 @@ use super::*;
 use crate::DatabaseFigures;
 use crate::behind::BehindError;
 
+mod counting;
 mod deep;
 mod emptying;
 mod steps;
@@ -792,9 +793,9 @@ fn a_replica_of_a_number_that_nobody_gave_is_not_taken_for_a_block() {
     assert_eq!(running.files.replicas().blocks(), [last.id], "it went before anybody was served");
     assert_eq!(running.write("/g", b"other").id, stray);
     // One that got a file after it was asked for.
-    let mut orphans = vec![stray];
     place.server.query(&format!("DELETE FROM block WHERE id = {}", stray.0));
-    running.files.remove_orphans(&mut orphans).unwrap();
+    running.files.0.orphans.lock().push(stray);
+    running.files.remove_orphans().unwrap();
     assert_eq!(running.files.stats().missing, 0);
     assert_eq!((running.length("/g"), running.files.replicas().blocks().len()), (Some(5), 2));
     running.stop();

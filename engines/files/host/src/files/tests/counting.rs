@@ -1,0 +1,265 @@
+//! What large directories count for in quotas, while others change what is in them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use savanna_files::Asking;
+use savanna_files::change::Usage;
+use savanna_files::request::Limit;
+
+use super::*;
+
+const INODES: usize = 2_000;
+
+impl Running {
+    pub(super) fn make(&self, path: &str) {
+        let request = Request::Mkdirs { path: path.to_owned(), mode: 0o755.into(), with_parents: true };
+        assert_eq!(self.call(&request), Ok(Reply::Bool(true)));
+    }
+
+    pub(super) fn limit(&self, path: &str, names: Limit) {
+        let request = Request::SetQuota { path: path.to_owned(), names, space: Limit::Same };
+        assert_eq!(self.call(&request), Ok(Reply::Done));
+    }
+
+    /// Names in a directory with a quota.
+    pub(super) fn used(&self, path: &str) -> u64 {
+        match self.call(&Request::Quota { path: path.to_owned() }) {
+            Ok(Reply::Quota(Some(quota))) => quota.used.names,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn id(&self, path: &str) -> InodeId {
+        match self.call(&Request::FileInfo { path: path.to_owned() }) {
+            Ok(Reply::Status(Some(status))) => status.id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Moves, also if that is refused for the moment. How often it was.
+    pub(super) fn shift(&self, from: &str, to: &str) -> usize {
+        let request = Request::Rename2 { from: from.to_owned(), to: to.to_owned(), overwrites: false };
+        for refused in 0..1_000 {
+            match self.call(&request) {
+                Ok(Reply::Done) => return refused,
+                Err(Unanswered::Refused(error)) if error.class == Class::Retriable => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        panic!("it is never done")
+    }
+}
+
+#[test]
+fn what_changes_while_it_is_counted_counts() {
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    let running = opened(&disk, folder.path(), 1);
+    running.make("/d/a/b");
+    running.make("/e/in");
+    let id = running.id("/d");
+    let of = |names| Some((id, Usage { names, space: 0 }));
+    let count = running.files.begin_count(id).unwrap();
+    running.make("/d/a/before");
+    assert_eq!(count.go_on(), Ok(true));
+    assert_eq!(count.usage(), of(4));
+    running.make("/d/a/behind");
+    running.make("/elsewhere");
+    assert_eq!(count.usage(), of(5));
+    running.delete("/d/a/b");
+    assert_eq!(count.usage(), of(4));
+    running.shift("/e", "/d/e");
+    assert_eq!(count.usage(), None, "it has to be counted again");
+    running.stop();
+}
+
+#[test]
+fn a_directory_in_which_others_write_is_moved_between_quotas() {
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    let running = opened(&disk, folder.path(), 1);
+    for number in 0..INODES / 2 {
+        running.make(&format!("/d/{number}/in"));
+    }
+    for quota in ["/q", "/r"] {
+        running.make(quota);
+        running.limit(quota, Limit::Most(1 << 20));
+    }
+    running.shift("/d", "/q/d");
+    assert_eq!(running.used("/q"), 2 + INODES as u64);
+    let id = running.id("/q/d");
+    let is_over = AtomicBool::new(false);
+    let made: usize = std::thread::scope(|scope| {
+        let writers = [1, 2].map(|writer| {
+            let (running, is_over) = (&running, &is_over);
+            scope.spawn(move || {
+                let mut made = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    // Wherever it is by now.
+                    let path = format!("/.reserved/.inodes/{id}/{}/{writer}-{made}", made * 7 % (INODES / 2));
+                    running.make(&path);
+                    made += 1;
+                    if made % 3 == 0 {
+                        running.delete(&path);
+                        running.make(&path);
+                    }
+                }
+                made
+            })
+        });
+        for _ in 0..10 {
+            running.shift("/q/d", "/r/d");
+            running.shift("/r/d", "/q/d");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        writers.into_iter().map(|writer| writer.join().unwrap()).sum()
+    });
+    assert!(made > 0);
+    assert_eq!((running.used("/q"), running.used("/r")), ((2 + INODES + made) as u64, 1));
+    running.delete("/q/d");
+    assert_eq!(running.used("/q"), 1, "at once");
+    running.stop();
+}
+
+/// Nobody asks or counts anything as long as these are kept, and whatever is asked meanwhile waits before what is held next.
+pub(super) fn hold_threads(running: &Running) -> Vec<Sender<()>> {
+    let hold = |_| {
+        let (sender, receiver) = channel::<()>();
+        running.files.0.questions.handle.spawn_blocking(move || receiver.recv());
+        sender
+    };
+    (0..4).map(hold).collect()
+}
+
+fn rename2(from: &str, to: &str) -> Request {
+    Request::Rename2 { from: from.to_owned(), to: to.to_owned(), overwrites: false }
+}
+
+fn begin(running: &Running, request: &Request) -> Receiver<Answer> {
+    let (sender, receiver) = sync_channel(1);
+    let asker = Asker { user: "root", machine: "127.0.0.1", call: None };
+    running.files.call(&asker, request, move |answer| sender.send(answer).unwrap());
+    receiver
+}
+
+fn large(running: &Running) {
+    for number in 0..300 {
+        running.make(&format!("/d/{number}"));
+    }
+    running.make("/q");
+    running.limit("/q", Limit::Most(1 << 20));
+}
+
+#[test]
+fn a_directory_is_counted_once_for_all_who_wait_for_it() {
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    let running = opened(&disk, folder.path(), 1);
+    large(&running);
+    let held = hold_threads(&running);
+    let answers: Vec<_> = (0..300).map(|number| begin(&running, &rename2("/d", &format!("/q/{number}")))).collect();
+    assert_eq!(running.files.0.questions.counts(), [false]);
+    // Others are counted beside it, but not all at once.
+    for number in 0..20 {
+        for name in 0..300 {
+            running.make(&format!("/e/{number}/{name}"));
+        }
+    }
+    let others: Vec<_> =
+        (0..20).map(|number| begin(&running, &rename2(&format!("/e/{number}"), &format!("/q/e{number}")))).collect();
+    assert_eq!(running.files.0.questions.counts(), [false; 16]);
+    drop(held);
+    let done = |answers: Vec<Receiver<Answer>>| {
+        answers.into_iter().filter(|answer| answer.recv().unwrap() == Ok(Reply::Done)).count()
+    };
+    assert_eq!((done(answers), done(others)), (1, 15));
+    assert_eq!(running.used("/q"), 1 + 301 + 15 * 301);
+    assert_eq!(running.files.0.questions.counts(), [false; 0], "none is followed any more");
+    running.stop();
+}
+
+/// What a user may take away is asked first, and still has to be so when the directory was counted.
+#[test]
+fn rights_that_change_while_a_directory_is_counted_are_asked_again() {
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    let running = opened(&disk, folder.path(), 1);
+    running.make("/q");
+    running.limit("/q", Limit::Most(1 << 20));
+    let owned = Request::SetOwner { path: "/q".into(), owner: Some("ann".into()), group: None };
+    assert_eq!(running.call(&owned), Ok(Reply::Done));
+    for (round, (others, may)) in [("/q/d/others", true), ("/q/d/others/in", false)].into_iter().enumerate() {
+        for number in 0..300 {
+            let request = Request::Mkdirs { path: format!("/q/d/{number}"), mode: 0o755.into(), with_parents: true };
+            assert_eq!(running.call_as("ann", &request), Ok(Reply::Bool(true)));
+        }
+        let held = hold_threads(&running);
+        let (sender, answer) = sync_channel(1);
+        let asker = Asker { user: "ann", machine: "127.0.0.1", call: None };
+        let request = Request::Delete { path: "/q/d".into(), is_recursive: true };
+        running.files.call(&asker, &request, move |answer| sender.send(answer).unwrap());
+        assert_eq!(running.files.0.questions.counts(), [false; 0], "rights first");
+        let next = hold_threads(&running);
+        drop(held);
+        until(|| running.files.0.questions.counts() == [false]);
+        // It is neither the first nor the last, and root's.
+        running.make(others);
+        drop(next);
+        let answer = answer.recv().unwrap();
+        if may {
+            assert_eq!((answer, running.used("/q")), (Ok(Reply::Bool(true)), 1), "round {round}");
+        } else {
+            let Err(Unanswered::Refused(why)) = answer else { panic!("{answer:?}") };
+            assert_eq!(why.class, Class::AccessControl, "{why}");
+            assert_eq!(running.used("/q"), 1 + 1 + 300 + 2);
+        }
+    }
+    running.stop();
+}
+
+#[test]
+fn what_is_never_the_same_is_not_counted_for_ever() {
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    let running = opened(&disk, folder.path(), 1);
+    large(&running);
+    running.make("/other/in");
+    let mut held = hold_threads(&running);
+    let answer = begin(&running, &rename2("/d", "/q/d"));
+    for number in 0..10 {
+        // It comes, and goes.
+        let (from, to) = if number % 2 == 0 { ("/other", "/d/other") } else { ("/d/other", "/other") };
+        running.shift(from, to);
+        assert_eq!(running.files.0.questions.counts(), [true], "it has to be counted again");
+        let next = hold_threads(&running);
+        drop(std::mem::replace(&mut held, next));
+        until(|| matches!(running.files.0.questions.counts()[..], [false] | []));
+    }
+    drop(held);
+    let Err(Unanswered::Refused(why)) = answer.recv().unwrap() else { panic!("it is done") };
+    assert!(why.class == Class::Retriable && why.message.contains("come or go there"), "{why}");
+    running.stop();
+}
+
+#[test]
+fn who_cannot_be_counted_is_told_why() {
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    let running = opened(&disk, folder.path(), 1);
+    running.make("/d/in");
+    let (sender, receiver) = sync_channel(1);
+    let waiting = Waiting {
+        user: "root".into(),
+        machine: "127.0.0.1".into(),
+        call: None,
+        groups: Arc::default(),
+        request: Request::Rename2 { from: "/d".into(), to: "/q".into(), overwrites: false },
+        missing: Missing(Vec::new()),
+        asked: 0,
+        counted: 10,
+        question: None,
+        count: None,
+        deadline: Instant::now(),
+        answer: Box::new(move |answer| sender.send(answer).unwrap()),
+    };
+    running.files.ask_first(waiting, Asking::Usage(running.id("/d")));
+    let Err(Unanswered::Refused(why)) = receiver.recv().unwrap() else { panic!("it is counted without end") };
+    assert_eq!(why.class, Class::Retriable);
+    assert!(why.message.contains("quotas") && why.message.contains("try again"), "{why}");
+    running.stop();
+}
