@@ -53,6 +53,22 @@ def prepare(options):
         build()
 
 
+def processor(pid):
+    """Seconds of processor time of a server and all of its processes, those that have ended too."""
+    ticks = 0
+    for process in [pid, *children(pid)]:
+        try:
+            fields = pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        ticks += sum(map(int, fields[11:15 if process == pid else 13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def children(pid):
+    return map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+
+
 class Tables:
     """A server, and its directory as it was when the tables had been filled. With `kept`, that directory stays for later."""
 
