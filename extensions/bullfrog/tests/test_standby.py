@@ -148,6 +148,23 @@ def test_a_server_without_the_library_gives_no_answer_while_rows_move(server, te
     assert split.execute("SELECT count(*) FROM customer_private").fetchone() == (CUSTOMERS,)
 
 
+@pytest.mark.long
+def test_tables_that_anybody_can_open_are_noticed(server, database, split):
+    """Without their access method the answer is a wrong one, and the test above fails."""
+    split.execute("UPDATE customer_private SET name = 'moved' WHERE id <= 203")
+    with split.transaction():
+        for table in ("customer", "customer_private", "customer_public"):
+            split.execute("SELECT bullfrog.lock(o, 'ACCESS EXCLUSIVE'), bullfrog.set_access_method(o, 'heap') FROM (SELECT to_regclass(%s)::oid AS o) t", (table,))
+    stranger = Standby(server, "shared_preload_libraries=", "autovacuum=off")
+    try:
+        with stranger.connect(database.name) as reader:
+            assert 203 <= reader.execute("SELECT count(*) FROM customer_private").fetchone()[0] < CUSTOMERS
+            with pytest.raises(pytest.fail.Exception):
+                are_refused(reader, READS)
+    finally:
+        stranger.remove()
+
+
 def test_who_may_not_change_how_tables_are_accessed(split):
     split.execute("DROP ROLE IF EXISTS meddler; CREATE ROLE meddler; SET ROLE meddler")
     try:
