@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from conftest import CUSTOMERS, SPLIT, database_from, differing, migrate, moved, wait_until
-from server import USER, config
+from server import USER, config, place_of_data
 
 
 class Standby:
@@ -17,8 +17,7 @@ class Standby:
 
     def __init__(self, server, *settings):
         self.server = server
-        self.root = server.root / "standby"
-        self.root.mkdir(mode=0o700)
+        self.root = place_of_data(in_memory=True)
         if USER:
             shutil.chown(self.root, USER, USER)
         self.backup()
@@ -55,7 +54,7 @@ class Standby:
         self.process.send_signal(signal.SIGINT)
         self.process.wait(60)
         self.log.close()
-        shutil.rmtree(self.root)
+        shutil.rmtree(self.root, ignore_errors=True)
 
 
 @pytest.fixture
