@@ -28,12 +28,12 @@ use crate::source::{Source, unknown_source};
 use crate::stops::reach;
 use crate::sweeping::{Sweep, Sweeper};
 use crate::versions::{Wait, handle_signal};
-use crate::wholes::Wholes;
+use crate::wholes::{Chosen, Wholes};
 use crate::{metering, registry, settings};
 
 /// How often a move is tried again that lost against other transactions.
 const ATTEMPTS: usize = 20;
-/// How many pages a transaction moves as wholes: who needs a row of them waits for all.
+/// How many pages a transaction moves as wholes at most.
 const AT_ONCE: usize = 16;
 /// How often a mover that a session started looks for something on the move before it ends: the session may not have
 /// committed its migration yet.
@@ -207,6 +207,16 @@ unsafe extern "C-unwind" fn end(_code: std::ffi::c_int, _argument: pg_sys::Datum
     wake_places(with_board(|board| board.end(pid)));
 }
 
+/// Who asked for granules.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    One,
+    /// A session that asked for some of them must not be in a circle because of others; so there is no other try where somebody is in one.
+    Several,
+    /// Nobody for just these: what clients have in progress is not waited for.
+    Sweep,
+}
+
 /// A mover at work.
 pub(crate) struct Mover {
     pub(crate) pid: Pid,
@@ -274,7 +284,11 @@ impl Mover {
                 let mut granules: Vec<i64> = taken.iter().flat_map(|one| one.work.numbers()).copied().collect();
                 granules.sort_unstable();
                 granules.dedup();
-                match self.move_granules(taken[0].work.source, &granules, taken.len() > 1) {
+                match self.move_granules(
+                    taken[0].work.source,
+                    &granules,
+                    if taken.len() > 1 { Asked::Several } else { Asked::One },
+                ) {
                     Ok(busy) => taken.iter().map(|one| answer_to(one, &busy)).collect(),
                     Err(failure) if taken.len() == 1 => vec![Answer::Failed(failure)],
                     Err(_) => return taken.chunks(1).for_each(|one| self.serve_together(one)),
@@ -305,17 +319,16 @@ impl Mover {
             });
         })?;
         let (mut busy, mut rest) = (Vec::new(), Vec::new());
-        if has_wholes {
-            for part in pages.chunks(AT_ONCE) {
-                let (others, left) = self.move_wholes(id, part)?;
-                busy.extend(others);
-                rest.extend(left);
-            }
-        } else {
-            rest.extend(pages);
+        let mut ahead = pages;
+        while has_wholes && !ahead.is_empty() {
+            let (done, others, left) = self.move_wholes(id, &ahead[..AT_ONCE.min(ahead.len())])?;
+            ahead = &ahead[done..];
+            busy.extend(others);
+            rest.extend(left);
         }
+        rest.extend(ahead);
         for part in self.granules_on(id, &rest)?.chunks(GRANULES) {
-            busy.extend(self.move_granules(id, part, false)?.into_iter().map(|(_, owner)| owner));
+            busy.extend(self.move_granules(id, part, Asked::Sweep)?.into_iter().map(|(_, owner)| owner));
         }
         if !busy.is_empty() || granule == Granule::Page {
             return Ok(busy);
@@ -354,25 +367,29 @@ impl Mover {
         Ok(granules)
     }
 
-    /// Moves pages as wholes. Gives who moves some of them meanwhile, and those that are left because clients have rows of them in progress.
-    fn move_wholes(&self, id: i32, pages: &[i64]) -> Result<(Vec<Xid>, Vec<i64>), Failure> {
+    /// Moves the first of some pages as wholes. Gives how many were dealt with, who moves some of these meanwhile, and those that are left because rows of them are in
+    /// progress.
+    fn move_wholes(&self, id: i32, pages: &[i64]) -> Result<(usize, Vec<Xid>, Vec<i64>), Failure> {
         let names: Vec<i64> = pages.iter().copied().map(name_of_page).collect();
         let mut attempts = 1;
         loop {
-            let (mut rows, mut left) = (0, Vec::new());
+            let (mut rows, mut taken) = (0, Chosen::default());
             let (outcome, busy) = self.with_claims(id, &names, |source, won| {
                 let within = 0..source.pages;
                 let won: Vec<i64> =
                     won.iter().map(|name| page_of_name(*name)).filter(|page| within.contains(page)).collect();
                 if let Some(wholes) = &source.wholes {
-                    (rows, left) = source.move_wholes(wholes, &won);
+                    (rows, taken) = source.move_wholes(wholes, &won);
                 }
             });
             match outcome {
                 Ok(()) => {
                     metering::count(id, Granule::Tuple, Moved { granules: 0, rows });
-                    let busy = busy.into_iter().map(|(_, owner)| owner).collect();
-                    return Ok((busy, left.into_iter().map(|(page, _)| page).collect()));
+                    let done = taken.rest.and_then(|rest| pages.iter().position(|page| *page == rest));
+                    let done = done.unwrap_or(pages.len());
+                    let is_done = |name: &i64| pages[..done].contains(&page_of_name(*name));
+                    let busy = busy.into_iter().filter(|(name, _)| is_done(name)).map(|(_, owner)| owner).collect();
+                    return Ok((done, busy, taken.left));
                 }
                 Err(failure) if attempts < ATTEMPTS && is_retriable(failure.code) => attempts += 1,
                 Err(failure) => return Err(failure),
@@ -400,24 +417,31 @@ impl Mover {
     }
 
     /// Moves granules in one transaction, again if it lost against others, and with more care if rows violate a constraint that
-    /// nobody checked before. Gives those that others have in progress. `for_several`: a session that asked for some of them must not be in a
-    /// circle because of others; so there is no other try where somebody is in one.
-    fn move_granules(&self, source: i32, granules: &[i64], for_several: bool) -> Result<Vec<(i64, Xid)>, Failure> {
+    /// nobody checked before. Gives those that others have in progress.
+    fn move_granules(&self, source: i32, granules: &[i64], asked: Asked) -> Result<Vec<(i64, Xid)>, Failure> {
         let mut care = Care::Together;
         let mut attempts = 1;
         loop {
             let (mut moved, mut granule, mut is_lenient) = (Moved::default(), Granule::Page, false);
-            let (outcome, busy) = self.with_claims(source, granules, |source, won| {
+            let mut in_progress = Vec::new();
+            let (outcome, mut busy) = self.with_claims(source, granules, |source, won| {
                 (granule, is_lenient) = (source.granule, source.is_lenient);
-                moved = source.move_granules(won, care);
+                let free;
+                (free, in_progress) = match &source.wholes {
+                    // Not everybody has a claim: who moved a row before the server was started, say, in a prepared transaction.
+                    Some(wholes) if asked == Asked::Sweep => wholes.free(won),
+                    _ => (won.to_vec(), Vec::new()),
+                };
+                moved = source.move_granules(&free, care);
             });
+            busy.extend(in_progress);
             match outcome {
                 Ok(()) => {
                     metering::count(source, granule, moved);
                     return Ok(busy);
                 }
                 Err(failure) if attempts == ATTEMPTS => return Err(failure),
-                Err(failure) if is_deadlock(failure.code) && for_several => return Err(failure),
+                Err(failure) if is_deadlock(failure.code) && asked == Asked::Several => return Err(failure),
                 Err(failure) if is_retriable(failure.code) => {}
                 Err(failure) if is_lenient && care == Care::Together && is_violation(failure.code) => {
                     care = Care::EachRow;

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::thread;
 use std::time::Duration;
 
-use bullfrog_model::board::{Failure, Xid};
+use bullfrog_model::board::Failure;
 use bullfrog_model::granule::Granule;
 use pgrx::pg_sys::ItemPointerData;
 use pgrx::prelude::*;
@@ -24,7 +24,7 @@ use crate::rights::with_rights_of;
 use crate::source::{Copying, Source};
 use crate::statements::{Unplanned, run};
 use crate::stops::reach;
-use crate::wholes::Wholes;
+use crate::wholes::{Chosen, Wholes};
 
 /// How rows are copied.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -77,17 +77,17 @@ impl Source {
         Moved { granules: won.len() as u64, rows: self.copy_all(&rows, &won, care) }
     }
 
-    /// Moves pages as wholes whose rows move one by one otherwise. Gives how many rows new tables got, and the pages that are left: somebody has a row of
-    /// each in progress.
-    pub(crate) fn move_wholes(&self, wholes: &Wholes, pages: &[i64]) -> (u64, Vec<(i64, Xid)>) {
+    /// Moves pages as wholes whose rows move one by one otherwise. Gives how many rows new tables got, and what came of the pages.
+    pub(crate) fn move_wholes(&self, wholes: &Wholes, pages: &[i64]) -> (u64, Chosen) {
         self.lock_targets();
         let _mode = Unplanned::begin();
-        let taken = wholes.take(pages);
-        if taken.places.is_empty() {
-            return (0, taken.left);
+        let mut taken = wholes.take(pages);
+        let places = std::mem::take(&mut taken.places);
+        if places.is_empty() {
+            return (0, taken);
         }
         marked();
-        (self.copy_all(&[Rows::Places(taken.places)], &[], Care::Together), taken.left)
+        (self.copy_all(&[Rows::Places(places)], &[], Care::Together), taken)
     }
 
     /// Copies rows to all new tables. Gives how many.

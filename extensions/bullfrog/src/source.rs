@@ -33,7 +33,7 @@ pub(crate) struct Source {
     /// Untouched pages from `$1` to before `$2`, at most `$3`.
     untouched: OwnedPreparedStatement,
     pub(crate) copies: Vec<Copying>,
-    /// What moves pages as wholes whose rows move one by one otherwise, where anybody may do that.
+    /// What moves pages as wholes whose rows move one by one otherwise.
     pub(crate) wholes: Option<Wholes>,
 }
 
@@ -69,9 +69,8 @@ impl Source {
             let owner = found.get(4)?.unwrap_or(Oid::INVALID);
             let is_lenient = found.get(3)?.unwrap_or(false);
             let table = found.get(5)?.unwrap_or(Oid::INVALID);
-            // Of a table that stays in use rows are found by where they were at the switch.
-            let has_wholes = granule == Granule::Tuple && !is_lenient && !found.get(6)?.unwrap_or(false);
-            let marks = found.get(7)?.unwrap_or(false);
+            // Of a table that stays in use rows are found by where they were at the switch; and a row that is put aside is alone.
+            let marks = !is_lenient && !found.get(6)?.unwrap_or(false) && found.get(7)?.unwrap_or(false);
             let tid = PgOid::from(pg_sys::TIDOID);
             let (bigint, bigints) = (PgOid::from(pg_sys::INT8OID), PgOid::from(pg_sys::INT8ARRAYOID));
             let place = if granule == Granule::Page { vec![tid, tid] } else { vec![PgOid::from(pg_sys::TIDARRAYOID)] };
@@ -107,7 +106,10 @@ impl Source {
                 mark: client.prepare_mut(mark.as_str(), &[bigints])?.keep(),
                 untouched: client.prepare(untouched.as_str(), &[bigint, bigint, bigint])?.keep(),
                 copies,
-                wholes: has_wholes.then(|| Wholes::prepare(client, id, table, marks)).transpose()?,
+                wholes: match granule {
+                    Granule::Tuple => Some(Wholes::prepare(client, id, table, marks)?),
+                    Granule::Page | Granule::Group => None,
+                },
             }))
         })
     }

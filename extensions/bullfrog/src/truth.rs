@@ -32,7 +32,20 @@ fn is_page_moved(source: i32, row: ItemPointerData, call: pg_sys::FunctionCallIn
 
 /// Whether a row, or the group that begins with it, was moved: it is marked, or its page is ([`crate::wholes`]).
 #[pg_extern(sql = false, stable, strict, parallel_safe)]
+fn is_row_or_page_moved(source: i32, row: ItemPointerData, call: pg_sys::FunctionCallInfo) -> bool {
+    // SAFETY: a call by the server.
+    unsafe { is_place_moved_in(source, row, call) }
+}
+
+/// The same for the script of version 0.1.0, until it is updated. A library of that version has no other: it knows of no pages, and is to refuse an answer where there may
+/// be such.
+#[pg_extern(sql = false, stable, strict, parallel_safe)]
 fn is_place_moved(source: i32, row: ItemPointerData, call: pg_sys::FunctionCallInfo) -> bool {
+    // SAFETY: a call by the server.
+    unsafe { is_place_moved_in(source, row, call) }
+}
+
+unsafe fn is_place_moved_in(source: i32, row: ItemPointerData, call: pg_sys::FunctionCallInfo) -> bool {
     let (page, number) = item_pointer_get_both(row);
     // SAFETY: as above.
     unsafe {

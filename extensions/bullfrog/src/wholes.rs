@@ -3,8 +3,8 @@
 //!
 //! The marks of a row and of its page have no key in common, so no unique index lets one of two transactions go on. Therefore each writes its mark first, and then
 //! looks for those of others, also for such as are not committed: at least one of two sees the other. A sweep that sees a row in progress takes its mark
-//! back, and the page's rows move one by one; it waits for nobody. Who moves a row and sees its page in progress waits for that. What either sees to be
-//! committed it does not copy again.
+//! back, and the page's other rows move one by one; it waits for nobody who moves rows. Who moves a row and sees its page in progress waits for that. What either
+//! sees to be committed it does not copy again. Marks are never updated: who looks for one could find neither the old version nor the new one.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +23,9 @@ use crate::statements::run;
 use crate::truth::Index;
 use crate::written::rows_of;
 
+/// A transaction that has so many rows to move takes on no further page: who needs one of them waits for all.
+const ENOUGH: usize = 256;
+
 /// What moves pages of a source as wholes.
 pub(crate) struct Wholes {
     source: i32,
@@ -30,24 +33,19 @@ pub(crate) struct Wholes {
     table: Oid,
     /// Takes marks `$1` of this transaction back.
     unmark: OwnedPreparedStatement,
-    /// What marks pages.
-    marking: Option<Marking>,
-}
-
-struct Marking {
-    /// Marks granules `$1`, pages with `$2` rows each; gives those that were not marked before.
-    mark: OwnedPreparedStatement,
-    /// Notes that `$2` rows moved with granules `$1`.
-    count: OwnedPreparedStatement,
+    /// Marks granules `$1`, pages of which `$2` rows move each; gives those that were not marked before. None: nobody may.
+    mark: Option<OwnedPreparedStatement>,
 }
 
 /// What a transaction takes on of some pages.
 #[derive(Default)]
-pub(crate) struct Taken {
-    /// Where the rows lie that it has to copy.
+pub(crate) struct Chosen {
+    /// Where the rows lie that are to be copied.
     pub(crate) places: Vec<ItemPointerData>,
-    /// Pages that are left, and who has a row of each in progress.
-    pub(crate) left: Vec<(i64, Xid)>,
+    /// Pages that are left: rows of them are in progress.
+    pub(crate) left: Vec<i64>,
+    /// The first page that was not looked at, because there were rows enough; none if all were.
+    pub(crate) rest: Option<i64>,
 }
 
 impl Wholes {
@@ -60,55 +58,72 @@ impl Wholes {
         marks: bool,
     ) -> Result<Self, spi::Error> {
         let numbers = [PgOid::from(pg_sys::INT8ARRAYOID), PgOid::from(pg_sys::INT4ARRAYOID)];
-        let pages = "ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2)) AS p (granule, rows)";
         let mark = format!(
-            "INSERT INTO bullfrog.moved (source, granule, tuples) SELECT {source}, p.granule, p.rows FROM {pages} \
-             ON CONFLICT DO NOTHING RETURNING granule"
-        );
-        let count = format!(
-            "UPDATE bullfrog.moved v SET tuples = p.rows FROM {pages} WHERE v.source = {source} AND v.granule = p.granule"
+            "INSERT INTO bullfrog.moved (source, granule, tuples) SELECT {source}, p.granule, p.rows \
+             FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2)) AS p (granule, rows) ON CONFLICT DO NOTHING RETURNING granule"
         );
         let unmark = format!("DELETE FROM bullfrog.moved v WHERE v.source = {source} AND v.granule = ANY ($1)");
-        let marking = match marks {
-            true => Some(Marking {
-                mark: client.prepare_mut(mark.as_str(), &numbers)?.keep(),
-                count: client.prepare_mut(count.as_str(), &numbers)?.keep(),
-            }),
+        let mark = match marks {
+            true => Some(client.prepare_mut(mark.as_str(), &numbers)?.keep()),
             false => None,
         };
-        Ok(Self { source, table, unmark: client.prepare_mut(unmark.as_str(), &numbers[..1])?.keep(), marking })
+        Ok(Self { source, table, unmark: client.prepare_mut(unmark.as_str(), &numbers[..1])?.keep(), mark })
     }
 
     /// Whether it may mark pages.
     pub(crate) fn marks(&self) -> bool {
-        self.marking.is_some()
+        self.mark.is_some()
     }
 
-    /// Marks those of these pages that nobody has marked, and of whose rows nobody has one in progress.
-    pub(crate) fn take(&self, pages: &[i64]) -> Taken {
-        let rows = self.rows_on(pages);
-        let mut taken = Taken::default();
-        let mut counts = BTreeMap::new();
+    /// Marks those of these pages that nobody has marked, and of whose rows nobody has one in progress: the first ones, until they have rows enough.
+    pub(crate) fn take(&self, pages: &[i64]) -> Chosen {
+        let mut taken = Chosen::default();
+        let mut rows = BTreeMap::new();
+        let mut count = 0;
         // SAFETY: a transaction is under way.
         let index = unsafe { Index::open() };
-        for page in self.mark(&rows) {
-            let moved = self.rows_moved(index, page);
-            let rows = rows.get(&page).map_or(&[][..], Vec::as_slice);
-            match moved {
-                Err(owner) => taken.left.push((page, owner)),
-                Ok(moved) => {
-                    let before = taken.places.len();
-                    let number = u32::try_from(page).unwrap_or(u32::MAX);
-                    taken.places.extend(rows.iter().filter(|row| !moved.contains(row)).map(|row| place(number, *row)));
-                    if !moved.is_empty() {
-                        counts.insert(page, taken.places.len() - before);
-                    }
-                }
+        for page in pages {
+            if count >= ENOUGH {
+                taken.rest = Some(*page);
+                break;
+            }
+            // Before it is marked: else who needs one of its rows waits for this transaction.
+            let (moved, in_progress) = self.rows_moved(index, *page);
+            if in_progress.is_empty() {
+                let found = self.rows_on(*page);
+                let left: Vec<u16> = found.into_iter().filter(|row| !moved.contains(row)).collect();
+                count += left.len();
+                rows.insert(*page, (moved.len(), left));
+            } else {
+                taken.left.push(*page);
             }
         }
-        self.unmark(taken.left.iter().map(|(page, _)| name_of_page(*page)).collect());
-        self.count(&counts);
+        let mut given_back = Vec::new();
+        for page in self.mark(&rows) {
+            let (before, left) = &rows[&page];
+            let (moved, in_progress) = self.rows_moved(index, page);
+            if in_progress.is_empty() && moved.len() == *before {
+                let number = u32::try_from(page).unwrap_or(u32::MAX);
+                taken.places.extend(left.iter().map(|row| place(number, *row)));
+            } else {
+                given_back.push(name_of_page(page));
+                taken.left.push(page);
+            }
+        }
+        self.unmark(given_back);
+        taken.left.sort_unstable();
         taken
+    }
+
+    /// Of rows those that nobody has in progress; and the others, each with who has it.
+    pub(crate) fn free(&self, names: &[i64]) -> (Vec<i64>, Vec<(i64, Xid)>) {
+        // SAFETY: a transaction is under way.
+        let index = unsafe { Index::open() };
+        let mut pages: Vec<i64> = names.iter().map(|name| page_of_name(*name)).collect();
+        pages.dedup();
+        let others: Vec<(i64, Xid)> = pages.into_iter().flat_map(|page| self.rows_moved(index, page).1).collect();
+        let is_free = |name: &i64| others.iter().all(|(other, _)| other != name);
+        (names.iter().copied().filter(is_free).collect(), others)
     }
 
     /// Leaves out those of marked rows whose page was moved as a whole, and waits for who is about to do that. To be called when this transaction has
@@ -138,21 +153,16 @@ impl Wholes {
         rest
     }
 
-    /// The rows on pages, by their numbers there.
-    fn rows_on(&self, pages: &[i64]) -> BTreeMap<i64, Vec<u16>> {
-        let mut rows = BTreeMap::new();
-        // SAFETY: a table of the server's heap, read page by page as the server does; a page is not changed while it is locked.
+    /// The rows on a page, by their numbers there.
+    fn rows_on(&self, page: i64) -> Vec<u16> {
+        let mut rows = Vec::new();
+        let number = u32::try_from(page).unwrap_or(u32::MAX);
+        // SAFETY: a table of the server's heap, read as the server does; a page is not changed while it is locked.
         unsafe {
             let table = pg_sys::table_open(self.table, pg_sys::AccessShareLock as pg_sys::LOCKMODE);
             let main = pg_sys::ForkNumber::MAIN_FORKNUM;
             // A vacuum may have cut off pages without rows.
-            let end = pg_sys::RelationGetNumberOfBlocksInFork(table, main);
-            for page in pages {
-                let number = u32::try_from(*page).unwrap_or(u32::MAX);
-                let found: &mut Vec<u16> = rows.entry(*page).or_default();
-                if number >= end {
-                    continue;
-                }
+            if number < pg_sys::RelationGetNumberOfBlocksInFork(table, main) {
                 let mode = pg_sys::ReadBufferMode::RBM_NORMAL;
                 let buffer = pg_sys::ReadBufferExtended(table, main, number, mode, std::ptr::null_mut());
                 pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as i32);
@@ -165,7 +175,7 @@ impl Wholes {
                         ..Default::default()
                     };
                     if pg_sys::HeapTupleSatisfiesVisibility(&raw mut tuple, pg_sys::GetActiveSnapshot(), buffer) {
-                        found.push(row);
+                        rows.push(row);
                     }
                 }
                 pg_sys::UnlockReleaseBuffer(buffer);
@@ -176,28 +186,20 @@ impl Wholes {
     }
 
     /// Marks pages; gives those that were not marked before.
-    fn mark(&self, rows: &BTreeMap<i64, Vec<u16>>) -> Vec<i64> {
+    fn mark(&self, rows: &BTreeMap<i64, (usize, Vec<u16>)>) -> Vec<i64> {
+        let Some(mark) = self.mark.as_ref().filter(|_| !rows.is_empty()) else {
+            return Vec::new();
+        };
         let names: Vec<i64> = rows.keys().copied().map(name_of_page).collect();
-        let counts: Vec<i32> = rows.values().map(|rows| rows.len() as i32).collect();
+        let counts: Vec<i32> = rows.values().map(|(_, left)| left.len() as i32).collect();
         run(|client| {
             let mut won = Vec::with_capacity(names.len());
-            if let Some(marking) = &self.marking {
-                for row in client.update(&marking.mark, None, &[names.into(), counts.into()])? {
-                    won.extend(row.get::<i64>(1)?.map(page_of_name));
-                }
+            for row in client.update(mark, None, &[names.into(), counts.into()])? {
+                won.extend(row.get::<i64>(1)?.map(page_of_name));
             }
             won.sort_unstable();
             Ok(won)
         })
-    }
-
-    /// Notes how many rows moved with pages of which others had moved before.
-    fn count(&self, counts: &BTreeMap<i64, usize>) {
-        if let Some(marking) = self.marking.as_ref().filter(|_| !counts.is_empty()) {
-            let names: Vec<i64> = counts.keys().copied().map(name_of_page).collect();
-            let counts: Vec<i32> = counts.values().map(|count| *count as i32).collect();
-            run(|client| client.update(&marking.count, None, &[names.into(), counts.into()]).map(|_| ()));
-        }
     }
 
     fn unmark(&self, names: Vec<i64>) {
@@ -206,26 +208,21 @@ impl Wholes {
         }
     }
 
-    /// Which rows of a page were moved one by one; or who has one of them in progress.
-    fn rows_moved(&self, index: Index, page: i64) -> Result<Vec<u16>, Xid> {
-        let mut rows = Vec::new();
-        let mut in_progress = None;
+    /// Which rows of a page were moved one by one; and which are in progress, by their names, and who has them.
+    fn rows_moved(&self, index: Index, page: i64) -> (Vec<u16>, Vec<(i64, Xid)>) {
+        let (mut rows, mut in_progress) = (Vec::new(), Vec::new());
         if !flaws::is_set(Flaw::RowsUnseen) {
             let number = u32::try_from(page).unwrap_or(u32::MAX);
+            let (first, last) = (name_of_place(number, 1), name_of_place(number, u16::MAX));
             // SAFETY: a transaction is under way.
             unsafe {
-                index.each_now(
-                    self.source,
-                    name_of_place(number, 1),
-                    name_of_place(number, u16::MAX),
-                    |name, owner| {
-                        rows.push((name & 0xffff) as u16);
-                        in_progress = in_progress.or(owner);
-                    },
-                );
+                index.each_now(self.source, first, last, |name, owner| match owner {
+                    Some(owner) => in_progress.push((name, owner)),
+                    None => rows.push((name & 0xffff) as u16),
+                });
             }
         }
-        in_progress.map_or(Ok(rows), Err)
+        (rows, in_progress)
     }
 
     /// Whether a page was moved as a whole. Waits for who is about to do that.

@@ -47,28 +47,56 @@ def test_rows_of_a_page_that_was_moved_are_not_moved_again(inside):
     check_all(inside)
 
 
-@pytest.mark.parametrize("conflicts", ["tracker", "on_conflict"])
+def is_left(database, inside, end):
+    """A client has moved a row, and has not ended. A sweep moves everything else, and asks again when it has."""
+    client, sweeping = database.connect(), database.connect()
+    (rows,) = inside.execute(ON_PAGE_0).fetchone()
+    client.execute("BEGIN; SAVEPOINT s")
+    client.execute(WRITE, (1,))
+    sweeping.pgconn.send_query(b"SELECT bullfrog.sweep(id, '{0, 1}') FROM bullfrog.source")
+    wait_until(lambda: marks(inside) == (1, rows - 1), "the other page, and the other rows, are moved")
+    client.execute(end)
+    if end == "ROLLBACK TO s":
+        client.execute("ROLLBACK")
+    answered(sweeping)
+    assert marks(inside) == (2, rows - 1 + (end == "COMMIT"))
+    assert moved(inside) == inside.execute("SELECT count(*) FROM bullfrog.transformed_1 WHERE bullfrog.page(bullfrog_tid) < 2").fetchone()[0]
+    name = "name 1!" if end == "COMMIT" else "name 1"
+    assert inside.execute("SELECT name FROM ONLY customer_private WHERE id = 1").fetchall() == [(name,)]
+    check_all(inside)
+
+
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK", "ROLLBACK TO s"])
-def test_a_page_of_which_a_client_has_a_row_in_progress_is_left_to_it(server, database, inside, end, conflicts):
-    with setting(server, "bullfrog.conflicts", conflicts):
-        client, sweeping = database.connect(), database.connect()
-        (rows,) = inside.execute(ON_PAGE_0).fetchone()
-        client.execute("BEGIN; SAVEPOINT s")
-        client.execute(WRITE, (1,))
-        sweeping.pgconn.send_query(b"SELECT bullfrog.sweep(id, '{0, 1}') FROM bullfrog.source")
-        # Without claims the move of the rows waits for that one.
-        others = rows - 1 if conflicts == "tracker" else 0
-        wait_until(lambda: marks(inside) == (1, others), "the other page, and the other rows, are moved")
-        client.execute(end)
-        if end == "ROLLBACK TO s":
-            client.execute("ROLLBACK")
-        answered(sweeping)
-        # It was asked for again, or the move of the rows goes on.
-        assert marks(inside) == {"tracker": (2, others + (end == "COMMIT")), "on_conflict": (1, rows)}[conflicts]
-        assert moved(inside) == inside.execute("SELECT count(*) FROM bullfrog.transformed_1 WHERE bullfrog.page(bullfrog_tid) < 2").fetchone()[0]
-        name = "name 1!" if end == "COMMIT" else "name 1"
-        assert inside.execute("SELECT name FROM ONLY customer_private WHERE id = 1").fetchall() == [(name,)]
-        check_all(inside)
+def test_a_page_of_which_a_client_has_a_row_in_progress_is_left_to_it(database, inside, end):
+    is_left(database, inside, end)
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK", "ROLLBACK TO s"])
+def test_so_it_is_without_claims(server, database, inside, end):
+    with setting(server, "bullfrog.conflicts", "on_conflict"):
+        is_left(database, inside, end)
+
+
+def test_the_background_waits_for_no_prepared_transaction_that_is_older_than_the_server(server, database, inside):
+    """Nobody has a claim any more."""
+    inside.execute("BEGIN")
+    inside.execute(WRITE, (1,))
+    inside.execute("PREPARE TRANSACTION 'older'")
+    server.stop()
+    server.start()
+    admin, client = database.connect(), database.connect()
+    try:
+        with setting(server, "bullfrog.start_delay", "0"):
+            admin.execute("SELECT bullfrog.start_mover()")
+            wait_until(lambda: moved(admin) == CUSTOMERS - 1, "all other rows are moved")
+        client.execute("SET statement_timeout = '30s'")
+        client.execute(WRITE, (2,))
+        assert admin.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() == (0,)
+    finally:
+        admin.execute("COMMIT PREPARED 'older'")
+    admin.execute(SWEEP)
+    assert moved(admin) == CUSTOMERS
+    check_all(admin)
 
 
 def test_that_a_row_in_progress_is_not_seen_is_noticed(server, database, inside):
@@ -126,6 +154,53 @@ def test_who_does_not_wait_is_noticed(server, database, inside):
         client.execute(WRITE, (1,))
         sweep.end()
         answered(sweep.session)
+
+
+# Without a key, a row that was copied twice is there twice. What a row is made of waits as long as somebody keeps a lock, but not for a client that says so.
+KEYLESS = """
+    CREATE FUNCTION gated(text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN
+        IF current_setting('gate.passes', true) IS DISTINCT FROM 'yes' THEN
+            PERFORM pg_advisory_lock_shared(7), pg_advisory_unlock_shared(7);
+        END IF;
+        RETURN $1;
+    END $$"""
+
+
+@pytest.mark.parametrize("flaw, rows", [(None, 1), ("pages_unseen", 2)])
+def test_who_waited_for_the_move_of_a_page_does_not_copy_its_row_again(server, database, customers, flaw, rows):
+    customers.execute(KEYLESS)
+    migrate(customers, "CREATE TABLE t AS SELECT id, gated(name) AS name FROM customer", options=INSIDE)
+    with setting(server, "bullfrog.flaw", flaw or "none"):
+        client, sweeping, keeper = database.connect(), database.connect(), database.connect()
+        client.execute("SET gate.passes = 'yes'")
+        keeper.execute("SELECT pg_advisory_lock(7)")
+        sweeping.pgconn.send_query(b"SELECT bullfrog.sweep(id, '{0}') FROM bullfrog.source")
+        gated = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'bullfrog mover' AND wait_event = 'advisory' AND datname = current_database()"
+        wait_until(lambda: customers.execute(gated).rowcount == 1, "the page is on its way")
+        (mover,) = customers.execute(gated).fetchone()
+        write = "UPDATE t SET name = 'x' WHERE id = 2"
+        if flaw:
+            client.execute(write)
+        else:
+            client.pgconn.send_query(write.encode())
+            waiting = f"SELECT {mover} = ANY (pg_blocking_pids({client.info.backend_pid}))"
+            wait_until(lambda: customers.execute(waiting).fetchone()[0], "the client waits for it")
+        keeper.execute("SELECT pg_advisory_unlock(7)")
+        answered(sweeping)
+        if not flaw:
+            answered(client)
+    assert customers.execute("SELECT count(*), count(*) FILTER (WHERE name = 'x') FROM ONLY t WHERE id = 2").fetchone() == (rows, 1)
+
+
+def test_a_page_of_many_rows_keeps_few_others_waiting(customers):
+    """A transaction takes on no page more when it has rows enough."""
+    customers.execute("CREATE TABLE narrow (id int PRIMARY KEY); INSERT INTO narrow SELECT generate_series(1, 5000)")
+    migrate(customers, "CREATE TABLE t AS SELECT id FROM narrow; ALTER TABLE t ADD PRIMARY KEY (id)", options=INSIDE)
+    customers.execute(SWEEP)
+    together = customers.execute("SELECT sum(tuples), count(*) FROM bullfrog.moved GROUP BY moved_by").fetchall()
+    (pages,) = customers.execute("SELECT pages FROM bullfrog.source").fetchone()
+    assert sum(rows for rows, _ in together) == 5000 and sum(count for _, count in together) == pages
+    assert max(rows for rows, _ in together) < 2 * 256 and max(count for _, count in together) <= 2
 
 
 @pytest.mark.parametrize("flaw", [None, "pages_unseen"])
