@@ -33,10 +33,15 @@ PREWARM = """
 """
 
 
-def build():
-    """The extension and the client, in release."""
+def build_extension():
+    """The extension, in release."""
     extension = postgres.EXTENSION / "Cargo.toml"
     subprocess.run(["cargo", "build", "--locked", "--release", "--manifest-path", extension], check=True)
+
+
+def build():
+    """The extension and the client, in release."""
+    build_extension()
     subprocess.run(["cargo", "build", "--locked", "--release", "-p", "savanna-bench-bullfrog"], cwd=record.ROOT, check=True)
 
 
