@@ -64,11 +64,15 @@ def standby(server, database):
     standby.remove()
 
 
-def test_a_standby_reads_each_row_once(database, standby, split):
+@pytest.mark.parametrize("options", ["", ", granularity => 'tuple', moves => 'transaction'"], ids=["pages", "tuples"])
+def test_a_standby_reads_each_row_once(database, standby, customers, options):
+    migrate(customers, SPLIT, "split", options)
+    split = customers
     reader = standby.connect(database.name)
     standby.caught_up(split, reader)
     assert reader.execute("SELECT count(*), sum(id) FROM customer_private").fetchone() == (CUSTOMERS, 500500)
     split.execute("UPDATE customer_private SET name = 'moved' WHERE id <= 500")
+    split.execute("SELECT bullfrog.sweep(id, ARRAY[pages - 1]) FROM bullfrog.source")
     assert moved(split) > 1
     standby.caught_up(split, reader)
     assert moved(reader) == moved(split)

@@ -12,7 +12,9 @@ const STEPS: u32 = 4;
 const SAMPLES: usize = 32;
 const ENOUGH: usize = 8;
 /// Waits are long that take more than so many times what they took when they were shortest.
-const LONG: u32 = 4;
+const LONG: u64 = 4;
+/// After so many seconds the least of them counts twice.
+const FORGETS: u64 = 1200;
 /// 2^24 microseconds are 16 s: what takes longer counts as that.
 const BUCKETS: usize = 24 * STEPS as usize;
 
@@ -58,21 +60,19 @@ fn upper_bound(bucket: usize) -> f64 {
 /// How long statements wait for rows now, beside the second in which they waited least. By medians: that one of them waits for somebody's lock is no load.
 #[derive(Clone, Copy, Debug, Default)]
 struct Waits {
-    /// The first waits of the second under way, in microseconds, and how many these are.
+    /// The latest waits of the second under way, in microseconds, and how many there were.
     samples: [u32; SAMPLES],
     count: usize,
     /// The median of the second before; none if there were too few.
     last: Option<u32>,
-    /// The least median of all seconds.
-    least: Option<u32>,
+    /// The least median of all seconds, in nanoseconds. It grows by a twentieth in a minute: days differ from nights.
+    least: Option<u64>,
 }
 
 impl Waits {
     fn add(&mut self, micros: u64) {
-        if let Some(sample) = self.samples.get_mut(self.count) {
-            *sample = u32::try_from(micros).unwrap_or(u32::MAX);
-            self.count += 1;
-        }
+        self.samples[self.count % SAMPLES] = u32::try_from(micros).unwrap_or(u32::MAX);
+        self.count += 1;
     }
 
     /// So many seconds are over.
@@ -81,21 +81,22 @@ impl Waits {
             return;
         }
         let median = self.median();
-        self.least = self.least.into_iter().chain(median).min();
+        let aged = self.least.map(|least| least.saturating_add(least.saturating_mul(seconds.min(FORGETS)) / FORGETS));
+        self.least = aged.into_iter().chain(median.map(|median| u64::from(median) * 1000)).min();
         self.last = median.filter(|_| seconds == 1);
         self.count = 0;
     }
 
     fn median(&self) -> Option<u32> {
         let mut samples = self.samples;
-        let samples = &mut samples[..self.count];
+        let samples = &mut samples[..self.count.min(SAMPLES)];
         samples.sort_unstable();
         (samples.len() >= ENOUGH).then(|| samples[samples.len() / 2])
     }
 
     fn are_long(&self) -> bool {
         let now = self.median().or(self.last);
-        now.zip(self.least).is_some_and(|(now, least)| now > least.max(1).saturating_mul(LONG))
+        now.zip(self.least).is_some_and(|(now, least)| u64::from(now) * 1000 > least.max(1000).saturating_mul(LONG))
     }
 }
 
@@ -300,15 +301,27 @@ mod tests {
         wait(&mut meters, 20, 100, 1);
         wait(&mut meters, 20, 400, 2);
         assert!(!meters.are_waits_long(5, 2));
-        wait(&mut meters, 20, 401, 3);
+        wait(&mut meters, 20, 410, 3);
         assert!(meters.are_waits_long(5, 3));
         // In the next second, too, until enough is known of that one; not longer.
         assert!(meters.are_waits_long(5, 4));
         assert!(!meters.are_waits_long(5, 5));
         assert!(!meters.are_waits_long(6, 3));
         wait(&mut meters, 20, 50, 6);
-        wait(&mut meters, 20, 201, 7);
+        wait(&mut meters, 20, 210, 7);
         assert!(meters.are_waits_long(5, 7));
+        // What has become usual is not long.
+        wait(&mut meters, 20, 210, 7 + 3 * FORGETS);
+        assert!(!meters.are_waits_long(5, 7 + 3 * FORGETS));
+    }
+
+    #[test]
+    fn the_latest_waits_of_a_second_count() {
+        let mut meters = Meters::default();
+        wait(&mut meters, 20, 100, 1);
+        wait(&mut meters, 1000, 100, 2);
+        wait(&mut meters, SAMPLES, 1000, 2);
+        assert!(meters.are_waits_long(5, 2));
     }
 
     #[test]
