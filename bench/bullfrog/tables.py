@@ -33,10 +33,15 @@ PREWARM = """
 """
 
 
-def build():
-    """The extension and the client, in release."""
+def build_extension():
+    """The extension, in release."""
     extension = postgres.EXTENSION / "Cargo.toml"
     subprocess.run(["cargo", "build", "--locked", "--release", "--manifest-path", extension], check=True)
+
+
+def build():
+    """The extension and the client, in release."""
+    build_extension()
     subprocess.run(["cargo", "build", "--locked", "--release", "-p", "savanna-bench-bullfrog"], cwd=record.ROOT, check=True)
 
 
@@ -51,6 +56,22 @@ def prepare(options):
     """Does what was told."""
     if not options.no_build:
         build()
+
+
+def processor(pid):
+    """Seconds of processor time of a server and all of its processes, those that have ended too."""
+    ticks = 0
+    for process in [pid, *children(pid)]:
+        try:
+            fields = pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        ticks += sum(map(int, fields[11:15 if process == pid else 13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def children(pid):
+    return map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
 
 
 class Tables:

@@ -97,12 +97,15 @@ CREATE TABLE bullfrog.moved (
     source int NOT NULL,
     granule bigint NOT NULL,
     moved_by xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    tuples int,
     PRIMARY KEY (source, granule)
 );
 COMMENT ON TABLE bullfrog.moved IS 'Granules whose rows are in the new tables: written by the transaction that moved them.';
 COMMENT ON COLUMN bullfrog.moved.source IS 'What it is a granule of.';
-COMMENT ON COLUMN bullfrog.moved.granule IS 'The number of the page, or the place of the tuple, or of the group''s first row.';
+COMMENT ON COLUMN bullfrog.moved.granule IS 'The number of the page, or the place of the tuple, or of the group''s first row; of tuples that the background '
+    'moved with their page, the place before its first row.';
 COMMENT ON COLUMN bullfrog.moved.moved_by IS 'The transaction that moved it.';
+COMMENT ON COLUMN bullfrog.moved.tuples IS 'How many tuples moved with their page. NULL: it is one granule.';
 
 CREATE TABLE bullfrog.released (
     migration int NOT NULL REFERENCES bullfrog.migration,

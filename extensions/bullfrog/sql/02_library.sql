@@ -14,7 +14,7 @@ CREATE FUNCTION bullfrog.is_page_moved(source int, tid) RETURNS boolean
 COMMENT ON FUNCTION bullfrog.is_page_moved(int, tid) IS 'Whether the statement sees that the page of an old row was moved.';
 
 CREATE FUNCTION bullfrog.is_place_moved(source int, tid) RETURNS boolean
-    LANGUAGE c STABLE STRICT PARALLEL SAFE COST 0.0001 AS 'MODULE_PATHNAME', 'is_place_moved_wrapper';
+    LANGUAGE c STABLE STRICT PARALLEL SAFE COST 0.0001 AS 'MODULE_PATHNAME', 'is_row_or_page_moved_wrapper';
 COMMENT ON FUNCTION bullfrog.is_place_moved(int, tid) IS
     'Whether the statement sees that an old row, or the group that begins with it, was moved.';
 

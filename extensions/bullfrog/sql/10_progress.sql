@@ -19,7 +19,8 @@ CREATE VIEW bullfrog.progress AS
             AS old_rows_moved
     FROM bullfrog.migration m
     JOIN bullfrog.source s ON s.migration = m.id
-    CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS granules FROM bullfrog.moved v WHERE v.source = s.id) d
+    CROSS JOIN LATERAL (SELECT pg_catalog.count(*) FILTER (WHERE v.tuples IS NULL) + COALESCE(pg_catalog.sum(v.tuples), 0) AS granules
+        FROM bullfrog.moved v WHERE v.source = s.id) d
     CROSS JOIN LATERAL (SELECT CASE WHEN s.granule = 'page' THEN d.granules ELSE s.swept END AS done) p
     LEFT JOIN LATERAL (SELECT c.reltuples::bigint AS old_rows FROM pg_catalog.pg_class c WHERE c.oid = s.old_table AND c.reltuples >= 0) o
         ON true

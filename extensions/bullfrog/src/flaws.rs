@@ -21,6 +21,12 @@ pub(crate) enum Flaw {
     /// Movers commit that rows are moved before they copy them.
     #[name = c"marks_first"]
     MarksFirst,
+    /// Who moves a row does not look whether its page is moved as a whole.
+    #[name = c"pages_unseen"]
+    PagesUnseen,
+    /// Who moves a page as a whole does not look which of its rows were moved.
+    #[name = c"rows_unseen"]
+    RowsUnseen,
     /// Conditions of clients see rows that were moved.
     #[name = c"no_barrier"]
     NoBarrier,

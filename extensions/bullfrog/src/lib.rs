@@ -28,6 +28,7 @@
 //!  objects       so are those that commit by themselves, at the moment at which the server has their locks
 //!  source        rows of an old table that move together, and which are left
 //!  moving        granules come into their new tables, in the transaction under way
+//!  wholes        pages that the background moves at once where rows move one by one
 //!  claims        which granules a transaction takes on
 //!  mover         processes that move granules for sessions
 //!  sweeping      and in the background
@@ -101,6 +102,7 @@ mod triggers;
 mod truth;
 mod utility;
 mod versions;
+mod wholes;
 mod written;
 
 use pgrx::prelude::*;

@@ -1,6 +1,7 @@
 //! Movers: processes that move rows of a database. They serve sessions first; the first of them
 //! also sweep over the rest, see [`crate::sweeping`].
-//! A mover does one transaction at a time and never waits for another one: what that has in progress, its session waits for.
+//! A mover does one transaction at a time and never waits for another one: what that has in progress, its session waits for. (Who moves a row waits for a sweep that is
+//! about to move its page: that waits for nobody who moves rows.)
 //!
 //! Their transactions are always SERIALIZABLE. A serializable reader that saw a row in the old table, and a serializable
 //! writer that changes it in the new one, conflict through the mover in between: a mover that were not serializable
@@ -11,7 +12,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use bullfrog_model::board::{Answer, Failure, GRANULES, Pid, Taken, Wanted, Xid};
-use bullfrog_model::granule::Granule;
+use bullfrog_model::granule::{Granule, name_of_page, page_of_name};
 use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime};
 use pgrx::pg_sys::{self, Oid};
 use pgrx::prelude::*;
@@ -23,14 +24,17 @@ use crate::moving::{Care, Moved};
 use crate::places::runs;
 use crate::settings::{CONFLICTS, Conflicts};
 use crate::shared::{database, is_of, now, rest, wake, wake_places, with_board, with_meters};
-use crate::source::unknown_source;
+use crate::source::{Source, unknown_source};
 use crate::stops::reach;
 use crate::sweeping::{Sweep, Sweeper};
 use crate::versions::{Wait, handle_signal};
+use crate::wholes::{Chosen, Wholes};
 use crate::{metering, registry, settings};
 
 /// How often a move is tried again that lost against other transactions.
 const ATTEMPTS: usize = 20;
+/// How many pages a transaction moves as wholes at most.
+const AT_ONCE: usize = 16;
 /// How often a mover that a session started looks for something on the move before it ends: the session may not have
 /// committed its migration yet.
 const PATIENCE: u32 = 30;
@@ -203,6 +207,16 @@ unsafe extern "C-unwind" fn end(_code: std::ffi::c_int, _argument: pg_sys::Datum
     wake_places(with_board(|board| board.end(pid)));
 }
 
+/// Who asked for granules.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    One,
+    /// A session that asked for some of them must not be in a circle because of others; so there is no other try where somebody is in one.
+    Several,
+    /// Nobody for just these: what clients have in progress is not waited for.
+    Sweep,
+}
+
 /// A mover at work.
 pub(crate) struct Mover {
     pub(crate) pid: Pid,
@@ -270,7 +284,11 @@ impl Mover {
                 let mut granules: Vec<i64> = taken.iter().flat_map(|one| one.work.numbers()).copied().collect();
                 granules.sort_unstable();
                 granules.dedup();
-                match self.move_granules(taken[0].work.source, &granules, taken.len() > 1) {
+                match self.move_granules(
+                    taken[0].work.source,
+                    &granules,
+                    if taken.len() > 1 { Asked::Several } else { Asked::One },
+                ) {
                     Ok(busy) => taken.iter().map(|one| answer_to(one, &busy)).collect(),
                     Err(failure) if taken.len() == 1 => vec![Answer::Failed(failure)],
                     Err(_) => return taken.chunks(1).for_each(|one| self.serve_together(one)),
@@ -284,75 +302,146 @@ impl Mover {
 
     /// Moves what has a row on the pages, but for what others have in progress. Of these it names one that is not the client.
     pub(crate) fn move_pages(&self, id: i32, pages: &[i64], client: Pid) -> Answer {
-        let mut granules = Vec::new();
-        let mut granule = Granule::Page;
-        let runs = runs(pages);
-        let looked = self.transaction_until_won(|| {
+        match self.move_on_pages(id, pages) {
+            Ok(busy) if busy.is_empty() => Answer::Done,
+            Ok(busy) => whom_to_wait_for(client, &busy),
+            Err(failure) => Answer::Failed(failure),
+        }
+    }
+
+    /// The same. Gives who has some of it in progress.
+    fn move_on_pages(&self, id: i32, pages: &[i64]) -> Result<Vec<Xid>, Failure> {
+        let (mut granule, mut has_wholes) = (Granule::Page, false);
+        self.transaction_until_won(|| {
             with_snapshot(|| {
                 let source = registry::current().source(id).unwrap_or_else(|| unknown_source());
-                granule = source.granule;
-                granules.clear();
-                for (first, beyond) in &runs {
-                    granules.extend(source.granules_of(*first, (*beyond).min(source.pages)));
-                }
+                (granule, has_wholes) = (source.granule, source.wholes.as_ref().is_some_and(Wholes::marks));
             });
-        });
-        if let Err(failure) = looked {
-            return Answer::Failed(failure);
+        })?;
+        let (mut busy, mut rest) = (Vec::new(), Vec::new());
+        let mut ahead = pages;
+        while has_wholes && !ahead.is_empty() {
+            let (done, others, left) = self.move_wholes(id, &ahead[..AT_ONCE.min(ahead.len())])?;
+            ahead = &ahead[done..];
+            busy.extend(others);
+            rest.extend(left);
         }
-        granules.sort_unstable();
-        granules.dedup();
-        let mut busy = Vec::new();
-        for part in granules.chunks(GRANULES) {
-            match self.move_granules(id, part, false) {
-                Ok(others) => busy.extend(others.into_iter().map(|(_, owner)| owner)),
-                Err(failure) => return Answer::Failed(failure),
-            }
+        rest.extend(ahead);
+        for part in self.granules_on(id, &rest)?.chunks(GRANULES) {
+            busy.extend(self.move_granules(id, part, Asked::Sweep)?.into_iter().map(|(_, owner)| owner));
         }
-        if !busy.is_empty() {
-            return whom_to_wait_for(client, &busy);
-        }
-        if granule == Granule::Page {
-            return Answer::Done;
+        if !busy.is_empty() || granule == Granule::Page {
+            return Ok(busy);
         }
         with_meters(|meters| meters.done((database(), id), pages.len() as u64, now()));
-        let marked = self.transaction_until_won(|| {
+        self.transaction_until_won(|| {
             with_snapshot(|| {
                 if let Some(source) = registry::current().source(id) {
-                    runs.iter().for_each(|(first, beyond)| source.mark_swept(*first, (*beyond).min(source.pages)));
+                    runs(pages)
+                        .iter()
+                        .for_each(|(first, beyond)| source.mark_swept(*first, (*beyond).min(source.pages)));
                     reach("move: noted");
                 }
             });
+        })?;
+        Ok(busy)
+    }
+
+    /// The granules that have a row on pages.
+    fn granules_on(&self, id: i32, pages: &[i64]) -> Result<Vec<i64>, Failure> {
+        let mut granules = Vec::new();
+        if pages.is_empty() {
+            return Ok(granules);
+        }
+        self.transaction_until_won(|| {
+            with_snapshot(|| {
+                let source = registry::current().source(id).unwrap_or_else(|| unknown_source());
+                granules.clear();
+                for (first, beyond) in runs(pages) {
+                    granules.extend(source.granules_of(first, beyond.min(source.pages)));
+                }
+            });
+        })?;
+        granules.sort_unstable();
+        granules.dedup();
+        Ok(granules)
+    }
+
+    /// Moves the first of some pages as wholes. Gives how many were dealt with, who moves some of these meanwhile, and those that are left because rows of them are in
+    /// progress.
+    fn move_wholes(&self, id: i32, pages: &[i64]) -> Result<(usize, Vec<Xid>, Vec<i64>), Failure> {
+        let names: Vec<i64> = pages.iter().copied().map(name_of_page).collect();
+        let mut attempts = 1;
+        loop {
+            let (mut rows, mut taken) = (0, Chosen::default());
+            let (outcome, busy) = self.with_claims(id, &names, |source, won| {
+                let within = 0..source.pages;
+                let won: Vec<i64> =
+                    won.iter().map(|name| page_of_name(*name)).filter(|page| within.contains(page)).collect();
+                if let Some(wholes) = &source.wholes {
+                    (rows, taken) = source.move_wholes(wholes, &won);
+                }
+            });
+            match outcome {
+                Ok(()) => {
+                    metering::count(id, Granule::Tuple, Moved { granules: 0, rows });
+                    let done = taken.rest.and_then(|rest| pages.iter().position(|page| *page == rest));
+                    let done = done.unwrap_or(pages.len());
+                    let is_done = |name: &i64| pages[..done].contains(&page_of_name(*name));
+                    let busy = busy.into_iter().filter(|(name, _)| is_done(name)).map(|(_, owner)| owner).collect();
+                    return Ok((done, busy, taken.left));
+                }
+                Err(failure) if attempts < ATTEMPTS && is_retriable(failure.code) => attempts += 1,
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    /// Claims granules of a source and does something with those that it got, in one transaction. Gives also those that others have in progress.
+    fn with_claims(
+        &self,
+        source: i32,
+        granules: &[i64],
+        action: impl FnOnce(&Source, &[i64]),
+    ) -> (Result<(), Failure>, Vec<(i64, Xid)>) {
+        let mut claims = None;
+        let outcome = self.transaction(|| {
+            let claims = claims.insert(Claims::of(source, granules));
+            reach("move: claimed");
+            with_snapshot(|| {
+                let source = registry::current().source(source).unwrap_or_else(|| unknown_source());
+                action(&source, &claims.won);
+            });
         });
-        marked.map_or_else(Answer::Failed, |()| Answer::Done)
+        (outcome, claims.map_or_else(Vec::new, Claims::release))
     }
 
     /// Moves granules in one transaction, again if it lost against others, and with more care if rows violate a constraint that
-    /// nobody checked before. Gives those that others have in progress. `for_several`: a session that asked for some of them must not be in a
-    /// circle because of others; so there is no other try where somebody is in one.
-    fn move_granules(&self, source: i32, granules: &[i64], for_several: bool) -> Result<Vec<(i64, Xid)>, Failure> {
+    /// nobody checked before. Gives those that others have in progress.
+    fn move_granules(&self, source: i32, granules: &[i64], asked: Asked) -> Result<Vec<(i64, Xid)>, Failure> {
         let mut care = Care::Together;
         let mut attempts = 1;
         loop {
-            let mut claims = None;
             let (mut moved, mut granule, mut is_lenient) = (Moved::default(), Granule::Page, false);
-            let outcome = self.transaction(|| {
-                let claims = claims.insert(Claims::of(source, granules));
-                reach("move: claimed");
-                with_snapshot(|| {
-                    let source = registry::current().source(source).unwrap_or_else(|| unknown_source());
-                    (granule, is_lenient) = (source.granule, source.is_lenient);
-                    moved = source.move_granules(&claims.won, care);
-                });
+            let mut in_progress = Vec::new();
+            let (outcome, mut busy) = self.with_claims(source, granules, |source, won| {
+                (granule, is_lenient) = (source.granule, source.is_lenient);
+                let free;
+                (free, in_progress) = match &source.wholes {
+                    // Not everybody has a claim: who moved a row before the server was started, say, in a prepared transaction.
+                    Some(wholes) if asked == Asked::Sweep => wholes.free(won),
+                    _ => (won.to_vec(), Vec::new()),
+                };
+                moved = source.move_granules(&free, care);
             });
-            let busy = claims.map_or_else(Vec::new, Claims::release);
+            busy.extend(in_progress);
             match outcome {
                 Ok(()) => {
                     metering::count(source, granule, moved);
                     return Ok(busy);
                 }
                 Err(failure) if attempts == ATTEMPTS => return Err(failure),
-                Err(failure) if is_deadlock(failure.code) && for_several => return Err(failure),
+                Err(failure) if is_deadlock(failure.code) && asked == Asked::Several => return Err(failure),
                 Err(failure) if is_retriable(failure.code) => {}
                 Err(failure) if is_lenient && care == Care::Together && is_violation(failure.code) => {
                     care = Care::EachRow;

@@ -24,6 +24,7 @@ use crate::rights::with_rights_of;
 use crate::source::{Copying, Source};
 use crate::statements::{Unplanned, run};
 use crate::stops::reach;
+use crate::wholes::{Chosen, Wholes};
 
 /// How rows are copied.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,16 +57,14 @@ impl Source {
         // Of a range of places, a plan has to know how long it is.
         let _mode = (self.granule != Granule::Page).then(Unplanned::begin);
         let won = self.mark(granules);
+        let won = match &self.wholes {
+            Some(wholes) => wholes.leave_out(won),
+            None => won,
+        };
         if won.is_empty() {
             return Moved::default();
         }
-        reach("move: marked");
-        if flaws::is_set(Flaw::MarksFirst) {
-            mover::commit_early();
-        } else if flaws::is_set(Flaw::NobodyWaits) {
-            // Long enough for somebody to come by who should have waited.
-            thread::sleep(Duration::from_millis(5));
-        }
+        marked();
         let rows = match self.granule {
             Granule::Page => runs(&won)
                 .into_iter()
@@ -75,18 +74,36 @@ impl Source {
                 vec![Rows::Places(won.iter().filter_map(|name| place_of(*name)).collect())]
             }
         };
-        let mut moved = Moved { granules: won.len() as u64, rows: 0 };
+        Moved { granules: won.len() as u64, rows: self.copy_all(&rows, &won, care) }
+    }
+
+    /// Moves pages as wholes whose rows move one by one otherwise. Gives how many rows new tables got, and what came of the pages.
+    pub(crate) fn move_wholes(&self, wholes: &Wholes, pages: &[i64]) -> (u64, Chosen) {
+        self.lock_targets();
+        let _mode = Unplanned::begin();
+        let mut taken = wholes.take(pages);
+        let places = std::mem::take(&mut taken.places);
+        if places.is_empty() {
+            return (0, taken);
+        }
+        marked();
+        (self.copy_all(&[Rows::Places(places)], &[], Care::Together), taken)
+    }
+
+    /// Copies rows to all new tables. Gives how many.
+    fn copy_all(&self, places: &[Rows], won: &[i64], care: Care) -> u64 {
+        let mut copied = 0;
         for copying in &self.copies {
-            for rows in &rows {
-                moved.rows += match care {
-                    Care::Together => self.copy(copying, rows, &won),
+            for rows in places {
+                copied += match care {
+                    Care::Together => self.copy(copying, rows, won),
                     Care::EachRow => self.copy_each(copying, rows),
                 };
                 reach("move: begun to copy");
             }
         }
         reach("move: copied");
-        moved
+        copied
     }
 
     /// Writes the truth: these granules are moved by this transaction. Gives those that were not moved before.
@@ -186,6 +203,17 @@ impl Source {
                 rows.into_iter().filter_map(|row| row.get(1).transpose()).collect()
             })
         })
+    }
+}
+
+/// What follows when granules were marked, before they are copied.
+fn marked() {
+    reach("move: marked");
+    if flaws::is_set(Flaw::MarksFirst) {
+        mover::commit_early();
+    } else if flaws::is_set(Flaw::NobodyWaits) {
+        // Long enough for somebody to come by who should have waited.
+        thread::sleep(Duration::from_millis(5));
     }
 }
 

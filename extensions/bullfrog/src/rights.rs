@@ -28,7 +28,10 @@ pub(crate) fn as_role<R>(role: Oid, restriction: u32, search_path: &CStr, action
     unsafe {
         pg_sys::GetUserIdAndSecContext(&raw mut user, &raw mut context);
         let level = pg_sys::NewGUCNestLevel();
-        set_for_now(c"search_path", search_path);
+        // To set it is to have names looked up anew.
+        if CStr::from_ptr(pg_sys::namespace_search_path) != search_path {
+            set_for_now(c"search_path", search_path);
+        }
         pg_sys::SetUserIdAndSecContext(role, context | restriction as i32);
         let result = action();
         pg_sys::AtEOXact_GUC(false, level);

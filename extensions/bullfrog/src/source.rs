@@ -10,6 +10,7 @@ use crate::places::page_start;
 use crate::registry;
 use crate::rights::with_rights_of;
 use crate::statements::run;
+use crate::wholes::Wholes;
 
 /// Pages that a sweep looks at for untouched ones at a time.
 const WINDOW: i64 = 1024;
@@ -32,6 +33,8 @@ pub(crate) struct Source {
     /// Untouched pages from `$1` to before `$2`, at most `$3`.
     untouched: OwnedPreparedStatement,
     pub(crate) copies: Vec<Copying>,
+    /// What moves pages as wholes whose rows move one by one otherwise.
+    pub(crate) wholes: Option<Wholes>,
 }
 
 /// Copies rows to a new table.
@@ -51,7 +54,9 @@ impl Source {
     pub(crate) fn read(id: i32) -> Option<Self> {
         run(|client| {
             let found = client.select(
-                "SELECT s.pages, s.granule, s.lenient, c.relowner FROM bullfrog.source s
+                "SELECT s.pages, s.granule, s.lenient, c.relowner, c.oid, o.live, EXISTS (SELECT FROM pg_catalog.pg_attribute a
+                    WHERE a.attrelid = 'bullfrog.moved'::pg_catalog.regclass AND a.attname = 'tuples')
+                 FROM bullfrog.source s JOIN bullfrog.old o ON o.old_table = s.old_table
                  JOIN pg_catalog.pg_class c ON c.oid = s.old_table WHERE s.id = $1",
                 None,
                 &[id.into()],
@@ -62,6 +67,10 @@ impl Source {
             let found = found.first();
             let granule = found.get::<String>(2)?.unwrap_or_default().parse().unwrap_or_else(|error| defect(&error));
             let owner = found.get(4)?.unwrap_or(Oid::INVALID);
+            let is_lenient = found.get(3)?.unwrap_or(false);
+            let table = found.get(5)?.unwrap_or(Oid::INVALID);
+            // Of a table that stays in use rows are found by where they were at the switch; and a row that is put aside is alone.
+            let marks = !is_lenient && !found.get(6)?.unwrap_or(false) && found.get(7)?.unwrap_or(false);
             let tid = PgOid::from(pg_sys::TIDOID);
             let (bigint, bigints) = (PgOid::from(pg_sys::INT8OID), PgOid::from(pg_sys::INT8ARRAYOID));
             let place = if granule == Granule::Page { vec![tid, tid] } else { vec![PgOid::from(pg_sys::TIDARRAYOID)] };
@@ -92,11 +101,15 @@ impl Source {
                 id,
                 pages: found.get(1)?.unwrap_or(0),
                 granule,
-                is_lenient: found.get(3)?.unwrap_or(false),
+                is_lenient,
                 owner,
                 mark: client.prepare_mut(mark.as_str(), &[bigints])?.keep(),
                 untouched: client.prepare(untouched.as_str(), &[bigint, bigint, bigint])?.keep(),
                 copies,
+                wholes: match granule {
+                    Granule::Tuple => Some(Wholes::prepare(client, id, table, marks)?),
+                    Granule::Page | Granule::Group => None,
+                },
             }))
         })
     }
@@ -138,8 +151,8 @@ impl Source {
         let rest: Vec<i64> = places.iter().copied().filter(|place| unmoved.binary_search(place).is_err()).collect();
         // In this order: what moves meanwhile is found, before or after.
         run(|client| {
-            let unknown = "SELECT n FROM pg_catalog.unnest($1) n \
-                EXCEPT SELECT granule FROM bullfrog.moved WHERE source = $2 LIMIT 1";
+            let unknown = "SELECT n FROM pg_catalog.unnest($1) n WHERE NOT EXISTS (\
+                SELECT FROM bullfrog.moved v WHERE v.source = $2 AND v.granule IN (n, n >> 16 << 16)) LIMIT 1";
             let mut unknown = client.select(unknown, Some(1), &[rest.into(), self.id.into()])?;
             unknown.next().map_or(Ok(None), |row| row.get(1))
         })

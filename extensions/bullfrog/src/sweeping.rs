@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bullfrog_model::board::{Answer, Failure};
 use bullfrog_model::cursor::Cursor;
 use bullfrog_model::granule::Granule;
-use bullfrog_model::pace::Pace;
+use bullfrog_model::pace::{Load, Pace};
 use bullfrog_model::rounds::{End, Rounds};
 use pgrx::pg_sys::Oid;
 use pgrx::prelude::*;
@@ -191,10 +191,15 @@ impl Sweeper {
     fn pause(&mut self, took: Duration, sweepers: usize) -> Duration {
         let least = Duration::from_millis(settings::REST.get().unsigned_abs().into());
         let active = active_sessions();
+        let are_waits_long = with_meters(|meters| meters.are_waits_long(database(), now()));
         let sweepers = u32::try_from(sweepers).unwrap_or(u32::MAX);
-        let pause = self.pace.next(least, took, active, settings::yield_at(), sweepers);
+        let limit = settings::yield_at();
+        let pause = self.pace.next(least, took, Load { active, are_waits_long }, limit, sweepers);
         if pause > least {
-            show(&format!("yields to {active} active sessions"));
+            show(&match active > limit {
+                true => format!("yields to {active} active sessions"),
+                false => "yields to statements that wait for rows".to_owned(),
+            });
         }
         pause
     }

@@ -2,6 +2,7 @@
 //! table's rows, not a join with `bullfrog.moved`: the planner has less to plan and nothing to turn around, and each row costs one look
 //! into an index at most. Rows come page by page mostly, so what was found out about a page is remembered until the next one.
 
+use bullfrog_model::board::Xid;
 use bullfrog_model::granule::name_of_place;
 use pgrx::itemptr::item_pointer_get_both;
 use pgrx::pg_sys::{self, ItemPointerData, Oid};
@@ -29,27 +30,42 @@ fn is_page_moved(source: i32, row: ItemPointerData, call: pg_sys::FunctionCallIn
     }
 }
 
-/// Whether a row, or the group that begins with it, was moved.
+/// Whether a row, or the group that begins with it, was moved: it is marked, or its page is ([`crate::wholes`]).
+#[pg_extern(sql = false, stable, strict, parallel_safe)]
+fn is_row_or_page_moved(source: i32, row: ItemPointerData, call: pg_sys::FunctionCallInfo) -> bool {
+    // SAFETY: a call by the server.
+    unsafe { is_place_moved_in(source, row, call) }
+}
+
+/// The same for the script of version 0.1.0, until it is updated. A library of that version has no other: it knows of no pages, and is to refuse an answer where there may
+/// be such.
 #[pg_extern(sql = false, stable, strict, parallel_safe)]
 fn is_place_moved(source: i32, row: ItemPointerData, call: pg_sys::FunctionCallInfo) -> bool {
+    // SAFETY: a call by the server.
+    unsafe { is_place_moved_in(source, row, call) }
+}
+
+unsafe fn is_place_moved_in(source: i32, row: ItemPointerData, call: pg_sys::FunctionCallInfo) -> bool {
     let (page, number) = item_pointer_get_both(row);
     // SAFETY: as above.
     unsafe {
         let memory = Memory::of(call);
         if usize::from(number) >= ROWS || !memory.is_about(source, page) {
             memory.begin(source, page);
-            return memory.index.has(source, name_of_place(page, number));
+            memory.set(0, memory.index.has(source, name_of_place(page, 0)));
+            memory.is_whole = memory.get(0);
+            return memory.get(0) || memory.index.has(source, name_of_place(page, number));
         }
         if !memory.is_whole {
             // More than one row of this page is asked for.
             memory.is_whole = true;
             let index = memory.index;
-            index.each(source, name_of_place(page, 0), name_of_place(page, u16::MAX), |name| {
+            index.each(source, name_of_place(page, 1), name_of_place(page, u16::MAX), |name| {
                 memory.set((name & 0xffff) as usize, true);
                 true
             });
         }
-        memory.get(usize::from(number))
+        memory.get(0) || memory.get(usize::from(number))
     }
 }
 
@@ -68,7 +84,7 @@ struct Memory {
     page: u32,
     /// Something is known of the page.
     is_set: bool,
-    /// All of its rows are known.
+    /// All of its rows are known, or that all of them were moved.
     is_whole: bool,
     /// Of which rows it is known that they were moved; the first stands for the page.
     moved: [u64; ROWS / 64],
@@ -142,14 +158,17 @@ unsafe fn snapshot() -> pg_sys::Snapshot {
 
 /// `bullfrog.moved` and its primary key.
 #[derive(Clone, Copy)]
-struct Index {
+pub(crate) struct Index {
     table: Oid,
     key: Oid,
 }
 
 impl Index {
     /// Finds both, and locks them until the transaction ends, as a plan over them would.
-    unsafe fn open() -> Self {
+    ///
+    /// # Safety
+    /// A transaction is under way.
+    pub(crate) unsafe fn open() -> Self {
         // SAFETY: the table is there as long as the functions are.
         unsafe {
             let access_share = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
@@ -177,9 +196,40 @@ impl Index {
 
     /// Calls something with the granules of a source from one to another that were moved, until it says false.
     unsafe fn each(self, source: i32, first: i64, last: i64, mut action: impl FnMut(i64) -> bool) {
+        // It is a scan of the active snapshot: if that is serializable, the server notes what was read.
+        // SAFETY: as promised.
+        unsafe { self.scan(source, first, last, snapshot(), |granule, _| action(granule)) };
+    }
+
+    /// Calls something with the granules of a source from one to another that were moved, as of now, or are marked by a transaction that has not ended: with
+    /// that one.
+    ///
+    /// # Safety
+    /// A transaction is under way.
+    pub(crate) unsafe fn each_now(self, source: i32, first: i64, last: i64, mut action: impl FnMut(i64, Option<Xid>)) {
+        let mut now =
+            pg_sys::SnapshotData { snapshot_type: pg_sys::SnapshotType::SNAPSHOT_DIRTY, ..Default::default() };
+        // SAFETY: as promised. Of each row that such a snapshot sees, it tells who is about to insert it.
+        unsafe {
+            self.scan(source, first, last, &raw mut now, |granule, seen_by| {
+                let owner = (*seen_by).xmin.into_inner();
+                action(granule, (owner != 0).then_some(owner));
+                true
+            });
+        }
+    }
+
+    /// Calls something with the granules that a snapshot sees, and the snapshot, until it says false.
+    unsafe fn scan(
+        self,
+        source: i32,
+        first: i64,
+        last: i64,
+        seen_by: pg_sys::Snapshot,
+        mut action: impl FnMut(i64, pg_sys::Snapshot) -> bool,
+    ) {
         let no_lock = pg_sys::NoLock as pg_sys::LOCKMODE;
-        // SAFETY: a scan as the server wants it; keys and columns are those of the table. It is one of the active snapshot: if that is
-        // serializable, the server notes what was read.
+        // SAFETY: a scan as the server wants it; keys and columns are those of the table.
         unsafe {
             let relation = pg_sys::table_open(self.table, pg_sys::AccessShareLock as pg_sys::LOCKMODE);
             let mut keys = [pg_sys::ScanKeyData::default(); 3];
@@ -192,7 +242,7 @@ impl Index {
                 pg_sys::ScanKeyInit(key, column, strategy as _, operator.into(), value);
             }
             let scan =
-                pg_sys::systable_beginscan(relation, self.key, true, snapshot(), keys.len() as i32, keys.as_mut_ptr());
+                pg_sys::systable_beginscan(relation, self.key, true, seen_by, keys.len() as i32, keys.as_mut_ptr());
             loop {
                 let tuple = pg_sys::systable_getnext(scan);
                 if tuple.is_null() {
@@ -200,7 +250,7 @@ impl Index {
                 }
                 let mut is_null = false;
                 let granule = pg_sys::heap_getattr(tuple, 2, (*relation).rd_att, &mut is_null);
-                if !action(granule.value() as i64) {
+                if !action(granule.value() as i64, seen_by) {
                     break;
                 }
             }

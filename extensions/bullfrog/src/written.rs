@@ -134,7 +134,7 @@ unsafe fn log_position(page: pg_sys::Page) -> u64 {
 ///
 /// # Safety
 /// A page of a heap, which nobody changes while its rows are looked at.
-unsafe fn rows_of(page: pg_sys::Page) -> impl Iterator<Item = (usize, *const pg_sys::HeapTupleHeaderData)> {
+pub(crate) unsafe fn rows_of(page: pg_sys::Page) -> impl Iterator<Item = (usize, *const pg_sys::HeapTupleHeaderData)> {
     let start = page.cast::<u8>();
     let before = std::mem::offset_of!(pg_sys::PageHeaderData, pd_linp);
     // SAFETY: as promised. Behind its header are pointers to its rows, up to where it has room.

@@ -81,7 +81,7 @@ def reconnect(database):
 
 @pytest.fixture(scope="session")
 def server():
-    server = Server(LIBRARY, SETTINGS)
+    server = Server(LIBRARY, SETTINGS, in_memory=True)
     yield server
     server.remove()
 
@@ -145,8 +145,7 @@ NUMBERS = itertools.count(1)
 def database_from(server, template, name):
     """A copy of a template, with a name of its own that begins with this one."""
     name = f"{''.join(c if c.isalnum() else '_' for c in name)[:50].lower()}_{next(NUMBERS)}"
-    with server.connect() as admin:
-        admin.execute(f'CREATE DATABASE "{name}" TEMPLATE {template} STRATEGY file_copy')
+    server.ask(f'CREATE DATABASE "{name}" TEMPLATE {template} STRATEGY file_copy')
     database = Database(server, name)
     try:
         yield database
@@ -159,19 +158,20 @@ def database_from(server, template, name):
 def drop_later(server, name):
     """Tells the processes in a database to end, and drops those in which they have had time to: the server looks ten times a second only
     whether the last has ended."""
-    with server.connect() as admin:
-        admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
-        while len(server.left_over) > 1:
-            admin.execute(f'DROP DATABASE IF EXISTS "{server.left_over.pop(0)}" WITH (FORCE)')
+    server.ask("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+    while len(server.left_over) > 1:
+        server.ask(f'DROP DATABASE IF EXISTS "{server.left_over.pop(0)}" WITH (FORCE)')
     server.left_over.append(name)
 
 
 def roll_back_prepared(server, name):
     """A test that fails may leave prepared transactions: their database could not be dropped, and their locks and names would
     be in the way of later tests."""
-    with server.connect(name) as connection:
-        for (gid,) in connection.execute("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()").fetchall():
-            connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(gid))
+    left = server.ask("SELECT gid FROM pg_prepared_xacts WHERE database = %s", (name,)).fetchall()
+    if left:
+        with server.connect(name) as connection:
+            for (gid,) in left:
+                connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(gid))
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ MODES = [(conflicts, options) for options in (PAGES, TUPLES, PAGES.replace("work
 def crowd():
     """A server whose background comes to what is left after a while."""
     settings = {"bullfrog.start_delay": "200ms", "bullfrog.rest": "50ms", "bullfrog.sweepers": "2", "bullfrog.movers": "4"}
-    server = Server(LIBRARY, SETTINGS | settings)
+    server = Server(LIBRARY, SETTINGS | settings, in_memory=True)
     begin_template(server)
     yield server
     server.remove()
@@ -244,6 +244,7 @@ FLAWS = {
     "two move the same group": ("aggregate", ("on_conflict", PAGES), nobody_decides),
     "nobody waits for what another has claimed": ("foreign_key_join", ("tracker", PAGES), flaw("nobody_waits")),
     "pages are marked before they are there": ("split", ("tracker", PAGES), flaw("marks_first")),
+    "who moves a page does not see its rows": ("derive", ("tracker", INSIDE), flaw("rows_unseen")),
 }
 
 

@@ -24,7 +24,7 @@ def hall():
     """A server with room for two hundred clients of a migration, and as many of the copy that they are compared with."""
     settings = {"bullfrog.start_delay": "200ms", "bullfrog.rest": "50ms", "bullfrog.sweepers": "2", "bullfrog.movers": "4", "max_connections": str(2 * CLIENTS + 30),
         "deadlock_timeout": "1s"}
-    server = Server(LIBRARY, SETTINGS | settings)
+    server = Server(LIBRARY, SETTINGS | settings, in_memory=True)
     begin_template(server)
     yield server
     server.remove()

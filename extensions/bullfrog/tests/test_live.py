@@ -347,7 +347,7 @@ def test_a_crash_leaves_what_was_kept_by_transactions_that_had_committed(databas
 @pytest.fixture
 def server_of_the_second_epoch():
     """A server that has used up the numbers of transactions, and has some rows whose numbers come next."""
-    server = Server(LIBRARY, SETTINGS)
+    server = Server(LIBRARY, SETTINGS, in_memory=True)
     try:
         with server.connect() as connection:
             connection.execute("""

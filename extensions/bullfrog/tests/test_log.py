@@ -144,7 +144,7 @@ def failures(connection):
 
 
 def test_errors_of_a_server_with_the_library_are_those_without(database):
-    plain = Server(LIBRARY, {name: value for name, value in SETTINGS.items() if not name.startswith("bullfrog") and name != "shared_preload_libraries"})
+    plain = Server(LIBRARY, {name: value for name, value in SETTINGS.items() if not name.startswith("bullfrog") and name != "shared_preload_libraries"}, in_memory=True)
     try:
         with plain.connect() as connection:
             for without, with_library in zip(failures(connection), failures(database.connect()), strict=True):

@@ -191,6 +191,7 @@ RANDOM = """CREATE TABLE t AS SELECT id, nap(length(ssn)) AS town FROM customer;
     ALTER TABLE j ALTER name SET NOT NULL; ALTER TABLE t ADD FOREIGN KEY (town) REFERENCES town"""
 
 
+@pytest.mark.long
 def test_a_switch_under_random_writes_takes_no_row_that_refers_to_nothing(database, towns):
     towns.execute("CREATE FUNCTION nap(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN PERFORM pg_sleep(0.0001); RETURN $1; END';"
         "CREATE TABLE market (id bigint PRIMARY KEY, name text); INSERT INTO market TABLE town")

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from conftest import CUSTOMERS, SPLIT, database_from, differing, migrate, moved, wait_until
-from server import USER, config
+from server import USER, config, place_of_data
 
 
 class Standby:
@@ -17,8 +17,7 @@ class Standby:
 
     def __init__(self, server, *settings):
         self.server = server
-        self.root = server.root / "standby"
-        self.root.mkdir(mode=0o700)
+        self.root = place_of_data(in_memory=True)
         if USER:
             shutil.chown(self.root, USER, USER)
         self.backup()
@@ -55,7 +54,7 @@ class Standby:
         self.process.send_signal(signal.SIGINT)
         self.process.wait(60)
         self.log.close()
-        shutil.rmtree(self.root)
+        shutil.rmtree(self.root, ignore_errors=True)
 
 
 @pytest.fixture
@@ -65,11 +64,15 @@ def standby(server, database):
     standby.remove()
 
 
-def test_a_standby_reads_each_row_once(database, standby, split):
+@pytest.mark.parametrize("options", ["", ", granularity => 'tuple', moves => 'transaction'"], ids=["pages", "tuples"])
+def test_a_standby_reads_each_row_once(database, standby, customers, options):
+    migrate(customers, SPLIT, "split", options)
+    split = customers
     reader = standby.connect(database.name)
     standby.caught_up(split, reader)
     assert reader.execute("SELECT count(*), sum(id) FROM customer_private").fetchone() == (CUSTOMERS, 500500)
     split.execute("UPDATE customer_private SET name = 'moved' WHERE id <= 500")
+    split.execute("SELECT bullfrog.sweep(id, ARRAY[pages - 1]) FROM bullfrog.source")
     assert moved(split) > 1
     standby.caught_up(split, reader)
     assert moved(reader) == moved(split)
@@ -146,6 +149,23 @@ def test_a_server_without_the_library_gives_no_answer_while_rows_move(server, te
                 assert connection.execute(rows).fetchone() == (CUSTOMERS, 499)
     reader.close()
     assert split.execute("SELECT count(*) FROM customer_private").fetchone() == (CUSTOMERS,)
+
+
+@pytest.mark.long
+def test_tables_that_anybody_can_open_are_noticed(server, database, split):
+    """Without their access method the answer is a wrong one, and the test above fails."""
+    split.execute("UPDATE customer_private SET name = 'moved' WHERE id <= 203")
+    with split.transaction():
+        for table in ("customer", "customer_private", "customer_public"):
+            split.execute("SELECT bullfrog.lock(o, 'ACCESS EXCLUSIVE'), bullfrog.set_access_method(o, 'heap') FROM (SELECT to_regclass(%s)::oid AS o) t", (table,))
+    stranger = Standby(server, "shared_preload_libraries=", "autovacuum=off")
+    try:
+        with stranger.connect(database.name) as reader:
+            assert 203 <= reader.execute("SELECT count(*) FROM customer_private").fetchone()[0] < CUSTOMERS
+            with pytest.raises(pytest.fail.Exception):
+                are_refused(reader, READS)
+    finally:
+        stranger.remove()
 
 
 def test_who_may_not_change_how_tables_are_accessed(split):

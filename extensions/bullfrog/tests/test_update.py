@@ -20,6 +20,14 @@ def test_what_was_released_stays_as_it_is():
     assert f'version = "{VERSION}"' in (EXTENSION / "Cargo.toml").read_text()
 
 
+def test_a_library_of_the_version_before_gives_no_answer_about_rows_that_moved_with_their_page():
+    """On a standby that has the new script and not the new library, say: it does not have the function."""
+    before, now = ((EXTENSION / path).read_text() for path in (f"released/bullfrog--{BEFORE}.sql", "sql/02_library.sql"))
+    symbol = r"CREATE FUNCTION bullfrog\.is_place_moved\(.*?'MODULE_PATHNAME', '(\w+)'"
+    of_before, of_now = (re.search(symbol, script, re.DOTALL)[1] for script in (before, now))
+    assert of_now != of_before and of_now not in before
+
+
 @pytest.fixture
 def empty(server):
     """Databases without the extension."""

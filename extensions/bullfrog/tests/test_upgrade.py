@@ -30,7 +30,7 @@ DEFINITION = """
 @pytest.fixture
 def upgrade():
     """Two servers, of which the first can become the second."""
-    old, new = Server(LIBRARY, SETTINGS), Server(LIBRARY, SETTINGS)
+    old, new = Server(LIBRARY, SETTINGS, in_memory=True), Server(LIBRARY, SETTINGS, in_memory=True)
 
     def run():
         old.stop()
@@ -42,8 +42,7 @@ def upgrade():
         yield old, new, run
     finally:
         for server in (old, new):
-            if server.process.poll() is None:
-                server.remove()
+            server.remove()
 
 
 def test_a_migration_goes_on_after_pg_upgrade(upgrade):

@@ -3,6 +3,10 @@ ALTER TABLE bullfrog.quarantined ADD COLUMN owner oid;
 UPDATE bullfrog.quarantined q SET owner = COALESCE((SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass(q.new_table)), 10);
 ALTER TABLE bullfrog.quarantined ALTER COLUMN owner SET NOT NULL;
 COMMENT ON COLUMN bullfrog.quarantined.owner IS 'The role that owns the new table.';
+ALTER TABLE bullfrog.moved ADD COLUMN tuples int;
+COMMENT ON COLUMN bullfrog.moved.granule IS 'The number of the page, or the place of the tuple, or of the group''s first row; of tuples that the background '
+    'moved with their page, the place before its first row.';
+COMMENT ON COLUMN bullfrog.moved.tuples IS 'How many tuples moved with their page. NULL: it is one granule.';
 -- They have other results or arguments, or are gone.
 DROP FUNCTION bullfrog.compare_ahead(int);
 DROP FUNCTION bullfrog.carry_back(int, boolean);

@@ -49,6 +49,18 @@ pub fn place_of_name(name: i64) -> Option<(u32, u16)> {
     Some((u32::try_from(name >> 16).ok()?, (name & 0xffff) as u16))
 }
 
+/// The name of a page whose rows have names of their own: that of a place at which no row is.
+#[must_use]
+pub fn name_of_page(page: i64) -> i64 {
+    page << 16
+}
+
+/// The page on which a place with this name is.
+#[must_use]
+pub fn page_of_name(name: i64) -> i64 {
+    name >> 16
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,5 +79,17 @@ mod tests {
             assert_eq!(place_of_name(name_of_place(place.0, place.1)), Some(place));
         }
         assert_eq!((place_of_name(-1), place_of_name(i64::MAX)), (None, None));
+    }
+
+    #[test]
+    fn the_name_of_a_page_is_that_of_none_of_its_rows_and_comes_before_them() {
+        for page in [0, 7, u32::MAX] {
+            let name = name_of_page(page.into());
+            assert_eq!(place_of_name(name), Some((page, 0)));
+            assert!((1..=u16::MAX).all(
+                |row| name_of_place(page, row) > name && page_of_name(name_of_place(page, row)) == i64::from(page)
+            ));
+            assert!(name_of_place(page, u16::MAX) < name_of_page(i64::from(page) + 1));
+        }
     }
 }

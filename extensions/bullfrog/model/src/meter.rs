@@ -8,6 +8,13 @@ const SOURCES: usize = 64;
 const WINDOW: usize = 10;
 /// Steps of the histogram for each doubling: a quantile is at most a quarter too high.
 const STEPS: u32 = 4;
+/// How many waits of a second are looked at, and how many tell something.
+const SAMPLES: usize = 32;
+const ENOUGH: usize = 8;
+/// Waits are long that take more than so many times what they took when they were shortest.
+const LONG: u64 = 4;
+/// After so many seconds the least of them counts twice.
+const FORGETS: u64 = 1200;
 /// 2^24 microseconds are 16 s: what takes longer counts as that.
 const BUCKETS: usize = 24 * STEPS as usize;
 
@@ -50,6 +57,49 @@ fn upper_bound(bucket: usize) -> f64 {
     f64::from(1 << doublings) * f64::from(STEPS + step + 1) / f64::from(STEPS)
 }
 
+/// How long statements wait for rows now, beside the second in which they waited least. By medians: that one of them waits for somebody's lock is no load.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waits {
+    /// The latest waits of the second under way, in microseconds, and how many there were.
+    samples: [u32; SAMPLES],
+    count: usize,
+    /// The median of the second before; none if there were too few.
+    last: Option<u32>,
+    /// The least median of all seconds, in nanoseconds. It grows by a twentieth in a minute: days differ from nights.
+    least: Option<u64>,
+}
+
+impl Waits {
+    fn add(&mut self, micros: u64) {
+        self.samples[self.count % SAMPLES] = u32::try_from(micros).unwrap_or(u32::MAX);
+        self.count += 1;
+    }
+
+    /// So many seconds are over.
+    fn advance(&mut self, seconds: u64) {
+        if seconds == 0 {
+            return;
+        }
+        let median = self.median();
+        let aged = self.least.map(|least| least.saturating_add(least.saturating_mul(seconds.min(FORGETS)) / FORGETS));
+        self.least = aged.into_iter().chain(median.map(|median| u64::from(median) * 1000)).min();
+        self.last = median.filter(|_| seconds == 1);
+        self.count = 0;
+    }
+
+    fn median(&self) -> Option<u32> {
+        let mut samples = self.samples;
+        let samples = &mut samples[..self.count.min(SAMPLES)];
+        samples.sort_unstable();
+        (samples.len() >= ENOUGH).then(|| samples[samples.len() / 2])
+    }
+
+    fn are_long(&self) -> bool {
+        let now = self.median().or(self.last);
+        now.zip(self.least).is_some_and(|(now, least)| u64::from(now) * 1000 > least.max(1000).saturating_mul(LONG))
+    }
+}
+
 /// What was measured of a source.
 #[derive(Clone, Copy, Debug)]
 struct Meter {
@@ -64,11 +114,13 @@ struct Meter {
     touches: u64,
     last_touch: u64,
     latency: Histogram,
+    waits: Waits,
     failure: Option<Failure>,
 }
 
 impl Meter {
     fn advance(&mut self, second: u64) {
+        self.waits.advance(second.saturating_sub(self.second));
         let passed = second.saturating_sub(self.second).min(WINDOW as u64);
         for ahead in 1..=passed {
             self.recent[((self.second + ahead) % WINDOW as u64) as usize] = (0, 0);
@@ -129,6 +181,17 @@ impl Meters {
         meter.touches += 1;
         meter.last_touch = micros;
         meter.latency.add(micros);
+        meter.waits.add(micros);
+    }
+
+    /// Whether statements wait longer for rows of a database, in this second or the one before, than when they waited least.
+    #[must_use]
+    pub fn are_waits_long(&self, database: u32, second: u64) -> bool {
+        self.meters.iter().flatten().filter(|meter| meter.name.0 == database).any(|meter| {
+            let mut meter = *meter;
+            meter.advance(second);
+            meter.waits.are_long()
+        })
     }
 
     /// The background could not move something of a source, or in its last round it could move everything.
@@ -180,6 +243,7 @@ impl Meters {
             touches: 0,
             last_touch: 0,
             latency: Histogram { counts: [0; BUCKETS] },
+            waits: Waits::default(),
             failure: None,
         });
         meter.advance(second);
@@ -224,6 +288,52 @@ mod tests {
             let quantile = quantile.unwrap();
             assert!(quantile >= exact && quantile <= exact * 1.25 + 1.0, "{quantile} for {exact}");
         }
+    }
+
+    /// So many statements waited so long in a second.
+    fn wait(meters: &mut Meters, count: usize, micros: u64, second: u64) {
+        (0..count).for_each(|_| meters.touched(SOURCE, micros, second));
+    }
+
+    #[test]
+    fn waits_are_long_that_take_several_times_what_the_shortest_took() {
+        let mut meters = Meters::default();
+        wait(&mut meters, 20, 100, 1);
+        wait(&mut meters, 20, 400, 2);
+        assert!(!meters.are_waits_long(5, 2));
+        wait(&mut meters, 20, 410, 3);
+        assert!(meters.are_waits_long(5, 3));
+        // In the next second, too, until enough is known of that one; not longer.
+        assert!(meters.are_waits_long(5, 4));
+        assert!(!meters.are_waits_long(5, 5));
+        assert!(!meters.are_waits_long(6, 3));
+        wait(&mut meters, 20, 50, 6);
+        wait(&mut meters, 20, 210, 7);
+        assert!(meters.are_waits_long(5, 7));
+        // What has become usual is not long.
+        wait(&mut meters, 20, 210, 7 + 3 * FORGETS);
+        assert!(!meters.are_waits_long(5, 7 + 3 * FORGETS));
+    }
+
+    #[test]
+    fn the_latest_waits_of_a_second_count() {
+        let mut meters = Meters::default();
+        wait(&mut meters, 20, 100, 1);
+        wait(&mut meters, 1000, 100, 2);
+        wait(&mut meters, SAMPLES, 1000, 2);
+        assert!(meters.are_waits_long(5, 2));
+    }
+
+    #[test]
+    fn a_few_waits_tell_nothing() {
+        let mut meters = Meters::default();
+        wait(&mut meters, 20, 100, 1);
+        wait(&mut meters, ENOUGH - 1, 1_000_000, 2);
+        assert!(!meters.are_waits_long(5, 2));
+        // Nor do some among many: they may wait for somebody who has a row.
+        wait(&mut meters, 12, 100, 3);
+        wait(&mut meters, 8, 1_000_000, 3);
+        assert!(!meters.are_waits_long(5, 3));
     }
 
     #[test]

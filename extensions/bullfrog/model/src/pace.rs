@@ -8,6 +8,15 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// The first rest of a background that has none otherwise.
 const SHORTEST: Duration = Duration::from_millis(1);
 
+/// What clients do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Load {
+    /// How many sessions are at work.
+    pub active: usize,
+    /// They wait longer for rows than when they waited least.
+    pub are_waits_long: bool,
+}
+
 /// The rest of the background after each batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
@@ -16,10 +25,10 @@ pub struct Pace {
 
 impl Pace {
     /// How long to rest now. `rest` is what the background rests in any case; it yields while more sessions are `active` than
-    /// `limit` (0: never): twice as long each time, up to what the batch `took`, which is longer the fewer cores are left for it, and
+    /// `limit` (0: never), or clients wait long for rows: twice as long each time, up to what the batch `took`, which is longer the fewer cores are left for it, and
     /// half as long each time when they are fewer again. Of several `sweepers` each yields for all: together they are as slow as one.
-    pub fn next(&mut self, rest: Duration, took: Duration, active: usize, limit: usize, sweepers: u32) -> Duration {
-        self.added = if limit > 0 && active > limit {
+    pub fn next(&mut self, rest: Duration, took: Duration, load: Load, limit: usize, sweepers: u32) -> Duration {
+        self.added = if limit > 0 && (load.active > limit || load.are_waits_long) {
             (self.added * 2).max(rest).clamp(SHORTEST, took.clamp(SHORTEST, LONGEST))
         } else if self.added > SHORTEST {
             self.added / 2
@@ -38,7 +47,11 @@ mod tests {
     const LONG: Duration = Duration::from_secs(5);
 
     fn rests(pace: &mut Pace, active: usize, rounds: usize) -> Vec<u128> {
-        (0..rounds).map(|_| pace.next(REST, LONG, active, 2, 1).as_millis()).collect()
+        (0..rounds).map(|_| pace.next(REST, LONG, of(active), 2, 1).as_millis()).collect()
+    }
+
+    fn of(active: usize) -> Load {
+        Load { active, are_waits_long: false }
     }
 
     #[test]
@@ -54,16 +67,24 @@ mod tests {
     #[test]
     fn it_works_half_of_the_time_however_many_sessions_are_called_active() {
         let (mut pace, took) = (Pace::default(), Duration::from_millis(40));
-        let rests: Vec<_> = (0..5).map(|_| pace.next(Duration::ZERO, took, 1000, 2, 1).as_millis()).collect();
+        let rests: Vec<_> = (0..5).map(|_| pace.next(Duration::ZERO, took, of(1000), 2, 1).as_millis()).collect();
         assert_eq!(rests, [1, 2, 4, 8, 16]);
-        assert_eq!(pace.next(Duration::ZERO, took, 1000, 2, 1).as_millis(), 32);
-        assert_eq!(pace.next(Duration::ZERO, took, 1000, 2, 1), took);
+        assert_eq!(pace.next(Duration::ZERO, took, of(1000), 2, 1).as_millis(), 32);
+        assert_eq!(pace.next(Duration::ZERO, took, of(1000), 2, 1), took);
+    }
+
+    #[test]
+    fn it_yields_to_few_sessions_that_wait_long() {
+        let load = Load { active: 1, are_waits_long: true };
+        let mut pace = Pace::default();
+        assert_eq!((0..3).map(|_| pace.next(REST, LONG, load, 2, 1).as_millis()).collect::<Vec<_>>(), [20, 30, 50]);
+        assert_eq!(pace.next(REST, LONG, load, 0, 1), REST + Duration::from_millis(20));
     }
 
     #[test]
     fn several_together_yield_as_one_and_go_as_several() {
-        assert_eq!(Pace::default().next(REST, LONG, 3, 2, 4), REST + REST * 4);
-        assert_eq!(Pace::default().next(REST, LONG, 2, 2, 4), REST);
+        assert_eq!(Pace::default().next(REST, LONG, of(3), 2, 4), REST + REST * 4);
+        assert_eq!(Pace::default().next(REST, LONG, of(2), 2, 4), REST);
     }
 
     #[test]
@@ -75,7 +96,7 @@ mod tests {
 
     #[test]
     fn it_yields_without_a_rest_of_its_own_and_not_without_a_limit() {
-        assert_eq!(Pace::default().next(Duration::ZERO, LONG, 3, 2, 1), Duration::from_millis(1));
-        assert_eq!(Pace::default().next(REST, LONG, 1000, 0, 1), REST);
+        assert_eq!(Pace::default().next(Duration::ZERO, LONG, of(3), 2, 1), Duration::from_millis(1));
+        assert_eq!(Pace::default().next(REST, LONG, of(1000), 0, 1), REST);
     }
 }
