@@ -58,7 +58,8 @@ impl Web {
         let (stats, figures, identity) = (files.stats(), files.figures(), files.identity());
         let Stats { missing, corrupt, low, leaving, nodes: [live_nodes, stale, dead], .. } = stats;
         let space = stats.all();
-        let peer = Peer { user: String::new(), machine: String::new(), reached: self.address.ip(), by: "jmx" };
+        let peer =
+            Peer { user: String::new(), machine: String::new(), reached: self.address.ip(), by: "jmx", connection: 0 };
         let is_safe = files.safe_mode(&peer.asker(None), None)?;
         let Figures { inodes, blocks, leases, changes, .. } = figures;
         // As Hadoop counts, with the root.
