@@ -86,8 +86,8 @@ pub enum Request {
     Fsync { file: Written, length: Option<u64> },
     /// Gives the block that is being written a generation, for a new pipeline.
     NewStamp { block: BlockName, client: String },
-    /// The new pipeline writes the block, on these data nodes.
-    UpdatePipeline { client: String, old: BlockName, new: BlockName, places: Vec<Place> },
+    /// The new pipeline writes the block, on these data nodes, and on more if not all that the client named are known.
+    UpdatePipeline { client: String, old: BlockName, new: BlockName, places: Vec<Place>, are_all: bool },
     /// Moves; into the target if that is a directory.
     Rename { from: String, to: String },
     /// Moves, to exactly that path.

@@ -213,7 +213,13 @@ mod tests {
     use super::*;
 
     fn peer(user: &str) -> Peer {
-        Peer { user: user.to_owned(), machine: "10.0.0.7".to_owned(), reached: Ipv4Addr::LOCALHOST.into(), by: "rpc" }
+        Peer {
+            user: user.to_owned(),
+            machine: "10.0.0.7".to_owned(),
+            reached: Ipv4Addr::LOCALHOST.into(),
+            by: "rpc",
+            connection: 0,
+        }
     }
 
     /// The lines that are written after a while, without their instants.

@@ -105,6 +105,7 @@ impl Client {
                     old: *old,
                     new,
                     places: vec![Place::HERE],
+                    are_all: true,
                 });
             }
             _ => {}

@@ -1,3 +1,5 @@
+use savanna_power_cut::Power;
+
 use super::*;
 
 const BLOCK: BlockId = BlockId(1 << 30);
@@ -466,4 +468,34 @@ fn all_bytes_are_compared_with_their_checksums() {
     let (data, _) = files(folder.path());
     File::options().write(true).open(data).unwrap().write_all_at(b"x", (2 << 20) + 7).unwrap();
     assert!(check().is_err());
+}
+
+#[test]
+fn a_new_generation_survives_the_end_of_the_machine_before_its_client_hears_of_it() {
+    let (folder, left) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let power = Power::of(folder.path()).unwrap();
+    let (replicas, _) = opened(folder.path());
+    let mut writer = replicas.begin(BLOCK, Stamp(1), 512).unwrap();
+    writer.write(0, &bytes(600), &[]).unwrap();
+    writer.sync().unwrap();
+    writer = replicas.resume(BLOCK, Stamp(2), 600).unwrap();
+    writer.write(600, b"not flushed", &[]).unwrap();
+    power.cut(left.path()).unwrap();
+    let (replicas, _) = opened(left.path());
+    let found = replicas.look(BLOCK).unwrap();
+    assert_eq!((found.stamp, found.length), (Stamp(2), 600));
+    assert_eq!(replicas.visible_length(BLOCK, Stamp(2)).unwrap(), 600, "readers are told of this generation");
+}
+
+#[test]
+fn replicas_are_read_also_where_nothing_can_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    // What the file about the run of the machine is made of cannot be written.
+    fs::create_dir(folder.path().join("boot.new")).unwrap();
+    let (replicas, _) = opened(folder.path());
+    replicas.begin(BLOCK, Stamp(1), 512).unwrap().write(0, &bytes(600), &[]).unwrap();
+    let state = |folder: &Path| opened(folder).0.look(BLOCK).map(|found| found.state);
+    assert_eq!(state(folder.path()), Some(Recovered::Left), "in which run it was written is not known");
+    fs::remove_dir(folder.path().join("boot.new")).unwrap();
+    assert_eq!(state(folder.path()), Some(Recovered::Left), "nor will it be");
 }

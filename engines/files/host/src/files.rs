@@ -355,7 +355,7 @@ impl Files {
             None => (answer.map_err(Unanswered::from), state.pending.position(depends)),
             Some(Ok(lsn)) => {
                 if let Ok(reply) = &answer {
-                    nodes::follow_pipeline(&mut state.namespace.blocks, request, reply);
+                    state.namespace.blocks.follow(request, reply);
                 }
                 if let Some(recovery) = recovery {
                     // Who has ended does it when it begins again.

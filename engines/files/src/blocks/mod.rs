@@ -4,8 +4,9 @@
 //! Which blocks there are follows from the files' rows. Which replicas there are is never kept: a data node reports all of them
 //! when it begins, and each one that comes or goes later.
 //!
-//! `nodes` knows the data nodes, `reports` takes what they say, `work` decides what they do.
+//! `nodes` knows the data nodes, `reports` takes what they say, `work` decides what they do, `ending` how blocks are ended whose writers have gone.
 
+mod ending;
 mod nodes;
 mod reports;
 mod work;
@@ -14,11 +15,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::change::{Block, File};
 use crate::ids::{BlockId, InodeId, Millis, Stamp, Txid};
-use crate::request::BlockName;
+use crate::request::{BlockName, Reply, Request};
 
+use self::ending::Closing;
+pub use self::ending::{Ended, Here, NotEnded, RecoveryOrder};
 pub use self::nodes::{Heartbeat, Holder, Liveness, NodeShown, Nodes, Place, Registration, Silence, StorageFigures};
-use self::work::Closing;
-pub use self::work::{Duties, Ended, Here, RecoveryOrder};
+pub use self::work::Duties;
 
 /// A replica that is complete, as a data node reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,13 +63,13 @@ impl Held {
     }
 }
 
-/// What a replica of a data node is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a replica of a data node is. Under one generation it becomes only what comes later here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// It is not being written.
-    Whole,
     /// It is being written.
     Begun,
+    /// It is not being written.
+    Whole,
     /// Its writer has gone, with its data node.
     Left,
 }
@@ -129,6 +131,15 @@ impl Entry {
     }
 }
 
+/// Who writes a block.
+#[derive(Debug)]
+struct Pipeline {
+    /// In the order of the pipeline.
+    places: Vec<Place>,
+    /// Whether there is nobody else.
+    is_all: bool,
+}
+
 /// All blocks of the files that are here, all replicas, and all data nodes.
 #[derive(Debug, Default)]
 pub struct Blocks {
@@ -137,8 +148,8 @@ pub struct Blocks {
     unwanted: Vec<BlockId>,
     /// The data nodes of other processes.
     pub nodes: Nodes,
-    /// Who writes the blocks that are being written, in the order of the pipeline.
-    pipelines: HashMap<BlockId, Vec<Place>>,
+    /// Who writes the blocks that are being written.
+    pipelines: HashMap<BlockId, Pipeline>,
     /// Blocks that other data nodes end.
     closings: BTreeMap<BlockId, Closing>,
     /// What data nodes have of blocks of which no file is here.
@@ -218,8 +229,8 @@ impl Blocks {
     /// Who writes a block that is being written, in the order of the pipeline; the data node in the process last, because it sends nothing on.
     #[must_use]
     pub fn pipeline(&self, block: BlockId) -> Vec<Place> {
-        if let Some(places) = self.pipelines.get(&block) {
-            let mut places = places.clone();
+        if let Some(pipeline) = self.pipelines.get(&block) {
+            let mut places = pipeline.places.clone();
             places.retain(|place| self.nodes.counts(place.holder));
             return places;
         }
@@ -229,11 +240,27 @@ impl Blocks {
         begun.chain([Place::HERE]).collect()
     }
 
-    /// A block is written by these from now on.
-    pub fn written_by(&mut self, block: BlockId, places: Vec<Place>) {
+    /// Who writes a block from now on, as a client was told or has said.
+    pub fn follow(&mut self, request: &Request, reply: &Reply) {
+        match (request, reply) {
+            (Request::AddBlock { .. }, Reply::Block(located)) | (_, Reply::Appended(Some(located), _)) => {
+                self.written_by(located.block.id, located.places.clone(), true);
+            }
+            (Request::UpdatePipeline { new, places, are_all, .. }, Reply::Done) => {
+                self.written_by(new.id, places.clone(), *are_all);
+            }
+            _ => {}
+        }
+    }
+
+    /// A block is written by these from now on: by nobody else, unless some were named that are not known.
+    fn written_by(&mut self, block: BlockId, places: Vec<Place>, is_all: bool) {
         let is_open = |entry: &Entry| entry.wanted.is_some_and(|wanted| wanted.is_open);
         if !self.nodes.is_empty() && !places.is_empty() && self.entries.get(&block).is_some_and(is_open) {
-            self.pipelines.insert(block, places);
+            self.pipelines.insert(block, Pipeline { places, is_all });
+        } else {
+            // Whoever wrote it before does not any more.
+            self.pipelines.remove(&block);
         }
     }
 

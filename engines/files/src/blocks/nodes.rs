@@ -47,6 +47,8 @@ pub struct Registration {
     pub ipc_port: u32,
     /// Its release.
     pub software: String,
+    /// Over which connection it says so, in the order in which they began.
+    pub connection: u64,
 }
 
 /// A storage of a data node, as it says.
@@ -382,6 +384,12 @@ impl Nodes {
             node.lease = Some((number, now));
         }
         number
+    }
+
+    /// Whether what comes of a data node over a connection was said before it registered: by a process of it that has ended.
+    #[must_use]
+    pub fn is_late(&self, holder: Holder, connection: u64) -> bool {
+        self.get(holder).is_some_and(|node| connection < node.registration.connection)
     }
 
     /// How often a data node has registered, or was dead.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::ending::Closing;
 use super::nodes::{Heartbeat, Holder, Place, Registration, Removal, Why};
 use super::{Blocks, Entry, Held, Replica, State};
 use crate::change::Counters;
@@ -21,10 +22,7 @@ impl Blocks {
     /// A data node says who it is. None if there are too many.
     pub fn register(&mut self, registration: Registration) -> Option<Holder> {
         let holder = self.nodes.register(registration)?;
-        // What it said that it lacks it may have by now.
-        self.closings.values_mut().for_each(|closing| {
-            closing.none.remove(&holder);
-        });
+        self.closings.values_mut().for_each(|closing| closing.begins_anew(holder));
         // What it was told before it may have forgotten.
         let lost = self.copies.values().filter(|copy| copy.from == holder || copy.to.holder == holder);
         for block in lost.map(|copy| copy.block.id).collect::<Vec<_>>() {
@@ -69,13 +67,16 @@ impl Blocks {
         let entry = self.entries.entry(block).or_insert_with(|| Entry::of(InodeId::NOWHERE));
         let new = Held { place, stamp, length, state, is_corrupt: false };
         match entry.others.iter_mut().find(|held| held.place == place) {
-            // What comes late is of an older generation, or not all of it.
-            Some(held) if held.stamp > stamp || (held.stamp == stamp && held.is_whole() && !is_whole) => {}
+            // What comes late is of an older generation, or of what it was before.
+            Some(held) if held.stamp > stamp || (held.stamp == stamp && held.state > state) => {}
             Some(held) => *held = Held { is_corrupt: held.is_corrupt && held.stamp == stamp, ..new },
             None => entry.others.push(new),
         }
         if entry.inode == InodeId::NOWHERE && entry.wanted.is_none() {
             self.unchecked.insert(block);
+        }
+        if let Some(closing) = self.closings.get_mut(&block) {
+            closing.has(place.holder, stamp, length);
         }
         if is_whole {
             self.copied(block, place.holder);
@@ -140,6 +141,7 @@ impl Blocks {
         if !was_sure {
             // Others may have too few, and this one room.
             self.look_at_all();
+            self.closings.values_mut().for_each(Closing::look_again);
         }
     }
 

@@ -1,17 +1,15 @@
-//! What data nodes have to do: send replicas to others where there are too few, remove what is too much, damaged or of no file, and end blocks
-//! whose writers have gone.
+//! What data nodes have to do: send replicas to others where there are too few, and remove what is too much, damaged or of no file.
 //!
 //! Nothing is removed that the log's end could bring back: each removal has the change that was the newest when it was decided, and is told to the data
 //! node when the log has that durably. It is decided again at that moment, because replicas may have been lost meanwhile.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use super::nodes::{Holder, Liveness, Place, Removal, Why};
 use super::reports::TOLD_TIME;
-use super::{Blocks, Copying, Entry, Held, State, Wanted, is_all};
+use super::{Blocks, Copying, Entry, Held, RecoveryOrder, State, Wanted, is_all};
 use crate::ids::{BlockId, Millis, Stamp, Txid};
-use crate::operation::Recovery;
 use crate::request::BlockName;
 
 /// Replicas that a data node removes between two heartbeats.
@@ -29,74 +27,8 @@ const PAUSES: u32 = 6;
 const COPY_TIME: u64 = 5 * 60_000;
 /// So long after a file was closed its data nodes may take to say so.
 const REPORT_TIME: u64 = 5_000;
-/// So long it is waited for somebody who can end a block.
-const NOBODY_TIME: u64 = 5_000;
-/// So long it is waited for the end of a block.
-const CLOSING_TIME: u64 = 60_000;
 /// So long a replica counts as good that was compared with its checksums.
 const COMPARED_TIME: u64 = 60_000;
-
-/// A block that has to be ended by a data node, with the others that have it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecoveryOrder {
-    /// The block, under the oldest generation that counts, with the bytes that it has at least.
-    pub block: BlockName,
-    /// The generation under which it is ended.
-    pub stamp: Stamp,
-    /// To how many bytes it is cut, if it is to be.
-    pub cut: Option<u64>,
-    /// Who has it.
-    pub places: Vec<Place>,
-}
-
-impl RecoveryOrder {
-    /// Whether the block may be ended with so many bytes: those to which it is to be cut, or no fewer than were acknowledged, as far as is known.
-    #[must_use]
-    pub fn fits(&self, length: u64) -> bool {
-        self.cut.map_or(length >= self.block.length, |cut| length == cut)
-    }
-}
-
-/// A block that other data nodes end.
-#[derive(Clone, Debug)]
-pub(super) struct Closing {
-    /// For what.
-    recovery: Recovery,
-    order: RecoveryOrder,
-    /// Who is to do it; nobody as long as none is there that has it.
-    primary: Option<Holder>,
-    since: Millis,
-    is_told: bool,
-    /// It is begun anew without waiting.
-    is_due: bool,
-    /// The generation under which it was written, if that is known.
-    old: Option<Stamp>,
-    /// All who may have something of it, and whether there are no others.
-    holders: BTreeSet<Holder>,
-    knows_all: bool,
-    /// Those who have said that they have nothing.
-    pub(super) none: BTreeSet<Holder>,
-}
-
-/// What the data node in the process has of a block that is to be ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Here {
-    /// Its generation.
-    pub stamp: Stamp,
-    /// Its bytes.
-    pub length: u64,
-    /// What it is.
-    pub state: State,
-}
-
-/// What somebody may have of a block that is to be ended.
-#[derive(Clone, Copy, Debug)]
-struct Part {
-    place: Place,
-    state: State,
-    /// Its bytes, unless it is being written: then they are not known.
-    length: u64,
-}
 
 /// What a data node is to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,17 +39,6 @@ pub struct Duties {
     pub copies: Vec<Copying>,
     /// To end these.
     pub recoveries: Vec<RecoveryOrder>,
-}
-
-/// Who ends a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// The data node in the process.
-    Here,
-    /// Another one, which was told or will be.
-    Elsewhere,
-    /// Nobody that has it is there.
-    Nobody,
 }
 
 /// What becomes of a wish for one more replica.
@@ -402,12 +323,7 @@ impl Blocks {
     /// What a data node is to do now. The log has all changes up to `durable`; nothing is removed or sent while that is `None`: in safe mode, and while the
     /// database is away.
     pub fn duties(&mut self, holder: Holder, durable: Option<Txid>) -> Duties {
-        let mut duties = Duties::default();
-        for closing in self.closings.values_mut().filter(|closing| closing.primary == Some(holder) && !closing.is_told)
-        {
-            closing.is_told = true;
-            duties.recoveries.push(closing.order.clone());
-        }
+        let mut duties = Duties { recoveries: self.take_orders(holder), ..Duties::default() };
         let (Some(durable), Some(node)) = (durable, self.nodes.get(holder)) else { return duties };
         let ripe = node.removals.iter().filter(|(_, removal)| removal.since <= durable);
         let ripe: Vec<(BlockId, Removal)> =
@@ -501,151 +417,5 @@ impl Blocks {
     #[must_use]
     pub fn leaving(&self) -> usize {
         self.nodes.nodes.iter().map(|node| node.removals.len()).sum()
-    }
-
-    /// Who may have something of a block that was written under a generation, each data node once. What it said counts for more than where it was to write: it
-    /// chooses its disks itself.
-    fn parts(&self, block: BlockId, here: Option<Here>, old: Stamp, none: &BTreeSet<Holder>) -> BTreeMap<Holder, Part> {
-        let written = self.pipelines.get(&block).into_iter().flatten();
-        let written = written.map(|place| Part { place: *place, state: State::Begun, length: 0 });
-        let mut parts: BTreeMap<Holder, Part> = written.map(|part| (part.place.holder, part)).collect();
-        let others = self.entries.get(&block).into_iter().flat_map(|entry| &entry.others);
-        let mut said: Vec<&Held> = others.filter(|held| held.stamp >= old).collect();
-        said.sort_by_key(|held| held.length);
-        for Held { place, state, length, .. } in said {
-            parts.insert(place.holder, Part { place: *place, state: *state, length: *length });
-        }
-        parts.remove(&Holder::HERE);
-        if let Some(Here { state, length, .. }) = here.filter(|here| here.stamp >= old) {
-            parts.insert(Holder::HERE, Part { place: Place::HERE, state, length });
-        }
-        parts.retain(|holder, _| !none.contains(holder));
-        parts
-    }
-
-    /// Who ends the last block of a file whose writer has gone, or that is to be cut. `here` is what the data node in the process has of it.
-    pub fn close(&mut self, recovery: Recovery, here: Option<Here>) -> Ended {
-        let Some((block, newer)) = recovery.block else { return Ended::Here };
-        if self.nodes.are_alone() {
-            return Ended::Here;
-        }
-        if self.closings.get(&block).is_some_and(|closing| closing.order.stamp > newer) {
-            // Another end of it was begun since, and is waited for.
-            return Ended::Nobody;
-        }
-        let (before, none) =
-            self.closings.remove(&block).map(|closing| (closing.old, closing.none)).unwrap_or_default();
-        let written = recovery.old.or(before);
-        let is_unheard = self.nodes.is_anybody_unheard(block);
-        let is_known = self.pipelines.contains_key(&block);
-        // Those who wrote it are known, or all have said what they have.
-        let knows_all = is_known || !is_unheard;
-        let others = self.entries.get(&block).into_iter().flat_map(|entry| &entry.others);
-        let others = others.filter(|held| !none.contains(&held.place.holder)).map(|held| held.stamp);
-        let newest = others.chain(here.map(|here| here.stamp)).max();
-        let mut old = written.or(newest).unwrap_or(newer);
-        let mut parts = self.parts(block, here, old, &none);
-        if parts.is_empty()
-            && knows_all
-            && let Some(newest) = newest
-        {
-            // Nobody has the generation of the writer any more: the newest that there is has to do.
-            old = newest;
-            parts = self.parts(block, here, old, &none);
-        }
-        let holders: BTreeSet<Holder> = parts.keys().copied().collect();
-        let is_live = |part: &Part| self.nodes.liveness(part.place.holder) != Liveness::Dead;
-        let are_all_there = knows_all && parts.values().all(is_live);
-        parts.retain(|_, part| is_live(part));
-        // What is written by somebody who is there has all that was acknowledged. Of what does not change any more only the longest can have it: others were cut when a
-        // machine lost its power, or by an end that was refused.
-        let longest = parts.values().filter(|part| part.state != State::Begun).map(|part| part.length).max();
-        let least = recovery.least.max(longest.filter(|_| recovery.length.is_none()).unwrap_or(0));
-        let has_all =
-            |part: &Part| part.state == State::Begun || part.length >= recovery.least && Some(part.length) == longest;
-        let are_left = parts.values().all(|part| part.state == State::Left);
-        parts.retain(|_, part| has_all(part));
-        let places: Vec<Place> = parts.values().map(|part| part.place).collect();
-        let heard = |holder: &Holder| self.nodes.get(*holder).map(|node| node.heard);
-        let primary = parts.keys().copied().filter(|holder| *holder != Holder::HERE).max_by_key(heard);
-        let awaits = !self.nodes.awaited().is_empty();
-        // Who is waited for may have a newer generation, or more of it.
-        let waits = match (primary, parts.contains_key(&Holder::HERE)) {
-            (Some(_), _) => are_left && !are_all_there || written.is_none() && awaits,
-            (None, true) => awaits || are_left && !are_all_there || written.is_none() && is_unheard,
-            // What is here alone and has too little is told to who wants the file closed.
-            (None, false) => awaits || !knows_all || holders.iter().any(|holder| *holder != Holder::HERE),
-        };
-        if primary.is_none() && !waits {
-            return Ended::Here;
-        }
-        let primary = primary.filter(|_| !waits);
-        let name = BlockName { id: block, stamp: old, length: least };
-        let order = RecoveryOrder { block: name, stamp: newer, cut: recovery.length, places };
-        let since = self.nodes.now();
-        let (is_told, is_due, old) = (false, false, written);
-        let closing = Closing { recovery, order, primary, since, is_told, is_due, old, holders, knows_all, none };
-        self.closings.insert(block, closing);
-        if primary.is_some() { Ended::Elsewhere } else { Ended::Nobody }
-    }
-
-    /// The recovery that a data node says it has done, if that is still wanted.
-    #[must_use]
-    pub fn closing(&self, block: BlockId, stamp: Stamp) -> Option<(Recovery, &RecoveryOrder)> {
-        let closing = self.closings.get(&block)?;
-        (closing.order.stamp == stamp).then_some((closing.recovery, &closing.order))
-    }
-
-    /// The data node that was to end a block says that nobody has any bytes of it. That is its own word: others it did not reach, perhaps. Whether it may be so:
-    /// nothing was acknowledged as far as is known here, and all have said so of themselves who may have some. Else it is begun anew soon, by one who has not.
-    pub fn nobody_has(&mut self, block: BlockId) -> bool {
-        let Some(closing) = self.closings.get_mut(&block) else { return false };
-        let mut others = self.entries.get(&block).into_iter().flat_map(|entry| &entry.others);
-        if others.any(|held| held.stamp >= closing.order.block.stamp && held.length > 0) {
-            // Somebody has said that he has some.
-            return false;
-        }
-        closing.none.extend(closing.primary);
-        closing.is_due = true;
-        let have_said = closing.holders.iter().all(|holder| closing.none.contains(holder));
-        closing.recovery.least == 0 && closing.knows_all && have_said
-    }
-
-    /// Nobody is waited for any more of those that were there before.
-    pub fn await_nobody(&mut self) {
-        self.nodes.await_nobody();
-        for closing in self.closings.values_mut() {
-            closing.is_due |= closing.primary.is_none();
-        }
-    }
-
-    /// Whether data nodes end a block.
-    pub(crate) fn is_closing(&self, block: BlockId) -> bool {
-        self.closings.contains_key(&block)
-    }
-
-    /// A block was ended.
-    pub fn closed(&mut self, block: BlockId) {
-        self.closings.remove(&block);
-        self.pipelines.remove(&block);
-    }
-
-    /// Recoveries that take too long, and whether a data node was told of each: then it is begun anew, under another generation.
-    pub fn overdue(&mut self) -> Vec<(Recovery, bool)> {
-        let now = self.nodes.now();
-        let patience = |closing: &Closing| if closing.primary.is_some() { CLOSING_TIME } else { NOBODY_TIME };
-        let is_late = |closing: &&mut Closing| closing.is_due || now.since(closing.since) > patience(closing);
-        let late = self.closings.values_mut().filter(is_late);
-        late.map(|closing| {
-            (closing.since, closing.is_due) = (now, false);
-            (closing.recovery, closing.primary.is_some())
-        })
-        .collect()
-    }
-
-    /// The generation of a block that data nodes know, as long as they end it under another one.
-    #[must_use]
-    pub fn generation_of_readers(&self, block: BlockId) -> Option<Stamp> {
-        Some(self.closings.get(&block)?.order.block.stamp)
     }
 }

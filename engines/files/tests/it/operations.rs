@@ -289,6 +289,7 @@ fn an_append_of_which_all_counts_or_nothing_leaves_the_file_as_it_was() {
                         old,
                         new: new.block,
                         places: vec![Place::HERE],
+                        are_all: true,
                     };
                     world.root(&pipeline).unwrap();
                     last = Some(BlockName { length: 60, ..new.block });
@@ -362,7 +363,7 @@ fn a_new_pipeline_writes_under_a_new_generation() {
     let new = BlockName { length: 7, ..new.block };
     assert!(new.stamp > block.block.stamp);
     world.restart();
-    let update = Request::UpdatePipeline { client, old: block.block, new, places: Vec::new() };
+    let update = Request::UpdatePipeline { client, old: block.block, new, places: Vec::new(), are_all: true };
     assert_eq!(world.root(&update), Ok(Reply::Done));
     assert_eq!(world.refused("root", &update), Class::Io, "no newer generation");
     world.received(new);

@@ -338,7 +338,9 @@ impl World {
             let Reply::Block(new) = self.root(&Request::NewStamp { block: old, client: client.clone() })? else {
                 panic!("no generation")
             };
-            self.root(&Request::UpdatePipeline { client, old, new: new.block, places: Vec::new() })?;
+            let new_pipeline =
+                Request::UpdatePipeline { client, old, new: new.block, places: Vec::new(), are_all: true };
+            self.root(&new_pipeline)?;
             let more = rest.min(BLOCK_SIZE - old.length);
             let block = BlockName { length: old.length + more, ..new.block };
             self.received(block);

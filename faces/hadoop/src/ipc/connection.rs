@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -59,6 +60,9 @@ impl Drop for Answerer {
     }
 }
 
+/// The number of the next connection.
+static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
+
 /// Serves a client until it goes.
 pub(crate) async fn serve(stream: TcpStream, service: Arc<Service>) -> io::Result<()> {
     stream.set_nodelay(true)?;
@@ -66,9 +70,11 @@ pub(crate) async fn serve(stream: TcpStream, service: Arc<Service>) -> io::Resul
     let (mut reader, writer) = stream.into_split();
     let (outbox, writes) = outbox(CALLS_MAX);
     let mut writing = tokio::spawn(writes.run(writer));
+    let (user, machine, reached) = (String::new(), remote.ip().to_string(), local.ip());
+    let connection = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
     let mut connection = Connection {
         decoder: Decoder::default(),
-        peer: Arc::new(Peer { user: String::new(), machine: remote.ip().to_string(), reached: local.ip(), by: "rpc" }),
+        peer: Arc::new(Peer { user, machine, reached, by: "rpc", connection }),
         service,
         outbox,
     };
@@ -133,9 +139,9 @@ impl Connection {
 
     fn call(&mut self, call: Call) {
         if self.peer.user.is_empty() {
-            let Peer { machine, reached, by, .. } = &*self.peer;
+            let Peer { machine, reached, by, connection, .. } = &*self.peer;
             let (user, machine, reached) = (self.decoder.user().to_owned(), machine.clone(), *reached);
-            self.peer = Arc::new(Peer { user, machine, reached, by });
+            self.peer = Arc::new(Peer { user, machine, reached, by, connection: *connection });
         }
         let Call { caller, protocol, method, body } = call;
         let answerer = Answerer { caller, outbox: self.outbox.clone(), is_answered: false };

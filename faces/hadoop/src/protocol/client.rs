@@ -226,8 +226,8 @@ impl Asked<'_> {
             // Who says no storages means the first of each.
             let storages = storages.iter().map(|storage| &**storage).chain(std::iter::repeat(""));
             let names = nodes.iter().map(|node| &*node.uuid).zip(storages);
-            let places = at.files.places_of(names, &at.node_uuid());
-            Request::UpdatePipeline { client, old: named(&old), new: named(&new), places }
+            let (places, are_all) = at.files.places_of(names, &at.node_uuid());
+            Request::UpdatePipeline { client, old: named(&old), new: named(&new), places, are_all }
         });
     }
 

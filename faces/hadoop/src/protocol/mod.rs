@@ -75,6 +75,8 @@ pub(crate) struct Peer {
     pub(crate) reached: IpAddr,
     /// By which protocol it calls, as the audit log says it.
     pub(crate) by: &'static str,
+    /// The number of its connection, in the order in which they began.
+    pub(crate) connection: u64,
 }
 
 impl Peer {

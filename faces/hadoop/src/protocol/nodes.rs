@@ -98,6 +98,7 @@ impl Asked<'_> {
             info_port: id.info_port,
             ipc_port: id.ipc_port,
             software: software.clone(),
+            connection: peer.connection,
         };
         if node.uuid == service.node_uuid() {
             let words = format!("Expected another name of a data node than {}, which the one here has", node.uuid);
@@ -220,7 +221,7 @@ impl Asked<'_> {
         let at = Arc::clone(service);
         service.runtime.spawn_blocking(move || {
             let names = nodes.iter().map(|node| &*node.uuid).zip(storages.iter().map(|storage| &**storage));
-            let places = at.files.places_of(names, &at.node_uuid());
+            let (places, _) = at.files.places_of(names, &at.node_uuid());
             let length = (!deletes).then_some(length);
             match at.files.synchronized(BlockId(block.id), Stamp(stamp), length, &places) {
                 Ok(()) => answerer.done(&Nothing {}),
@@ -239,7 +240,7 @@ impl Service {
     /// Whether a data node that says something is the one that registered under its name; it is refused if not.
     fn check_node(&self, peer: &Peer, registration: &Registration, answerer: Answerer) -> Option<Answerer> {
         let NodeId { uuid, transfer_port, ipc_port, .. } = &registration.id;
-        match self.files.check_node(uuid, &peer.machine, [*transfer_port, *ipc_port]) {
+        match self.files.check_node(uuid, &peer.machine, [*transfer_port, *ipc_port], peer.connection) {
             Ok(()) => Some(answerer),
             Err(why) => {
                 unanswered(&why, answerer);

@@ -194,6 +194,14 @@ fn a_data_node_registers_and_gets_new_blocks() {
     assert!(other.tell(RECEIVED, &Block { pool: String::new(), ..located.block.clone() }, 1).is_ok());
     other.pool = "BP-other".to_owned();
     assert!(other.tell(RECEIVED, &located.block, 1).unwrap_err().1.contains("BP-other"));
+    // Its next process registers before all has come that it said.
+    let mut next = Other::of(&server);
+    next.registration.clone_from(&other.registration);
+    next.register().unwrap();
+    for refused in [other.tell(RECEIVED, &located.block, 1).map(drop), other.register().map(drop)] {
+        assert!(refused.unwrap_err().1.contains("over an older connection"));
+    }
+    assert!(next.tell(RECEIVED, &located.block, 1).is_ok());
 }
 
 #[test]

@@ -136,7 +136,7 @@ impl Web {
     /// A client, as it calls itself.
     fn client(&self, user: Option<&str>, reached: IpAddr, machine: IpAddr) -> Client {
         let user = user.unwrap_or(NOBODY).to_owned();
-        let peer = Peer { user, machine: machine.to_string(), reached, by: "webhdfs" };
+        let peer = Peer { user, machine: machine.to_string(), reached, by: "webhdfs", connection: 0 };
         Client { service: Arc::clone(&self.service), peer: Arc::new(peer) }
     }
 
@@ -241,6 +241,6 @@ fn unexpected() -> Refusal {
 #[cfg(test)]
 fn unconnected(files: &savanna_files_host::Files) -> Client {
     let here = IpAddr::from([127, 0, 0, 1]);
-    let peer = Peer { user: "root".to_owned(), machine: here.to_string(), reached: here, by: "webhdfs" };
+    let peer = Peer { user: "root".to_owned(), machine: here.to_string(), reached: here, by: "webhdfs", connection: 0 };
     Client { service: Arc::new(Service::alone(files.clone())), peer: Arc::new(peer) }
 }

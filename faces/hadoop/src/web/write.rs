@@ -295,7 +295,8 @@ impl<'a> Upload<'a> {
             replicas.append(new.id, new.stamp, new.length, chunk)
         });
         let writer = begun.await?;
-        self.client.ask(Request::UpdatePipeline { client, old, new, places: vec![Place::HERE] }).await?;
+        let places = vec![Place::HERE];
+        self.client.ask(Request::UpdatePipeline { client, old, new, places, are_all: true }).await?;
         self.block = Some((new, writer));
         Ok(())
     }

@@ -8,11 +8,11 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use savanna_files::blocks::{
-    Blocks, Copying, Duties, Heartbeat, Here, Holder, Liveness, NodeShown, Place, RecoveryOrder, Registration, Replica,
-    State as ReplicaState,
+    Copying, Duties, Heartbeat, Here, Holder, Liveness, NodeShown, NotEnded, Place, RecoveryOrder, Registration,
+    Replica, State as ReplicaState,
 };
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
-use savanna_files::{Class, FilesError, Namespace, Reply, Request};
+use savanna_files::{Class, FilesError, Namespace};
 use savanna_files_database::DatabaseError;
 use savanna_files_datanode::{Found, Recovered};
 use savanna_journal::Lsn;
@@ -92,6 +92,18 @@ pub(super) fn is_waiting(namespace: &Namespace) -> bool {
     !namespace.blocks.nodes.awaited().is_empty() && !namespace.blocks.are_enough()
 }
 
+/// What a process of a data node said before it ended does not count when the next one has registered.
+fn check_connection(state: &State, uuid: &str, connection: u64) -> Result<(), Unanswered> {
+    let nodes = &state.namespace.blocks.nodes;
+    if nodes.find(uuid).is_some_and(|holder| nodes.is_late(holder, connection)) {
+        let words = format!(
+            "Expected what {uuid} says since it registered, came what it had said before over an older connection"
+        );
+        return Err(FilesError::new(Class::Io, words).into());
+    }
+    Ok(())
+}
+
 fn is_same(registration: &Registration, address: &str, ports: [u32; 2]) -> bool {
     registration.address == address && [registration.transfer_port, registration.ipc_port] == ports
 }
@@ -118,14 +130,23 @@ pub(super) fn here(found: Found) -> Here {
     Here { stamp, length, state }
 }
 
-/// What a client was told of who writes a block holds from now on.
-pub(super) fn follow_pipeline(blocks: &mut Blocks, request: &Request, reply: &Reply) {
-    match (request, reply) {
-        (Request::AddBlock { .. }, Reply::Block(located)) | (_, Reply::Appended(Some(located), _)) => {
-            blocks.written_by(located.block.id, located.places.clone());
+/// Why it does not count what a data node says of the end of a block with so many bytes, of at most so many.
+fn not_ended(why: NotEnded, (block, stamp): (BlockId, Stamp), (length, most): (Option<u64>, u64)) -> String {
+    match why {
+        NotEnded::Unknown => format!(
+            "Expected the end of a block that is to be ended, came block {block} under {stamp}; it was begun anew, or is done"
+        ),
+        NotEnded::Stranger(holder) => format!("Expected data nodes that have block {block}, came {holder:?}"),
+        NotEnded::OfNobody => format!("Expected who has block {block} now, came nobody; it is begun anew"),
+        NotEnded::SomebodyHas => {
+            format!(
+                "Expected the bytes of block {block} that a data node has, came that nobody has any; it is begun anew"
+            )
         }
-        (Request::UpdatePipeline { new, places, .. }, Reply::Done) => blocks.written_by(new.id, places.clone()),
-        _ => {}
+        NotEnded::Misfit(least) => {
+            let came = length.unwrap_or(0);
+            format!("Expected block {block} with {least} bytes, which were acknowledged, up to {most}, came {came}")
+        }
     }
 }
 
@@ -148,6 +169,7 @@ impl Files {
         let late = self.late();
         let mut state = self.0.state.write();
         state.namespace.blocks.advance(late);
+        check_connection(&state, uuid, registration.connection)?;
         if let Some((other, Liveness::Live)) = state.namespace.blocks.nodes.registration(uuid)
             && !is_same(other, address, [*transfer_port, *ipc_port])
         {
@@ -194,12 +216,13 @@ impl Files {
         Ok(())
     }
 
-    /// Whether a data node is the one that registered under its name.
+    /// Whether a data node that says something over a connection is the one that registered under its name.
     ///
     /// # Errors
     /// [`Unanswered::Refused`], if it is not.
-    pub fn check_node(&self, uuid: &str, address: &str, ports: [u32; 2]) -> Result<(), Unanswered> {
+    pub fn check_node(&self, uuid: &str, address: &str, ports: [u32; 2], connection: u64) -> Result<(), Unanswered> {
         let state = self.0.state.read();
+        check_connection(&state, uuid, connection)?;
         match state.namespace.blocks.nodes.registration(uuid) {
             Some((other, _)) if !is_same(other, address, ports) => {
                 let words =
@@ -333,14 +356,16 @@ impl Files {
         self.0.state.read().namespace.blocks.nodes.find(uuid)
     }
 
-    /// Storages of data nodes by their names. Those that nobody knows are left out.
+    /// Storages of data nodes by their names, and whether that are all: those that nobody knows are left out.
     #[must_use]
-    pub fn places_of<'n>(&self, names: impl Iterator<Item = (&'n str, &'n str)>, own: &str) -> Vec<Place> {
+    pub fn places_of<'n>(&self, names: impl Iterator<Item = (&'n str, &'n str)>, own: &str) -> (Vec<Place>, bool) {
         let state = self.0.state.read();
         let nodes = &state.namespace.blocks.nodes;
         let place =
             |(uuid, storage): (&str, &str)| if uuid == own { Some(Place::HERE) } else { nodes.place(uuid, storage) };
-        names.filter_map(place).collect()
+        let places: Vec<Option<Place>> = names.map(place).collect();
+        let are_all = places.iter().all(Option::is_some);
+        (places.into_iter().flatten().collect(), are_all)
     }
 
     /// Where more replicas of a block may be that is being written.
@@ -368,49 +393,15 @@ impl Files {
     ) -> Result<(), Unanswered> {
         let refused = |words: String| Err(FilesError::new(Class::Io, words).into());
         // The disk is not waited for by anybody else.
-        let here = self.0.replicas.look(block);
+        let here = self.0.replicas.look(block).map(here);
         let mut state = self.0.state.write();
-        let closing = state.namespace.blocks.closing(block, stamp);
-        let Some((recovery, order)) = closing.map(|(recovery, order)| (recovery, order.clone())) else {
-            return refused(format!(
-                "Expected the end of a block that is to be ended, came block {block} under {stamp}; it was begun anew, or is done"
-            ));
+        let inode = state.namespace.blocks.inode(block).and_then(|inode| state.namespace.tree().get(inode));
+        let most = inode.and_then(|inode| inode.file()).map_or(0, |file| file.block_size.bytes());
+        let ended = state.namespace.blocks.ended((block, stamp), (length, most), places, here);
+        let recovery = match ended {
+            Ok(recovery) => recovery,
+            Err(why) => return refused(not_ended(why, (block, stamp), (length, most))),
         };
-        let is_here = here.is_some_and(|found| found.stamp >= order.block.stamp && found.length > 0);
-        if let Some(place) = places.iter().find(|place| !order.places.iter().any(|other| other.holder == place.holder))
-        {
-            return refused(format!("Expected data nodes that have block {block}, came {:?}", place.holder));
-        }
-        let most = state
-            .namespace
-            .tree()
-            .get(recovery.inode)
-            .and_then(|inode| inode.file())
-            .map_or(0, |file| file.block_size.bytes());
-        let nobody_has = length.is_none() && state.namespace.blocks.nobody_has(block);
-        match length {
-            Some(_) if places.is_empty() => {
-                return refused(format!("Expected who has block {block} now, came nobody; it is begun anew"));
-            }
-            None if is_here || !nobody_has => {
-                return refused(format!(
-                    "Expected the bytes of block {block} that a data node has, came that nobody has any; it is begun anew"
-                ));
-            }
-            _ => {}
-        }
-        for place in places.iter().filter(|place| place.holder != Holder::HERE) {
-            // Also if that is too little: whoever has it is not asked again.
-            if let Some(length) = length.filter(|length| *length <= most) {
-                state.namespace.blocks.held(*place, Replica { block, stamp, length }, true);
-            }
-        }
-        if let Some(length) = length.filter(|length| !order.fits(*length) || *length > most) {
-            let least = order.block.length;
-            return refused(format!(
-                "Expected block {block} with {least} bytes, which were acknowledged, up to {most}, came {length}"
-            ));
-        }
         let Some(change) = state.namespace.finish_recovery(recovery, length, now()) else {
             return refused(format!(
                 "Expected a file that is to be closed with block {block}, came {stamp}; it was begun anew, or is gone"

@@ -16,6 +16,7 @@ use super::*;
 use crate::DatabaseFigures;
 use crate::behind::BehindError;
 
+mod away;
 mod counting;
 mod deep;
 mod emptying;

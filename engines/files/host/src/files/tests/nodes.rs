@@ -6,12 +6,12 @@ use savanna_files::request::LocatedBlock;
 use super::super::nodes::{Orders, Report, Told};
 use super::*;
 
-const NODE: &str = "node 1";
-const DISK: &str = "disk";
+pub(super) const NODE: &str = "node 1";
+pub(super) const DISK: &str = "disk";
 
 impl Running {
     /// A data node joins, and says what it writes.
-    fn join(&self, begun: &[Replica]) {
+    pub(super) fn join(&self, begun: &[Replica]) {
         let registration =
             Registration { uuid: NODE.to_owned(), address: "127.0.0.1".to_owned(), ..Registration::default() };
         self.files.register_node(registration).unwrap();
@@ -37,7 +37,7 @@ impl Running {
         }
     }
 
-    fn beat(&self) -> Orders {
+    pub(super) fn beat(&self) -> Orders {
         let storage = StorageFigures { id: DISK.to_owned(), kind: 1, remaining: 1 << 40, ..StorageFigures::default() };
         let heartbeat = Heartbeat { storages: vec![storage], load: 0, wants_to_report: true };
         self.files.node_heard(NODE, heartbeat).unwrap().unwrap()
@@ -88,8 +88,12 @@ fn a_file_waits_for_the_newest_generation_also_behind_a_restart() {
         panic!("no generation")
     };
     let new = BlockName { length: 2, ..new.block };
-    let places = running.files.places_of([(NODE, DISK)].into_iter(), "here");
-    assert_eq!(running.call(&Request::UpdatePipeline { client, old: block, new, places }), Ok(Reply::Done));
+    let names = [(NODE, DISK), ("nobody", DISK)];
+    let places_of = |count: usize| running.files.places_of(names.into_iter().take(count), "here");
+    let ((places, are_all), in_part) = (places_of(1), places_of(2));
+    assert_eq!(in_part, (places.clone(), false), "who is not known yet is missing");
+    let request = Request::UpdatePipeline { client, old: block, new, places, are_all };
+    assert_eq!((are_all, running.call(&request)), (true, Ok(Reply::Done)));
     running.let_go();
     running.files.leave(file.id.unwrap(), "writer").unwrap();
     assert!(running.is_open(&file));
