@@ -319,7 +319,11 @@ impl Mover {
             });
         })?;
         let (mut busy, mut rest) = (Vec::new(), Vec::new());
-        let mut ahead = pages;
+        // A page is dealt with once, however often it is named.
+        let mut once = pages.to_vec();
+        once.sort_unstable();
+        once.dedup();
+        let mut ahead = &once[..];
         while has_wholes && !ahead.is_empty() {
             let (done, others, left) = self.move_wholes(id, &ahead[..AT_ONCE.min(ahead.len())])?;
             ahead = &ahead[done..];
@@ -429,8 +433,8 @@ impl Mover {
                 let free;
                 (free, in_progress) = match &source.wholes {
                     // Not everybody has a claim: who moved a row before the server was started, say, in a prepared transaction.
-                    Some(wholes) if asked == Asked::Sweep => wholes.free(won),
-                    _ => (won.to_vec(), Vec::new()),
+                    Some(wholes) => wholes.free(won),
+                    None => (won.to_vec(), Vec::new()),
                 };
                 moved = source.move_granules(&free, care);
             });

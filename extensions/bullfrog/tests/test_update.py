@@ -2,6 +2,7 @@
 
 import re
 
+import psycopg
 import pytest
 
 from conftest import CUSTOMERS, NUMBERS, SPLIT, Database, drop_later, migrate
@@ -72,6 +73,18 @@ def test_an_update_gives_what_a_new_installation_gives(empty):
     installed.execute("CREATE EXTENSION bullfrog")
     for declared in DECLARED:
         assert updated.execute(declared).fetchall() == installed.execute(declared).fetchall()
+
+
+def test_an_update_waits_for_nobody_for_long(empty):
+    database = empty("busy")
+    admin, reader, other = database.connect(), database.connect(), database.connect()
+    admin.execute(f"CREATE EXTENSION bullfrog VERSION '{BEFORE}'")
+    reader.execute("BEGIN; SELECT FROM bullfrog.moved")
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        admin.execute("ALTER EXTENSION bullfrog UPDATE")
+    other.execute("SELECT FROM bullfrog.moved")
+    reader.execute("COMMIT")
+    admin.execute("ALTER EXTENSION bullfrog UPDATE")
 
 
 WAYS = {

@@ -42,6 +42,14 @@ def test_a_sweep_marks_pages_and_copies_what_was_not_moved(inside):
     assert inside.execute("SELECT count(*), count(*) FILTER (WHERE name = 'x') FROM customer_private").fetchone() == (CUSTOMERS - 1, 2)
 
 
+def test_a_page_that_is_named_again_and_again_is_moved_once(inside):
+    (pages,) = inside.execute("SELECT pages FROM bullfrog.source").fetchone()
+    inside.execute("SET statement_timeout = '60s'")
+    inside.execute("SELECT bullfrog.sweep(id, array_fill(0, ARRAY[20]) || ARRAY(SELECT generate_series(0, pages - 1)) || ARRAY[0, 1, 0]) FROM bullfrog.source")
+    assert marks(inside) == (pages, 0)
+    assert moved(inside) == CUSTOMERS
+
+
 def test_rows_of_a_page_that_was_moved_are_not_moved_again(inside):
     inside.execute("SELECT bullfrog.sweep(id, '{0}') FROM bullfrog.source")
     (rows,) = inside.execute(ON_PAGE_0).fetchone()
@@ -95,6 +103,13 @@ def test_the_background_waits_for_no_prepared_transaction_that_is_older_than_the
             wait_until(lambda: moved(admin) == CUSTOMERS - 1, "all other rows are moved")
         client.execute("SET statement_timeout = '30s'")
         client.execute(WRITE, (2,))
+        # Who needs its row waits itself, and no mover with it.
+        client.execute("SET statement_timeout = '1s'")
+        for _ in range(5):
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                client.execute("INSERT INTO customer_private VALUES (1, 'twice')")
+        client.execute("SET statement_timeout = '30s'")
+        client.execute(WRITE, (3,))
         assert admin.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() == (0,)
     finally:
         admin.execute("COMMIT PREPARED 'older'")

@@ -1,3 +1,5 @@
+-- Who waits for the lock of a table that all migrations use keeps everybody waiting: rather fail, and be tried again.
+SELECT pg_catalog.set_config('lock_timeout', '1s', true);
 ALTER TABLE bullfrog.quarantined ADD COLUMN owner oid;
 -- Rows of tables that are gone, or were renamed, are the superuser's.
 UPDATE bullfrog.quarantined q SET owner = COALESCE((SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass(q.new_table)), 10);
