@@ -79,6 +79,8 @@ def test_a_client_reads_a_table_with_rows_in_quarantine(customers):
 
 
 def test_with_warn_rows_that_violate_a_constraint_are_left_out_when_they_move(customers):
+    # The end waits for moves, row by row.
+    customers.execute("SET lock_timeout = '1min'")
     notices = []
     customers.add_notice_handler(lambda notice: notices.append(notice.message_primary))
     definition = DEFINITION + "CREATE TABLE whole AS SELECT id, name FROM customer"
