@@ -10,6 +10,7 @@
 mod behind;
 mod client;
 mod database;
+pub mod nodes;
 mod process;
 mod settle;
 mod tell;

@@ -1,6 +1,6 @@
 //! Names of files over many seeds, and the broken variants that the checks must find.
 
-use savanna_sim::files::{Happened, Variant, run};
+use savanna_sim::files::{Happened, Variant, nodes, run};
 
 use crate::{run_all, seeds};
 
@@ -49,6 +49,48 @@ fn name_nodes_that_do_it_wrong_are_noticed() {
     ];
     for (variant, words) in wrong {
         let noticed = |seed| run(seed, variant, Happened::default()).is_err_and(|error| error.contains(words));
+        let seed = (0..200).find(|seed| noticed(*seed));
+        println!("{variant:?} is noticed with seed {seed:?}");
+        assert!(seed.is_some(), "{variant:?}");
+    }
+}
+
+#[test]
+fn what_was_acknowledged_stays_and_nothing_goes_that_is_needed_whatever_becomes_of_data_nodes() {
+    let sum = run_all(|seed, happened| nodes::run(seed, nodes::Variant::Sound, happened));
+    println!("{sum:?}");
+    let runs = u32::try_from(seeds()).expect("a few");
+    assert!(sum.acknowledged > 40 * runs && sum.pipelines > 8 * runs && sum.partly > runs, "{sum:?}");
+    assert!(sum.ended > 5 * runs && sum.powers > runs && sum.restarts > 10 * runs && sum.disks > 4 * runs, "{sum:?}");
+    assert!(sum.registered > 10 * runs && sum.reports > 5 * runs && sum.late > 5 * runs, "{sum:?}");
+    assert!(8 * sum.buried > runs && sum.closed > 20 * runs && sum.here > 20 * runs, "{sum:?}");
+    assert!(sum.elsewhere > 2 * runs && sum.waited > runs && 2 * sum.refused > runs, "{sum:?}");
+    assert!(sum.copied > 8 * runs && sum.removed > runs, "{sum:?}");
+}
+
+#[test]
+fn one_seed_of_data_nodes_is_one_run() {
+    let run = |seed| nodes::run(seed, nodes::Variant::Sound, nodes::Happened::default());
+    assert_eq!(run(17), run(17));
+    assert_ne!(run(17), run(18));
+}
+
+#[test]
+fn block_managers_that_do_it_wrong_are_noticed() {
+    use nodes::Variant::{
+        KnownPartIsAll, LeftHasAll, MissedGenerationsCount, OneSpeaksForAll, RemovalsStand, UnreportedHasAll,
+    };
+    let wrong = [
+        (KnownPartIsAll, "that were acknowledged"),
+        (LeftHasAll, "that were acknowledged"),
+        (MissedGenerationsCount, "that were acknowledged"),
+        (OneSpeaksForAll, "that were acknowledged"),
+        (RemovalsStand, "is to remove block"),
+        (UnreportedHasAll, "that were acknowledged"),
+    ];
+    for (variant, words) in wrong {
+        let noticed =
+            |seed| nodes::run(seed, variant, nodes::Happened::default()).is_err_and(|error| error.contains(words));
         let seed = (0..200).find(|seed| noticed(*seed));
         println!("{variant:?} is noticed with seed {seed:?}");
         assert!(seed.is_some(), "{variant:?}");

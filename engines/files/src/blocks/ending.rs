@@ -151,21 +151,28 @@ impl Blocks {
     /// chooses its disks itself.
     fn parts(
         &self,
-        (block, least): (BlockId, u64),
+        (block, least, is_cut): (BlockId, u64, bool),
         here: Option<Here>,
         old: Stamp,
         none: &BTreeSet<Holder>,
     ) -> BTreeMap<Holder, Part> {
-        let written = self.pipelines.get(&block).into_iter().flat_map(|pipeline| &pipeline.places);
-        let written = written.map(|place| Part { place: *place, state: State::Begun, length: 0, is_full: true });
+        let pipeline = || self.pipelines.get(&block).into_iter().flat_map(|pipeline| &pipeline.places);
+        // Who has registered since, and reported, has what it has reported.
+        let writes = |(place, before): &&(Place, u64)| {
+            self.nodes.registered(place.holder) == *before || !self.nodes.is_sure(place.holder)
+        };
+        let written = pipeline().filter(writes).map(|(place, _)| *place);
+        let written = written.map(|place| Part { place, state: State::Begun, length: 0, is_full: true });
         let mut parts: BTreeMap<Holder, Part> = written.map(|part| (part.place.holder, part)).collect();
         let others = self.entries.get(&block).into_iter().flat_map(|entry| &entry.others);
         let mut said: Vec<&Held> = others.filter(|held| held.stamp >= old).collect();
         said.sort_by_key(|held| held.length);
-        for Held { place, state, length, stamp, .. } in said {
+        for Held { place, state, length, stamp, registered, .. } in said {
+            // Hadoop's data node flushes nothing when a block is ended: behind the end of its machine it may be called whole, and lack its end.
+            let has_written = |(other, before): &(Place, u64)| other.holder == place.holder && before == registered;
             let is_full = match state {
                 State::Begun => true,
-                State::Whole => *stamp == old && *length >= least,
+                State::Whole => *stamp == old && *length >= least && (is_cut || pipeline().any(has_written)),
                 State::Left => false,
             };
             parts.insert(place.holder, Part { place: *place, state: *state, length: *length, is_full });
@@ -203,7 +210,8 @@ impl Blocks {
         let others = others.filter(|held| !learned.none.contains(&held.place.holder)).map(|held| held.stamp);
         let newest = others.chain(here.map(|here| here.stamp)).max();
         let mut old = learned.written.or(newest).unwrap_or(newer);
-        let name = (block, recovery.least);
+        let is_cut = recovery.length.is_some();
+        let name = (block, recovery.least, is_cut);
         let mut parts = self.parts(name, here, old, &learned.none);
         if parts.is_empty()
             && knows_all
@@ -218,7 +226,6 @@ impl Blocks {
         let is_there = |part: &Part| self.nodes.is_sure(part.place.holder);
         let are_all_there = knows_all && parts.values().all(is_there);
         let has_full = parts.values().any(|part| part.is_full);
-        let is_cut = recovery.length.is_some();
         parts.retain(|_, part| is_there(part));
         if parts.values().any(|part| part.is_full) || has_full && !is_cut {
             parts.retain(|_, part| part.is_full);

@@ -55,6 +55,8 @@ struct Held {
     state: State,
     /// Whether somebody found it damaged.
     is_corrupt: bool,
+    /// How often its data node had registered when it said so: only what it says since then comes late.
+    registered: u64,
 }
 
 impl Held {
@@ -111,6 +113,7 @@ impl Entry {
             length,
             state: State::Whole,
             is_corrupt,
+            registered: 0,
         });
         here.into_iter().chain(self.others.iter().copied())
     }
@@ -134,8 +137,8 @@ impl Entry {
 /// Who writes a block.
 #[derive(Debug)]
 struct Pipeline {
-    /// In the order of the pipeline.
-    places: Vec<Place>,
+    /// In the order of the pipeline, and how often their data nodes had registered by then.
+    places: Vec<(Place, u64)>,
     /// Whether there is nobody else.
     is_all: bool,
 }
@@ -230,9 +233,8 @@ impl Blocks {
     #[must_use]
     pub fn pipeline(&self, block: BlockId) -> Vec<Place> {
         if let Some(pipeline) = self.pipelines.get(&block) {
-            let mut places = pipeline.places.clone();
-            places.retain(|place| self.nodes.counts(place.holder));
-            return places;
+            let places = pipeline.places.iter().map(|(place, _)| *place);
+            return places.filter(|place| self.nodes.counts(place.holder)).collect();
         }
         // The process began since. What is being written here is not reported.
         let begun = self.entries.get(&block).into_iter().flat_map(|entry| &entry.others);
@@ -257,6 +259,7 @@ impl Blocks {
     fn written_by(&mut self, block: BlockId, places: Vec<Place>, is_all: bool) {
         let is_open = |entry: &Entry| entry.wanted.is_some_and(|wanted| wanted.is_open);
         if !self.nodes.is_empty() && !places.is_empty() && self.entries.get(&block).is_some_and(is_open) {
+            let places = places.into_iter().map(|place| (place, self.nodes.registered(place.holder))).collect();
             self.pipelines.insert(block, Pipeline { places, is_all });
         } else {
             // Whoever wrote it before does not any more.

@@ -50,7 +50,7 @@ impl Blocks {
         let is_whole = state == State::Whole;
         let Replica { block, stamp, length } = replica;
         let now = self.nodes.now();
-        let is_asked_for = self.copies.get(&block).is_some_and(|copy| copy.to.holder == place.holder);
+        let is_asked_for = is_whole && self.copies.get(&block).is_some_and(|copy| copy.to.holder == place.holder);
         let Some(node) = self.nodes.get_mut(place.holder).filter(|node| !node.is_dead) else { return };
         // It was told to remove it, and says what it had before.
         let is_told = |(old, since): &(Stamp, Millis)| *old >= stamp && now.since(*since) < TOLD_TIME;
@@ -64,11 +64,15 @@ impl Blocks {
         if node.removals.get(&block).is_some_and(|removal| removal.stamp < stamp) {
             node.removals.remove(&block);
         }
+        let registered = self.nodes.registered(place.holder);
         let entry = self.entries.entry(block).or_insert_with(|| Entry::of(InodeId::NOWHERE));
-        let new = Held { place, stamp, length, state, is_corrupt: false };
+        let new = Held { place, stamp, length, state, is_corrupt: false, registered };
         match entry.others.iter_mut().find(|held| held.place == place) {
-            // What comes late is of an older generation, or of what it was before.
-            Some(held) if held.stamp > stamp || (held.stamp == stamp && held.state > state) => {}
+            // What comes late is of an older generation, or of what it was before. What a new process says takes the place of all that: what was not on the disk
+            // when the machine ended is gone, generations and names as well.
+            Some(held)
+                if held.registered == registered
+                    && (held.stamp > stamp || (held.stamp == stamp && held.state > state)) => {}
             Some(held) => *held = Held { is_corrupt: held.is_corrupt && held.stamp == stamp, ..new },
             None => entry.others.push(new),
         }

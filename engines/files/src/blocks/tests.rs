@@ -372,6 +372,27 @@ fn replicas_of_a_data_node_that_has_not_reported_do_not_count_for_removals() {
 }
 
 #[test]
+fn what_a_machine_lost_that_had_reported_it_does_not_count() {
+    let mut world = World::with(2);
+    let one = block(1, 6, 100);
+    let (two, single) = (file(2, &[one]), file(1, &[one]));
+    world.change(None, Some(&two));
+    for number in [1, 2] {
+        let place = world.place(number);
+        world.blocks.held(place, replica(1, 6, 100), true);
+    }
+    // Its generation was not on its disk yet.
+    world.blocks.register(Registration { uuid: "node 1".to_owned(), ..Registration::default() });
+    let place = world.place(1);
+    world.report(place, &[replica(1, 5, 60)]);
+    world.look();
+    assert_eq!((world.holders(&one), world.blocks.low(), world.duties(2).copies.len()), (vec![2], 1, 1));
+    world.change(Some(&two), Some(&single));
+    world.look();
+    assert_eq!(world.duties(2).removals, [], "it is the only one");
+}
+
+#[test]
 fn what_a_deleted_file_had_is_removed_once_the_log_says_so() {
     let mut world = World::with(1);
     let one = file(2, &[block(1, 5, 100)]);

@@ -266,8 +266,14 @@ impl Blocks {
         let mut others: Vec<Place> = sound.places.iter().copied().filter(|place| *place != Place::HERE).collect();
         others.sort_by_key(|place| self.nodes.get(place.holder).map_or(0, |node| node.room()));
         for place in others.into_iter().take(count) {
-            let held =
-                Held { place, stamp: wanted.stamp, length: wanted.length, state: State::Whole, is_corrupt: false };
+            let held = Held {
+                place,
+                stamp: wanted.stamp,
+                length: wanted.length,
+                state: State::Whole,
+                is_corrupt: false,
+                registered: 0,
+            };
             self.remove(block, held, Why::Excess);
         }
     }

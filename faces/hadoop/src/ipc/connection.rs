@@ -63,15 +63,18 @@ impl Drop for Answerer {
 /// The number of the next connection.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
 
-/// Serves a client until it goes.
-pub(crate) async fn serve(stream: TcpStream, service: Arc<Service>) -> io::Result<()> {
+/// Serves a client until it goes. Its connection is numbered where it is accepted: tasks begin in any order.
+pub(crate) fn serve(stream: TcpStream, service: Arc<Service>) -> impl Future<Output = io::Result<()>> {
+    run(stream, service, CONNECTIONS.fetch_add(1, Ordering::Relaxed))
+}
+
+async fn run(stream: TcpStream, service: Arc<Service>, connection: u64) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let (local, remote) = (stream.local_addr()?, stream.peer_addr()?);
     let (mut reader, writer) = stream.into_split();
     let (outbox, writes) = outbox(CALLS_MAX);
     let mut writing = tokio::spawn(writes.run(writer));
     let (user, machine, reached) = (String::new(), remote.ip().to_string(), local.ip());
-    let connection = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
     let mut connection = Connection {
         decoder: Decoder::default(),
         peer: Arc::new(Peer { user, machine, reached, by: "rpc", connection }),

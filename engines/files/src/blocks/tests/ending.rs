@@ -301,12 +301,35 @@ fn who_was_cut_is_not_named_beside_somebody_who_may_have_all() {
     for here in [None, Some(here)] {
         assert_eq!(world.blocks.close(none(8), here), Ended::Nobody, "it may come back with more");
     }
-    // It comes back without its disk, and says so of itself: what is left has to do.
+    // It comes back without its disk, and says so: what is left has to do.
     world.join(2);
     assert_eq!(world.blocks.close(none(9), None), Ended::Elsewhere);
-    assert_eq!((world.told(2), world.blocks.nobody_has(BlockId(1))), (vec![2], false));
-    assert_eq!(world.blocks.close(none(10), None), Ended::Elsewhere);
     assert_eq!(world.told(1), [1]);
+}
+
+#[test]
+fn who_has_an_older_generation_behind_its_end_is_asked_for_that() {
+    let mut world = World::writing(1, 1);
+    let place = world.place(1);
+    world.blocks.held(place, replica(1, 5, 40), false);
+    world.begin_anew(1);
+    // The new one was not on its disk yet.
+    world.report_left(1, 4, 30);
+    assert_eq!(world.blocks.close(none(6), None), Ended::Elsewhere);
+    let order = world.duties(1).recoveries.remove(0);
+    assert_eq!((order.block.stamp, order.block.length), (Stamp(4), 30));
+}
+
+#[test]
+fn what_is_whole_behind_the_end_of_its_machine_may_lack_its_end() {
+    let mut world = World::writing(2, 2);
+    let place = world.place(1);
+    world.blocks.held(place, replica(1, 5, 1_000), true);
+    world.pass(700_000, &[2]);
+    assert_eq!(world.blocks.close(none(6), None), Ended::Elsewhere, "it has all");
+    world.begin_anew(1);
+    world.report(place, &[replica(1, 5, 600)]);
+    assert_eq!(world.blocks.close(none(7), None), Ended::Nobody, "the other one may have more");
 }
 
 #[test]
@@ -408,7 +431,7 @@ fn what_a_replica_was_under_a_generation_comes_late() {
 
 #[test]
 fn what_is_written_here_under_the_generation_of_a_whole_replica_is_not_cut_to_that() {
-    let mut world = World::writing(1, 0);
+    let mut world = World::writing(1, 1);
     let place = world.place(1);
     world.blocks.held(place, replica(1, 5, 99), true);
     assert_eq!(world.blocks.close(none(6), begun(5)), Ended::Here);
