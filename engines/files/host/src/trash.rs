@@ -178,6 +178,11 @@ impl Emptier {
                 }
                 // It is always answered.
                 Err(RecvTimeoutError::Disconnected) => return Err(Unanswered::Gone),
+                // It may be what is in this trash, or above it; others can be emptied all the same.
+                Ok(Err(Unanswered::Refused(error))) if error.class == Class::Retriable => {
+                    tracing::warn!(path = trash.path, %error, "a trash of files could not be emptied; it is tried again after files.trash minutes");
+                    return Ok(true);
+                }
                 Ok(Err(why)) => {
                     trash.due.push_front(name);
                     return Err(why);

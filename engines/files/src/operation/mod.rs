@@ -84,6 +84,10 @@ impl View<'_> {
         if let Some(call) = context.call
             && let Some((answer, depends)) = self.retries.get(&call)
         {
+            if self.is_reading && matches!(answer, RetryAnswer::Appended(_)) {
+                let refusal = Err(FilesError::new(Class::Retriable, NO_PLACES));
+                return Decision { answer: refusal, change: None, depends, recovery: None };
+            }
             return Decision { answer: Ok(self.again(answer)), change: None, depends, recovery: None };
         }
         if let Some(refusal) = self.refusal(request) {

@@ -196,6 +196,28 @@ fn what_is_changed_while_a_large_directory_is_counted_counts() {
 }
 
 #[test]
+fn a_directory_in_which_full_ones_move_is_counted_once() {
+    let mut world = World::new();
+    many(&mut world, "/d");
+    world.root(&mkdirs("/q")).unwrap();
+    world.root(&set_quota("/q", Limit::Most(1 << 20))).unwrap();
+    // One that was not counted yet to what was, and back; one that was counted to what was not; one in which the walk is, perhaps.
+    world.meanwhile.extend([
+        rename2("/d/39", "/d/00/x", false),
+        mkdirs("/d/00/x/new"),
+        rename2("/d/00", "/d/38/y", false),
+        rename2("/d/38/y/x", "/d/39", false),
+        delete("/d/39/5"),
+        rename2("/d/38", "/d/zz", false),
+        rename2("/d/20/file", "/d/39/file", false),
+        rename2("/d/zz/y", "/d/00", false),
+    ]);
+    world.root(&rename2("/d", "/q/d", false)).unwrap();
+    assert_eq!((world.counted, world.meanwhile.len()), (1, 0));
+    assert_eq!(used(&mut world, "/q"), (1 + MANY, 10));
+}
+
+#[test]
 fn a_large_directory_is_not_moved_to_where_it_is_too_much() {
     let mut world = World::new();
     many(&mut world, "/d");

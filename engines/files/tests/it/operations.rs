@@ -619,3 +619,20 @@ fn files_that_are_being_written_are_listed_in_pages() {
     assert_eq!(page("/a/", last).0, ["/a/7"]);
     assert_eq!(page("/ab", InodeId(0)).0, ["/ab/3"]);
 }
+
+/// Before it is known which replicas the data node in the process has.
+#[test]
+fn what_says_where_blocks_are_is_refused_while_replicas_are_read() {
+    let mut world = World::new();
+    world.write("/f", &[10]).unwrap();
+    world.call("root", &create("/g", false), call(1)).unwrap();
+    world.call("root", &append("/f", "writer"), call(2)).unwrap();
+    world.namespace.is_reading = true;
+    assert!(world.call("root", &create("/g", false), call(1)).is_ok(), "it was done before");
+    let again = world.call("root", &append("/f", "writer"), call(2)).unwrap_err();
+    assert_eq!(again.class, Class::Retriable);
+    assert_eq!(world.refused("root", &mkdirs("/d")), Class::SafeMode);
+    let places = Request::BlockLocations { path: "/f".into(), offset: 0, length: 9 };
+    assert_eq!(world.refused("root", &places), Class::Retriable);
+    assert!(world.status("/f").is_some());
+}

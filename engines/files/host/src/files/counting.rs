@@ -12,13 +12,14 @@ use savanna_files::counting::{Counting, Progress};
 use savanna_files::ids::InodeId;
 use savanna_files::namespace::AT_ONCE;
 
-use super::emptying::PARTS;
+use super::emptying::{CountUser, PARTS};
 use super::{Files, Outcome, Unanswered};
 
 /// A count for which a request waits, or that was done for it.
 pub(super) struct Count {
     files: Files,
     counting: Arc<Mutex<Counting>>,
+    user: CountUser,
     begun: Instant,
 }
 
@@ -30,18 +31,18 @@ impl fmt::Debug for Count {
 
 impl Drop for Count {
     fn drop(&mut self) {
-        self.files.0.questions.end_count(&self.counting);
+        self.files.0.questions.end_count(&self.counting, &self.user);
     }
 }
 
 impl Files {
     /// The count of a directory; none if there are too many.
-    pub(super) fn begin_count(&self, directory: InodeId) -> Option<Count> {
+    pub(super) fn begin_count(&self, directory: InodeId, user: CountUser) -> Option<Count> {
         // What is changed from now on is followed.
         let state = self.0.state.read();
-        let counting = self.0.questions.begin_count(directory, || Counting::of(&state.namespace, directory));
+        let counting = self.0.questions.begin_count(directory, &user, || Counting::of(&state.namespace, directory));
         drop(state);
-        Some(Count { files: self.clone(), counting: counting?, begun: Instant::now() })
+        Some(Count { files: self.clone(), counting: counting?, user, begun: Instant::now() })
     }
 }
 

@@ -28,6 +28,20 @@ const THREADS: usize = 4;
 const QUESTIONS_MAX: usize = 1_024;
 /// Directories that may be counted at the same time: each change is followed by each.
 const COUNTS_MAX: usize = 16;
+/// Of them for users who may not do everything.
+const COUNTS_OF_ALL: usize = 12;
+/// Of them for each.
+const COUNTS_OF_A_USER: usize = 4;
+/// Requests of such a user that may wait for counts.
+const OF_A_USER: usize = 128;
+
+/// For whom something is counted.
+#[derive(Clone, Debug)]
+pub(super) struct CountUser {
+    pub(super) name: String,
+    /// Whether it is the superuser, who gets places that others do not get.
+    pub(super) may_all: bool,
+}
 /// Parts of a turn.
 pub(super) const PARTS: usize = 64;
 /// How often it is asked for a request.
@@ -43,8 +57,8 @@ pub(super) struct Questions {
     runtime: Option<Runtime>,
     pub(super) handle: Handle,
     roots: Mutex<Vec<Root>>,
-    /// With how many requests wait for each, or have it.
-    counts: Mutex<Vec<(Arc<Mutex<Counting>>, usize)>>,
+    /// With the users of the requests that wait for each, or have it.
+    counts: Mutex<Vec<(Arc<Mutex<Counting>>, Vec<String>)>>,
     count: AtomicUsize,
     next: AtomicUsize,
 }
@@ -70,9 +84,16 @@ impl Questions {
     }
 
     /// The count of a directory: one for all who wait for it. Changes are followed from now on. None if there are too many.
-    pub(super) fn begin_count(&self, root: InodeId, new: impl FnOnce() -> Counting) -> Option<Arc<Mutex<Counting>>> {
+    pub(super) fn begin_count(
+        &self,
+        root: InodeId,
+        user: &CountUser,
+        new: impl FnOnce() -> Counting,
+    ) -> Option<Arc<Mutex<Counting>>> {
         let mut counts = self.counts.lock();
-        if counts.iter().map(|(_, users)| users).sum::<usize>() >= QUESTIONS_MAX {
+        let CountUser { name, may_all } = user;
+        let all = || counts.iter().flat_map(|(_, users)| users);
+        if all().count() >= QUESTIONS_MAX || !may_all && all().filter(|other| *other == name).count() >= OF_A_USER {
             return None;
         }
         let is_it = |counting: &Mutex<Counting>| {
@@ -80,24 +101,34 @@ impl Questions {
             counting.root() == root && !counting.is_over()
         };
         if let Some((counting, users)) = counts.iter_mut().find(|(counting, _)| is_it(counting)) {
-            *users += 1;
+            users.push(name.clone());
             return Some(Arc::clone(counting));
         }
-        if counts.len() >= COUNTS_MAX {
+        // Those that are over are not followed.
+        let under_way = counts.iter().filter(|(counting, _)| !counting.lock().is_over());
+        let (mut count, mut of_user) = (0, 0);
+        for (_, users) in under_way {
+            (count, of_user) = (count + 1, of_user + usize::from(users.contains(name)));
+        }
+        let (most, most_of_user) = if *may_all { (COUNTS_MAX, COUNTS_MAX) } else { (COUNTS_OF_ALL, COUNTS_OF_A_USER) };
+        if count >= most || of_user >= most_of_user {
             return None;
         }
         let counting = Arc::new(Mutex::new(new()));
-        counts.push((Arc::clone(&counting), 1));
+        counts.push((Arc::clone(&counting), vec![name.clone()]));
         self.count.fetch_add(1, Ordering::SeqCst);
         Some(counting)
     }
 
     /// Somebody does not need a count any more.
-    pub(super) fn end_count(&self, counting: &Arc<Mutex<Counting>>) {
+    pub(super) fn end_count(&self, counting: &Arc<Mutex<Counting>>, user: &CountUser) {
         let mut counts = self.counts.lock();
         let Some(at) = counts.iter().position(|(other, _)| Arc::ptr_eq(other, counting)) else { return };
-        counts[at].1 -= 1;
-        if counts[at].1 == 0 {
+        let users = &mut counts[at].1;
+        if let Some(place) = users.iter().position(|other| *other == user.name) {
+            users.swap_remove(place);
+        }
+        if users.is_empty() {
             counts.swap_remove(at);
             self.count.fetch_sub(1, Ordering::SeqCst);
         }
@@ -216,7 +247,12 @@ impl Files {
                 if waiting.counted >= ATTEMPTS {
                     return self.hold(None, refused(MOVED_TOO_FAST), waiting.answer);
                 }
-                let Some(count) = self.begin_count(directory) else {
+                let asker = Asker { user: &waiting.user, machine: &waiting.machine, call: waiting.call };
+                let may_all = self.context(&asker, &waiting.groups).is_superuser;
+                let user = CountUser { name: waiting.user.clone(), may_all };
+                // The one that is over is in nobody's way.
+                waiting.count = None;
+                let Some(count) = self.begin_count(directory, user) else {
                     return self.hold(None, refused(TOO_MANY_COUNTS), waiting.answer);
                 };
                 waiting.counted += 1;

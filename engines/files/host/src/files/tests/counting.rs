@@ -8,6 +8,7 @@ use savanna_files::change::Usage;
 use savanna_files::request::Limit;
 
 use super::*;
+use crate::files::emptying::CountUser;
 
 const INODES: usize = 2_000;
 
@@ -59,7 +60,7 @@ fn what_changes_while_it_is_counted_counts() {
     running.make("/e/in");
     let id = running.id("/d");
     let of = |names| Some((id, Usage { names, space: 0 }));
-    let count = running.files.begin_count(id).unwrap();
+    let count = running.files.begin_count(id, user("root", true)).unwrap();
     running.make("/d/a/before");
     assert_eq!(count.go_on(), Ok(true));
     assert_eq!(count.usage(), of(4));
@@ -211,6 +212,29 @@ fn rights_that_change_while_a_directory_is_counted_are_asked_again() {
             assert_eq!(running.used("/q"), 1 + 1 + 300 + 2);
         }
     }
+    running.stop();
+}
+
+pub(super) fn user(name: &str, may_all: bool) -> CountUser {
+    CountUser { name: name.to_owned(), may_all }
+}
+
+#[test]
+fn nobody_has_all_counts() {
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    let running = opened(&disk, folder.path(), 1);
+    let begin = |number, user| running.files.begin_count(InodeId(number), user);
+    let of = |name: &str, number: u64| -> Vec<_> {
+        (0..20).filter_map(|at| begin(number + at, user(name, false))).collect()
+    };
+    let counts = [of("ann", 100), of("bob", 200), of("eve", 300), of("joe", 400)];
+    assert_eq!(counts.each_ref().map(Vec::len), [4, 4, 4, 0]);
+    let of_root: Vec<_> = (0..20).filter_map(|at| begin(500 + at, user("root", true))).collect();
+    assert_eq!(of_root.len(), 4, "what is left for who may do everything");
+    let shared: Vec<_> = (0..200).map_while(|_| begin(100, user("joe", false))).collect();
+    assert_eq!(shared.len(), 128, "one that is there is shared");
+    drop((counts, shared, of_root));
+    assert_eq!(running.files.0.questions.counts(), [false; 0]);
     running.stop();
 }
 

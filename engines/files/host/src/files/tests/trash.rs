@@ -143,6 +143,27 @@ fn nobody_waits_for_a_trash_that_is_counted() {
 }
 
 #[test]
+fn a_trash_that_is_refused_is_in_nobodys_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = opened(&SimDisk::new(1), folder.path(), 1);
+    let begin = 60 * MINUTE * 500_000;
+    for number in 0..300 {
+        running.make(&format!("/user/ann/.Trash/200101000000/{number}"));
+    }
+    running.make("/user/bob/.Trash/200101000000");
+    running.limit("/user/ann", savanna_files::request::Limit::Most(1_000));
+    let counts = (0..16).map(|at| running.files.begin_count(InodeId(at), counting::user("root", true)).unwrap());
+    let counts: Vec<_> = counts.collect();
+    let mut emptier = Emptier::new(60, Millis(begin)).unwrap();
+    running.empty(&mut emptier, begin + 60 * MINUTE);
+    assert_eq!((running.names("/user/ann/.Trash").len(), running.names("/user/bob/.Trash").len()), (1, 0));
+    drop(counts);
+    running.empty(&mut emptier, begin + 120 * MINUTE);
+    assert_eq!(running.names("/user/ann/.Trash").len(), 0);
+    running.files.close().unwrap();
+}
+
+#[test]
 fn many_users_have_their_turns() {
     let folder = tempfile::tempdir().unwrap();
     let running = opened(&SimDisk::new(1), folder.path(), 1);
