@@ -134,6 +134,7 @@ impl World {
             call: None,
             machine: "m",
             may_empty: None,
+            counted: None,
         };
         let decided =
             names.namespace.decide(request, &context, None).map_err(|missing| format!("{missing:?} is lacking"))?;
