@@ -57,7 +57,8 @@ impl Web {
     async fn all_beans(&self) -> Result<Vec<Bean>, Refusal> {
         let files = &self.service.files;
         let identity = files.identity();
-        let peer = Peer { user: String::new(), machine: String::new(), reached: self.address.ip(), by: "jmx", connection: 0 };
+        let peer =
+            Peer { user: String::new(), machine: String::new(), reached: self.address.ip(), by: "jmx", connection: 0 };
         let (sender, told) = oneshot::channel();
         self.service.statistics(&peer, move |statistics| drop(sender.send(statistics)));
         let Statistics { stats, inodes, blocks, leases, changes, is_safe } =
