@@ -21,7 +21,7 @@ controller.quorum.voters=1@127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
 listeners={protocol}://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners={protocol}://127.0.0.1:{port}
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL
 inter.broker.listener.name={protocol}
 log.dirs={directory}/log
 auto.create.topics.enable=false
@@ -42,6 +42,18 @@ sasl.mechanism.inter.broker.protocol=PLAIN
 listener.name.sasl_plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
   username="admin" password="admin" user_admin="admin" user_ann="open sesame";
 """
+SCRAM = """sasl.enabled.mechanisms=SCRAM-SHA-256,SCRAM-SHA-512
+sasl.mechanism.inter.broker.protocol=SCRAM-SHA-256
+listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="admin" password="admin";
+listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="admin" password="admin";
+"""
+TLS = """ssl.keystore.type=PEM
+ssl.keystore.location={folder}/broker.pem
+ssl.truststore.type=PEM
+ssl.truststore.location={folder}/ca.pem
+ssl.client.auth={clients}
+ssl.endpoint.identification.algorithm=
+"""
 JAVA = ["java", "-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{JARS}/*"]
 
 
@@ -50,20 +62,47 @@ def need_jars():
         pytest.skip("there is no Java, or no broker of Kafka; tools/install test gets them")
 
 
+def certificates(folder, *names, host="127.0.0.1"):
+    """An authority, and what it has signed for this host, each with its key in one file; for clients in two."""
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def openssl(*words):
+        subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True, timeout=60, cwd=folder)
+
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    openssl("req", "-x509", *curve, "-days", "30", "-subj", "/CN=the tests' authority", "-keyout", "ca.key", "-out", "ca.pem")
+    for name in names:
+        (folder / "names").write_text(f"subjectAltName=IP:{host}\n")
+        openssl("req", *curve, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "30", "-extfile", "names", "-out", f"{name}.crt")
+        (folder / f"{name}.pem").write_text((folder / f"{name}.key").read_text() + (folder / f"{name}.crt").read_text() + (folder / "ca.pem").read_text())
+
+
 class Broker:
-    def __init__(self, directory, password=None):
+    def __init__(self, directory, password=None, tls=None, knows_clients=False):
+        """With a password it asks for users, and with `tls`, a folder of certificates, it is reached by TLS: users log in by SCRAM then."""
         need_jars()
         self.directory, self.process = directory, None
         directory.mkdir(parents=True, exist_ok=True)
         self.port = free_port(beside=(0, 1))
         self.password = password
-        protocol = "SASL_PLAINTEXT" if password else "PLAINTEXT"
-        text = PROPERTIES.format(port=self.port, controller=self.port + 1, directory=directory, protocol=protocol) + (SASL if password else "")
+        self.tls = tls
+        self.protocol = protocol = {(False, False): "PLAINTEXT", (True, False): "SASL_PLAINTEXT", (False, True): "SSL", (True, True): "SASL_SSL"}[(bool(password), bool(tls))]
+        text = PROPERTIES.format(port=self.port, controller=self.port + 1, directory=directory, protocol=protocol)
+        if password:
+            text += SCRAM if tls else SASL
+        if tls:
+            text += TLS.format(folder=tls, clients="required" if knows_clients else "none")
         self.properties = directory / "server.properties"
         self.properties.write_text(text)
         self.log = directory / "broker.log"
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        self.run("kafka.tools.StorageTool", "format", "-t", cluster, "-c", self.properties)
+        users = []
+        if password and tls:
+            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+                for user, secret in (("admin", "admin"), ("ann", password)):
+                    users += ["--add-scram", f"{mechanism}=[name={user},password={secret}]"]
+        self.run("kafka.tools.StorageTool", "format", "-t", cluster, "-c", self.properties, *users)
         self.start()
 
     def run(self, *words):
@@ -76,8 +115,12 @@ class Broker:
 
     def client(self, **more):
         """The properties of a client of Python."""
-        log_in = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "admin", "sasl.password": "admin"}
-        return {"bootstrap.servers": self.servers, "log_level": 0, **(log_in if self.password else {}), **{name.replace("_", "."): value for name, value in more.items()}}
+        how = {"security.protocol": self.protocol}
+        if self.password:
+            how |= {"sasl.mechanism": "SCRAM-SHA-256" if self.tls else "PLAIN", "sasl.username": "admin", "sasl.password": "admin"}
+        if self.tls:
+            how |= {"ssl.ca.location": f"{self.tls}/ca.pem", "ssl.certificate.location": f"{self.tls}/client.crt", "ssl.key.location": f"{self.tls}/client.key", "ssl.endpoint.identification.algorithm": "none"}
+        return {"bootstrap.servers": self.servers, "log_level": 0, **how, **{name.replace("_", "."): value for name, value in more.items()}}
 
     @functools.cache
     def admin(self):
@@ -111,14 +154,14 @@ class Broker:
         return name
 
     def write(self, topic, messages):
-        """Writes messages: values, or pairs of a value and the number of its partition."""
+        """Writes messages: values, or pairs of a value and the number of its partition, or triples with a key as well."""
         from confluent_kafka import Producer
 
         producer = Producer(self.client(linger_ms=1))
         failed = []
         for message in messages:
-            value, partition = message if isinstance(message, tuple) else (message, 0)
-            producer.produce(topic, value=value, partition=partition, on_delivery=lambda error, _: error and failed.append(error))
+            value, partition, key = (*message, None)[:3] if isinstance(message, tuple) else (message, 0, None)
+            producer.produce(topic, key=key, value=value, partition=partition, on_delivery=lambda error, _: error and failed.append(error))
             producer.poll(0)
         assert producer.flush(30) == 0 and not failed, failed
 

@@ -10,7 +10,6 @@ import uuid
 import psycopg
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import NewPartitions
 
 from broker import Broker, table
 from node import SAVANNA, Node
@@ -215,22 +214,6 @@ def test_a_topic_that_forgot_which_epochs_it_holds_is_refused(broker, tmp_path):
         with pytest.raises(psycopg.Error, match="drop the query"):
             run(node, "RESUME QUERY 'passed'")
         assert numbers(broker, written) == [0, 1, 2]
-
-
-def test_partitions_that_came_to_be_are_not_passed_over(broker, tmp_path):
-    read, written = topics(broker)
-    with a_node(tmp_path) as node:
-        run(node, *passing(broker, read, written))
-        broker.write(read, rows(1))
-        until(lambda: numbers(broker, written) == [1])
-        time.sleep(0.5)
-        run(node, "STOP QUERY 'passed'")
-        until(lambda: queries(node)["passed"]["state"] == "cancelled")
-        for future in broker.admin().create_partitions([NewPartitions(read, 2)]).values():
-            future.result(30)
-        time.sleep(6)
-        with pytest.raises(psycopg.Error, match="read 1 source partitions before and would read 2 now"):
-            run(node, "RESUME QUERY 'passed'")
 
 
 def test_transactions_that_were_given_up_are_not_read_and_leave_gaps_that_do_not_matter(broker, tmp_path):

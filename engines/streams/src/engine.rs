@@ -22,7 +22,7 @@ use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::StageGraph;
 use savanna_streams_model::sink::Sink;
 use savanna_streams_model::source::Connectors;
-use savanna_streams_runtime::{Query as RunningQuery, RuntimeOptions, cannot_survive};
+use savanna_streams_runtime::{Query as RunningQuery, RuntimeOptions, cannot_survive, delivery};
 use savanna_streams_sql::{Asker, ObjectKind, Planner, Query, Show, Statement};
 
 use self::materialized::Declaration;
@@ -411,11 +411,10 @@ impl Inner {
                  object for each, would become too many",
             ));
         }
-        if let Some(kept) = Store::kept_at(&url)? {
+        if let Some(kept) = Store::living_at(&url)? {
             return Err(StreamError::invalid(format!(
-                "query {name} is kept in {} already; RESUME QUERY FROM SAVEPOINT with this place takes it over; or SET another 'query.store' or \
-                 'query.name'",
-                kept.url
+                "query {name} is kept in {kept} already; RESUME QUERY FROM SAVEPOINT with this place takes it over; or SET another 'query.store' or \
+                 'query.name'"
             )));
         }
         // Each query has a folder of its own: whoever had one before of the same name may write late.
@@ -439,7 +438,9 @@ impl Inner {
     fn keeps(&self, name: &str, graph: &StageGraph, sink: &dyn Sink) -> Result<&Arc<Store>> {
         let kept = match &self.store {
             None => Err("only a node that is no member of a cluster keeps queries".to_owned()),
-            Some(store) => cannot_survive(graph, self.options.connectors.as_ref(), sink)?.map_or(Ok(store), Err),
+            Some(store) => {
+                cannot_survive(graph, self.options.connectors.as_ref(), sink.delivery())?.map_or(Ok(store), Err)
+            }
         };
         kept.map_err(|reason| {
             StreamError::invalid(format!(
@@ -598,7 +599,22 @@ impl Inner {
         Ok((id, query))
     }
 
+    /// What `EXPLAIN` says of how often each row is written.
+    fn promise(&self, graph: &StageGraph, table: &TableDef) -> Result<String> {
+        let connectors = self.options.connectors.as_ref();
+        let sink = connectors.delivery(table)?;
+        let promised = delivery(graph, connectors, sink)?;
+        let why = match cannot_survive(graph, connectors, sink)? {
+            Some(reason) => format!("it ends with its process: {reason}"),
+            None => {
+                "with a 'query.name' on a node it outlives its process, and without one it ends with that".to_owned()
+            }
+        };
+        Ok(format!("delivery: {promised}; {why}\n"))
+    }
+
     fn explain(&self, session: SessionId, statement: &Statement) -> Result<String> {
+        let mut promise = String::new();
         let graph = match statement {
             Statement::Query(query) if self.planner.reads_views(query) => {
                 return self.planner.explain_over_views(query);
@@ -610,7 +626,9 @@ impl Inner {
             Statement::Query(query) => self.planner.plan(query, None)?,
             Statement::Insert { table, columns, query } => {
                 let table = self.table(table)?;
-                self.planner.plan_insert(query, &table, columns)?
+                let graph = self.planner.plan_insert(query, &table, columns)?;
+                promise = self.promise(&graph, &table)?;
+                graph
             }
             _ => {
                 return Err(StreamError::invalid(
@@ -620,7 +638,7 @@ impl Inner {
         };
         let options = settings::apply(&self.options.runtime, &self.sessions.settings(session)?);
         let stages = savanna_streams_sql::explain(&graph, &savanna_streams_functions::functions());
-        Ok(stages + &cost::advice(&graph, &options))
+        Ok(stages + &promise + &cost::advice(&graph, &options))
     }
 
     fn table(&self, name: &str) -> Result<TableDef> {
@@ -651,7 +669,12 @@ impl Inner {
                     |query: &StoredQuery| Some((query.id.clone(), self.queries.running(&query.id)?.snapshots()));
                 let snapshots = stored.iter().filter_map(running).collect();
                 let names = stored.into_iter().map(|query| (query.id, query.name)).collect();
-                show::queries(&self.all_queries(), &names, &snapshots)
+                let all = self.all_queries();
+                let promise = |status: &QueryStatus| {
+                    Some((status.query.clone(), self.queries.running(&status.query)?.delivery()))
+                };
+                let deliveries = all.iter().filter_map(promise).collect();
+                show::queries(&all, &names, &snapshots, &deliveries)
             }
             Show::Connectors => show::connectors(&self.options.connectors.list()),
             Show::Functions => {

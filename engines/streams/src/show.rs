@@ -39,11 +39,13 @@ pub(crate) fn relations(all: &[(String, Relation)], kind: &str) -> Result<Rows> 
 
 /// `SHOW QUERIES`.
 ///
-/// `names` has the names of those that outlive the process, by id, and `snapshots` which snapshots there are of those that run.
+/// `names` has the names of those that outlive the process, by id, `snapshots` which snapshots there are of those that run, and `deliveries`
+/// what those promise.
 pub(crate) fn queries(
     all: &[QueryStatus],
     names: &BTreeMap<QueryId, String>,
     snapshots: &BTreeMap<QueryId, String>,
+    deliveries: &BTreeMap<QueryId, Delivery>,
 ) -> Result<Rows> {
     let rows: Vec<Vec<String>> = all
         .iter()
@@ -58,12 +60,25 @@ pub(crate) fn queries(
                 q.statement.clone(),
                 names.get(&q.query).cloned().unwrap_or_default(),
                 snapshots.get(&q.query).cloned().unwrap_or_default(),
+                deliveries.get(&q.query).map_or_else(String::new, Delivery::to_string),
                 q.error.as_ref().map_or_else(String::new, StreamError::to_string),
             ]
         })
         .collect();
     table(
-        &["query", "state", "events", "result_rows", "late_rows", "epoch", "statement", "name", "snapshot", "error"],
+        &[
+            "query",
+            "state",
+            "events",
+            "result_rows",
+            "late_rows",
+            "epoch",
+            "statement",
+            "name",
+            "snapshot",
+            "delivery",
+            "error",
+        ],
         &rows,
     )
 }
@@ -80,20 +95,14 @@ pub(crate) fn state(state: QueryState) -> &'static str {
 
 /// `SHOW CONNECTORS`.
 pub(crate) fn connectors(all: &[ConnectorInfo]) -> Result<Rows> {
-    let delivery = |connector: &ConnectorInfo| match connector.delivery {
-        Some(Delivery::ExactlyOnce) => "exactly once",
-        Some(Delivery::AtLeastOnce) => "at least once",
-        None => "",
-    };
+    let delivery = |connector: &ConnectorInfo| connector.delivery.map_or_else(String::new, |of| of.to_string());
     let source = |connector: &ConnectorInfo| match (connector.source, connector.replayable) {
         (false, _) => "",
         (true, true) => "replayable",
         (true, false) => "not replayable",
     };
-    let rows: Vec<Vec<String>> = all
-        .iter()
-        .map(|c| vec![c.name.clone(), source(c).to_owned(), delivery(c).to_owned(), c.options.clone()])
-        .collect();
+    let rows: Vec<Vec<String>> =
+        all.iter().map(|c| vec![c.name.clone(), source(c).to_owned(), delivery(c), c.options.clone()]).collect();
     table(&["connector", "source", "sink", "options"], &rows)
 }
 

@@ -567,7 +567,8 @@ impl Process {
                 Action::Open(epoch) => self.partitions.iter_mut().for_each(|partition| partition.opened = epoch),
                 Action::Cut(epoch) => self.cut(epoch),
                 Action::Record(record) => self.sealed(record),
-                Action::Replay(_) => {}
+                // No source here comes to have more partitions.
+                Action::Join { .. } | Action::Replay(_) => {}
                 Action::Stop(outcome) => return Some(outcome),
             }
         }

@@ -221,10 +221,6 @@ impl Bucket {
     /// The store does not tell.
     pub fn list_behind(&self, within: &str, name: &str) -> Result<Vec<String>> {
         let (path, mut offset) = (self.path(within)?, self.path(name)?);
-        let named = |path: &Path| {
-            let parts: Vec<_> = path.prefix_match(&self.folder)?.collect();
-            Some(parts.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join("/"))
-        };
         let mut names = Vec::new();
         loop {
             // A store has its time for each portion of them.
@@ -232,12 +228,31 @@ impl Bucket {
                 let listed = self.store.list_with_offset(Some(&path), &offset).take(LISTED_AT_ONCE);
                 listed.map_ok(|object| object.location).try_collect().await
             })?;
-            names.extend(listed.iter().filter_map(named));
+            names.extend(listed.iter().filter_map(|path| self.name_of(path)));
             match listed.into_iter().max() {
                 Some(last) if names.len().is_multiple_of(LISTED_AT_ONCE) => offset = last,
                 _ => return Ok(names),
             }
         }
+    }
+
+    /// The names of the first objects in a folder within it, or the whole of it, that come behind a name: so many at most.
+    ///
+    /// # Errors
+    /// The store does not tell.
+    pub fn some_behind(&self, within: &str, name: &str, most: usize) -> Result<Vec<String>> {
+        let (path, offset) = (self.path(within)?, self.path(name)?);
+        let listed: Vec<Path> = self.persist("list what is behind", name, async || {
+            let listed = self.store.list_with_offset(Some(&path), &offset).take(most);
+            listed.map_ok(|object| object.location).try_collect().await
+        })?;
+        Ok(listed.iter().filter_map(|path| self.name_of(path)).collect())
+    }
+
+    /// How an object is named within the folder; none if it is not there.
+    fn name_of(&self, path: &Path) -> Option<String> {
+        let parts: Vec<_> = path.prefix_match(&self.folder)?.collect();
+        Some(parts.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join("/"))
     }
 
     /// Removes objects.

@@ -32,6 +32,12 @@ pub(crate) trait Connector: Debug + Send + Sync {
     /// What it promises.
     fn promise(&self) -> Promise;
 
+    /// What the sink of a table promises, by its options.
+    fn delivery(&self, _table: &TableDef) -> Result<Delivery> {
+        let promised = self.promise().delivery;
+        promised.ok_or_else(|| StreamError::Internal(format!("connector {} has no sink", self.name())))
+    }
+
     /// Checks a declaration; may fill in the columns of a table that has none.
     fn check(&self, table: &mut TableDef) -> Result<()>;
 

@@ -92,6 +92,19 @@ impl BuiltinConnectors {
         })
     }
 
+    fn find_writing(&self, table: &TableDef) -> Result<&dyn Connector> {
+        let connector = self.find(table)?;
+        if connector.promise().delivery.is_none() {
+            return Err(StreamError::invalid(format!(
+                "table {} cannot be written, because connector {} only reads; the connectors that write are {}",
+                table.name,
+                connector.name(),
+                self.names(|c| c.promise().delivery.is_some())
+            )));
+        }
+        Ok(connector)
+    }
+
     fn names(&self, which: impl Fn(&dyn Connector) -> bool) -> String {
         let connectors = self.connectors.iter().filter(|c| which(c.as_ref()));
         connectors.map(|c| c.name()).collect::<Vec<_>>().join(", ")
@@ -109,7 +122,8 @@ impl BuiltinConnectors {
             text += match promise.delivery {
                 Some(Delivery::ExactlyOnce) => "Sink; holds every row exactly once.\n\n",
                 Some(Delivery::AtLeastOnce) => "Sink; may show rows of the last epoch again after a crash.\n\n",
-                None => "",
+                // No sink promises so little.
+                Some(Delivery::AtMostOnce) | None => "",
             };
             if connector.options().is_empty() {
                 text += "No options.\n\n";
@@ -145,16 +159,11 @@ impl Connectors for BuiltinConnectors {
     }
 
     fn sink(&self, table: &TableDef, schema: SchemaRef) -> Result<Box<dyn Sink>> {
-        let connector = self.find(table)?;
-        if connector.promise().delivery.is_none() {
-            return Err(StreamError::invalid(format!(
-                "table {} cannot be written, because connector {} only reads; the connectors that write are {}",
-                table.name,
-                connector.name(),
-                self.names(|c| c.promise().delivery.is_some())
-            )));
-        }
-        connector.sink(table, schema)
+        self.find_writing(table)?.sink(table, schema)
+    }
+
+    fn delivery(&self, table: &TableDef) -> Result<Delivery> {
+        self.find_writing(table)?.delivery(table)
     }
 
     fn check(&self, table: &mut TableDef) -> Result<()> {

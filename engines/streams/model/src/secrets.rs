@@ -1,16 +1,22 @@
-//! Options whose values are not shown: passwords, URLs with passwords in them, and headers, which say who asks.
+//! Options whose values are not shown: passwords, URLs with passwords in them, headers, which say who asks, and keys with their certificates.
 
 /// What stands in the place of a password.
 const HIDDEN: &str = "******";
 
 /// What is shown of an option's value, if it holds a secret.
 pub fn hidden(option: &str, value: &str) -> Option<String> {
-    let is_secret = |last: &str| ["password", "headers"].iter().any(|secret| last.eq_ignore_ascii_case(secret));
-    if option.rsplit('.').next().is_some_and(is_secret) {
+    let is_secret =
+        |last: &str| ["password", "headers", "user-info"].iter().any(|secret| last.eq_ignore_ascii_case(secret));
+    if option.rsplit('.').next().is_some_and(is_secret) || is_certificate(option) {
         return Some(HIDDEN.to_owned());
     }
     let shown = without_password(value);
     (shown != value).then_some(shown)
+}
+
+/// Whether it is a private key, or a certificate, which changes together with it.
+fn is_certificate(option: &str) -> bool {
+    option.contains(".ssl.keystore.") || option.contains(".ssl.truststore.")
 }
 
 /// Whether two values of an option differ in nothing but a secret. They do not where it is not clear in a URL what is secret.
@@ -53,6 +59,8 @@ mod tests {
             ("password", "secret", Some("******")),
             ("properties.sasl.password", "", Some("******")),
             ("headers", "Authorization: Bearer x", Some("******")),
+            ("properties.ssl.keystore.key", "-----BEGIN", Some("******")),
+            ("avro-confluent.basic-auth.user-info", "ann:secret", Some("******")),
             ("url", "postgresql://ann:se@cr:et@h:5432/shop", Some("postgresql://ann:******@h:5432/shop")),
             ("url", "postgresql://ann:se?cret@h/shop", Some("postgresql://ann:******@h/shop")),
             (

@@ -1,5 +1,6 @@
 //! The seam through which rows go out.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,14 +10,27 @@ use serde::{Deserialize, Serialize};
 use savanna_streams_api::Result;
 use savanna_streams_api::ids::{Epoch, QueryId};
 
-/// What a sink promises about rows of an epoch that is committed again after a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What a sink promises about rows of an epoch that is committed again after a failure, and what a query promises by that. The least comes
+/// first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Delivery {
-    /// The sink stores query and epoch in the same atomic unit as the rows.
-    ExactlyOnce,
+    /// Rows that were under way are lost with a failure: their source does not give them again. No sink promises so little.
+    AtMostOnce,
     /// Rows of the last epoch may appear again after a crash.
     AtLeastOnce,
+    /// The sink stores query and epoch in the same atomic unit as the rows.
+    ExactlyOnce,
+}
+
+impl fmt::Display for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AtMostOnce => "at-most-once",
+            Self::AtLeastOnce => "at-least-once",
+            Self::ExactlyOnce => "exactly-once",
+        })
+    }
 }
 
 /// Whether a sink takes an epoch's rows at once. Asked by any thread, before the epoch is sealed.

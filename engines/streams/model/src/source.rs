@@ -108,6 +108,11 @@ pub trait Source: Debug + Send + Sync {
     /// Who knows cannot be asked.
     fn partitions(&self, wanted: usize) -> Result<usize>;
 
+    /// Whether it may come to have more partitions, which then join a query that reads it: [`SourceReader::partitions`] tells.
+    fn grows(&self) -> bool {
+        false
+    }
+
     /// Whether the source applies `path = value` exactly, so that the engine need not.
     fn pushes_down(&self, condition: &EqualTo) -> bool {
         let _ = condition;
@@ -203,6 +208,17 @@ pub trait SourceReader: Send {
         false
     }
 
+    /// How many partitions the source has by now, if they are more than it was opened with. Each that was not there begins at its first
+    /// row. Asked often.
+    fn partitions(&self) -> Option<usize> {
+        None
+    }
+
+    /// Whether it has rows that it cannot give yet, as because somebody else does not answer: it does not rest.
+    fn has_rows(&self) -> bool {
+        false
+    }
+
     /// What is to be told which rows nobody needs any more, where somebody keeps them for the reader.
     fn forgets(&self) -> Option<Forget> {
         None
@@ -242,6 +258,14 @@ pub trait Connectors: Debug + Send + Sync {
     /// # Errors
     /// No such connector, it cannot be written, or an option is wrong.
     fn sink(&self, table: &TableDef, schema: SchemaRef) -> Result<Box<dyn crate::sink::Sink>>;
+
+    /// What the writing side of a table promises, without opening it.
+    ///
+    /// # Errors
+    /// As [`Self::sink`].
+    fn delivery(&self, table: &TableDef) -> Result<crate::sink::Delivery> {
+        Ok(self.sink(table, table.schema())?.delivery())
+    }
 
     /// Checks a declaration when it is made: the connector exists, options are known and valid. A connector whose schema
     /// is fixed or can be inferred may fill in the columns of a table that declared none.

@@ -41,6 +41,35 @@ pub struct EpochRecord {
     /// For each look-up of the query, which version of its table the epoch's rows were looked up in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lookups: Vec<u64>,
+    /// Whose marks they are.
+    #[serde(default, skip_serializing_if = "Layout::is_unsaid")]
+    pub layout: Layout,
+}
+
+/// The source partitions of a query, to which more may join.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// How many each scan had when the query began, in the order of the scans. Records of former releases do not say it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scans: Vec<u32>,
+    /// Those that have joined since. Their marks come behind the others, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub joined: Vec<Joined>,
+}
+
+impl Layout {
+    fn is_unsaid(&self) -> bool {
+        self.scans.is_empty() && self.joined.is_empty()
+    }
+}
+
+/// A source partition that has joined a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Joined {
+    /// The scan that reads it, by its place among the scans.
+    pub scan: u32,
+    /// Its number among the partitions of its scan.
+    pub number: u32,
 }
 
 /// Where a source partition stood at the end of an epoch.
@@ -105,6 +134,11 @@ pub enum Input {
         /// The epoch's instant of processing time, the same from all partitions.
         instant: EventTime,
     },
+    /// So many more source partitions are there, which are to be read.
+    Joins {
+        /// How many.
+        count: usize,
+    },
     /// The sink has an epoch.
     Committed {
         /// The epoch.
@@ -123,6 +157,13 @@ pub enum Input {
 /// What the driver wants done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
+    /// So many source partitions join at the beginning of this epoch. All before it are sealed.
+    Join {
+        /// The epoch, which is opened next.
+        epoch: Epoch,
+        /// How many.
+        count: usize,
+    },
     /// Sources may read rows into this epoch.
     Open(Epoch),
     /// Sources close this epoch, seal it and send it.
@@ -168,6 +209,10 @@ pub struct Driver {
     ended: Vec<bool>,
     /// Partitions that epochs do not wait for.
     waits: Vec<bool>,
+    /// At which recorded epochs so many partitions have joined.
+    joined: BTreeMap<Epoch, usize>,
+    /// So many partitions join at the next epoch.
+    joining: usize,
     committed: Epoch,
     last_cut: Epoch,
     /// Epochs up to this one are recorded, and read again.
@@ -189,7 +234,7 @@ struct Open {
     first_news: Option<Duration>,
     enough: bool,
     full: Vec<bool>,
-    /// A window of processing time waits for it.
+    /// A window of processing time waits for it, or partitions that are to join.
     fire: bool,
 }
 
@@ -213,6 +258,8 @@ impl Driver {
             options,
             ended: vec![false; sources],
             waits: vec![false; sources],
+            joined: BTreeMap::new(),
+            joining: 0,
             committed: from,
             last_cut: from,
             open: None,
@@ -233,6 +280,18 @@ impl Driver {
             *known |= ended;
         }
         Self { sealed_at, rows_at, ..self }
+    }
+
+    /// The same, where partitions have joined at recorded epochs: so many beyond those before.
+    #[must_use]
+    pub fn with_joined(self, joined: BTreeMap<Epoch, usize>) -> Self {
+        Self { joined, ..self }
+    }
+
+    /// The same, where partitions have come to be that no record knows: so many join at the first epoch that is not recorded.
+    #[must_use]
+    pub fn with_joining(self, joining: usize) -> Self {
+        Self { joining, ..self }
     }
 
     /// The last committed epoch.
@@ -303,7 +362,17 @@ impl Driver {
                         sources: marks,
                         committed,
                         lookups: Vec::new(),
+                        layout: Layout::default(),
                     }));
+                }
+            }
+            Input::Joins { count } => {
+                self.joining += count;
+                let recorded = self.recorded;
+                // They must not wait for rows of others.
+                if let Some(open) = self.open.as_mut().filter(|open| open.epoch > recorded) {
+                    open.first_news.get_or_insert(now);
+                    open.fire = true;
                 }
             }
             Input::Committed { epoch } => self.commit(epoch, now),
@@ -398,18 +467,37 @@ impl Driver {
             // The last end was told for an epoch that was cut meanwhile; its payloads carry the final watermark, so the
             // empty epoch behind it is not needed.
             self.open.take_if(|open| open.first_news.is_none());
-        } else if self.open.is_none() && self.has_room() {
+        } else if self.open.is_none() && self.has_room() && !self.waits_to_join() {
             let epoch = self.last_cut.next();
+            self.join(epoch, actions);
             self.open =
                 Some(Open { epoch, first_news: None, enough: false, full: vec![false; self.ended.len()], fire: false });
             actions.push(Action::Open(epoch));
         }
     }
 
+    /// Whether partitions are to join at the next epoch: they begin where the others are at the end of the one before.
+    fn waits_to_join(&self) -> bool {
+        self.joining > 0
+            && !self.is_recorded(self.last_cut.next())
+            && self.in_flight.values().any(|in_flight| !in_flight.sealed)
+    }
+
+    fn join(&mut self, epoch: Epoch, actions: &mut Vec<Action>) {
+        let recorded = self.joined.remove(&epoch).unwrap_or(0);
+        let new = if self.is_recorded(epoch) { 0 } else { std::mem::take(&mut self.joining) };
+        let sources = self.ended.len() + recorded + new;
+        self.ended.resize(sources, false);
+        self.waits.resize(sources, false);
+        if new > 0 {
+            actions.push(Action::Join { epoch, count: new });
+        }
+    }
+
     /// Takes a partition's mark; gives all marks of the epoch once they are complete.
     fn seal(&mut self, source: usize, epoch: Epoch, mark: SourceMark, now: Duration) -> Option<Vec<SourceMark>> {
         let in_flight = self.in_flight.get_mut(&epoch)?;
-        in_flight.marks[source] = Some(mark);
+        *in_flight.marks.get_mut(source)? = Some(mark);
         if in_flight.sealed || in_flight.marks.iter().any(Option::is_none) {
             return None;
         }

@@ -63,7 +63,7 @@ pub use clock::{Clock, SystemClock};
 pub use interval_join::{IntervalJoin, Watermarks};
 pub use lookup::LookupStore;
 pub use options::{EpochPolicy, InvokerChoice, Mode, RuntimeOptions};
-pub use query::{Query, Survival, cannot_survive};
+pub use query::{Query, Survival, cannot_survive, delivery};
 
 /// What decides how a partition is read, and read again, apart from all that reads: the simulation runs it, too.
 pub mod reading {

@@ -23,7 +23,7 @@ use savanna_streams_api::ids::Epoch;
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::time::EventTime;
 
-use crate::driver::{EpochRecord, Outcome};
+use crate::driver::{EpochRecord, Joined, Outcome};
 
 /// Called once, when a record is durable or cannot become so.
 pub type WhenDurable = Box<dyn FnOnce(Result<()>) + Send>;
@@ -81,10 +81,13 @@ impl Recorded {
 
 /// Whether a query can go on from these records with a sink that holds epoch `held`.
 ///
+/// `sources` are the source partitions without those that have joined.
+///
 /// # Errors
 /// The records have gaps, or they and the sink contradict each other.
 pub fn check(records: &[EpochRecord], sources: usize, sink: &str, held: Epoch) -> Result<()> {
     let first = records.first().map_or(1, |record| record.epoch.0);
+    let mut joined: &[Joined] = &[];
     for (number, record) in (first..).zip(records) {
         if record.epoch != Epoch(number) {
             return Err(StreamError::invalid(format!(
@@ -92,11 +95,19 @@ pub fn check(records: &[EpochRecord], sources: usize, sink: &str, held: Epoch) -
                 record.epoch
             )));
         }
-        if record.sources.len() != sources {
+        let others = &record.layout.joined;
+        if !others.starts_with(joined) {
+            return Err(StreamError::invalid(format!(
+                "the records of the query's epochs contradict each other: partitions that had joined before epoch {number} are missing in it; drop \
+                 the query and start it again"
+            )));
+        }
+        joined = others;
+        if record.sources.len() != sources + joined.len() {
             return Err(StreamError::invalid(format!(
                 "the query read {} source partitions before and would read {sources} now; put its sources (or 'parallelism', if they \
                  follow it) back as they were, or drop the query and start it again",
-                record.sources.len()
+                record.sources.len() - joined.len().min(record.sources.len())
             )));
         }
     }
@@ -136,7 +147,7 @@ pub enum Reach {
     Span {
         /// In microseconds of event time.
         span: i64,
-        /// How far each source partition's watermark is behind its newest row, in microseconds.
+        /// How far each source partition's watermark is behind its newest row, in microseconds. Those that join later are not among them.
         delays: Vec<i64>,
     },
 }
@@ -157,7 +168,8 @@ impl Reach {
     fn standing(&self, record: &EpochRecord) -> Standing {
         let delays: &[i64] = if let Self::Span { delays, .. } = self { delays } else { &[] };
         let newest = record.sources.iter().enumerate().map(|(source, mark)| {
-            let delay = delays.get(source).copied().unwrap_or(0);
+            // One that has joined since is late by as much as the latest of the others at most.
+            let delay = delays.get(source).or_else(|| delays.iter().max()).copied().unwrap_or(0);
             EventTime(mark.watermark.0.saturating_add(delay))
         });
         Standing {
@@ -363,7 +375,14 @@ mod tests {
 
     fn record(epoch: u64, committed: u64) -> EpochRecord {
         let (epoch, committed) = (Epoch(epoch), Epoch(committed));
-        EpochRecord { epoch, processing_time: EventTime(0), sources: Vec::new(), committed, lookups: Vec::new() }
+        EpochRecord {
+            epoch,
+            processing_time: EventTime(0),
+            sources: Vec::new(),
+            committed,
+            lookups: Vec::new(),
+            layout: crate::driver::Layout::default(),
+        }
     }
 
     #[test]

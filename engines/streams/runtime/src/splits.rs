@@ -59,6 +59,11 @@ impl Splits {
         }
     }
 
+    /// At the beginning of a partition that joins others: it stands where they do.
+    pub fn join_at(&mut self, watermark: EventTime) {
+        self.go_on(watermark);
+    }
+
     /// At the end of an epoch: it stands where the record of the epoch says, if there is one, however far the others have come by now.
     /// Otherwise one that is idle stands where they are.
     pub fn settle(&mut self, before: Option<&SourceMark>, others: Option<&Standings>) {

@@ -228,6 +228,7 @@ mod tests {
             sources: Vec::new(),
             committed: Epoch::ZERO,
             lookups: Vec::new(),
+            layout: crate::driver::Layout::default(),
         }
     }
 

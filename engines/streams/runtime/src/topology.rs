@@ -1,5 +1,8 @@
 //! Who sends what to whom: the stage graph with its parallelism filled in (Flock, C6 and C8).
 
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 use savanna_ownership::{Direction, HashRing, stable_hash};
 use savanna_streams_api::ids::{Epoch, MemberId, QueryId, StageId};
 use savanna_streams_api::{Result, StreamError};
@@ -28,11 +31,32 @@ pub(crate) struct Topology {
 #[derive(Debug)]
 struct StageShape {
     /// Payloads per set that this stage sends: source partitions, or members.
-    senders: u32,
+    senders: Senders,
     /// The member that gets part `i` of what is sent to this stage. Empty for scans.
     routes: Vec<u16>,
     next: Option<StageId>,
     inputs: Vec<InputSource>,
+}
+
+/// How many payloads the sets of a stage have, from which epoch on: source partitions may join.
+#[derive(Clone, Debug)]
+struct Senders(Arc<RwLock<Vec<(Epoch, u32)>>>);
+
+impl Senders {
+    fn new(count: u32) -> Self {
+        Self(Arc::new(RwLock::new(vec![(Epoch::ZERO, count)])))
+    }
+
+    fn of(&self, epoch: Epoch) -> u32 {
+        self.0.read().iter().rev().find(|(from, _)| *from <= epoch).map_or(0, |(_, count)| *count)
+    }
+
+    /// One more from this epoch on; those come in order.
+    fn join(&self, from: Epoch) {
+        let mut counts = self.0.write();
+        let count = counts.last().map_or(0, |(_, count)| *count) + 1;
+        counts.push((from, count));
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,7 +96,7 @@ impl Place {
             to: routes.iter().map(member).collect(),
             first_shuffle: 0,
             sequence,
-            sequence_len: self.senders,
+            senders: Senders::new(self.senders),
         })
     }
 }
@@ -94,7 +118,7 @@ impl Topology {
             let size = if inputs.iter().any(keyed) { members } else { 1 };
             let is_scan = matches!(stage.operator, Operator::Scan(_));
             stages.push(StageShape {
-                senders: if is_scan { partitions[index] as u32 } else { u32::from(size) },
+                senders: Senders::new(if is_scan { partitions[index] as u32 } else { u32::from(size) }),
                 routes: if is_scan { Vec::new() } else { routes(query, stage.id, size) },
                 next: stage.next,
                 inputs,
@@ -112,7 +136,12 @@ impl Topology {
     pub(crate) fn place(&self, stage: StageId) -> Place {
         let StageShape { senders, next, inputs, .. } = self.shape(stage);
         let next = next.map(|next| (next, self.shape(next).routes.clone()));
-        Place { stage, inputs: inputs.clone(), senders: *senders, next }
+        Place { stage, inputs: inputs.clone(), senders: senders.of(Epoch::ZERO), next }
+    }
+
+    /// From an epoch on, a scan has one partition more.
+    pub(crate) fn join(&self, scan: StageId, from: Epoch) {
+        self.shape(scan).senders.join(from);
     }
 
     /// The payload sets that the member which owns part `shuffle` waits for in each epoch.
@@ -127,7 +156,8 @@ impl Topology {
 
     /// Where instance `sequence` of a stage sends its output; none for the sink.
     pub(crate) fn outlet(&self, stage: StageId, sequence: u32) -> Option<Outlet> {
-        self.place(stage).outlet(&self.query, sequence)
+        let outlet = self.place(stage).outlet(&self.query, sequence)?;
+        Some(Outlet { senders: self.shape(stage).senders.clone(), ..outlet })
     }
 
     /// Where partition `sequence` of a scan sends what it has read, if a function computes what becomes of it.
@@ -139,7 +169,7 @@ impl Topology {
             to: vec![MemberId { query: self.query.clone(), stage, member }],
             first_shuffle: 0,
             sequence,
-            sequence_len: self.shape(stage).senders,
+            senders: self.shape(stage).senders.clone(),
         }
     }
 
@@ -152,7 +182,7 @@ impl Topology {
             to: vec![self.member(sink, 0)],
             first_shuffle: LATE_SHUFFLE,
             sequence,
-            sequence_len: self.shape(stage).senders,
+            senders: self.shape(stage).senders.clone(),
         }
     }
 
@@ -169,7 +199,7 @@ pub(crate) struct Outlet {
     to: Vec<MemberId>,
     first_shuffle: u16,
     sequence: u32,
-    sequence_len: u32,
+    senders: Senders,
 }
 
 impl Outlet {
@@ -190,9 +220,10 @@ impl Outlet {
     /// The payloads of an epoch, one per part.
     pub(crate) fn send(&self, epoch: Epoch, watermark: EventTime, bodies: Vec<Body>) -> Vec<Outgoing> {
         debug_assert_eq!(bodies.len(), self.to.len(), "empty parts are sent as well");
+        let sequence_len = self.senders.of(epoch);
         let outgoing = |((shuffle, to), body): ((u16, &MemberId), Body)| {
             let set = SetKey { query: self.query.clone(), epoch, from: self.from, shuffle };
-            let (sequence, sequence_len) = (self.sequence, self.sequence_len);
+            let sequence = self.sequence;
             Outgoing { to: to.clone(), payload: Payload { set, sequence, sequence_len, watermark, body } }
         };
         (self.first_shuffle..=LATE_SHUFFLE).zip(&self.to).zip(bodies).map(outgoing).collect()

@@ -21,7 +21,8 @@ use savanna_streams_model::plan::PlanBytes;
 use crate::explain::{explain_stage, title};
 
 /// Options of a table that say nothing of which rows come, nor in which order.
-const HARMLESS: [&str; 7] = [
+const HARMLESS: [&str; 8] = [
+    "scan.topic-partition-discovery.interval",
     "scan.watermark.alignment.group",
     "scan.watermark.alignment.max-drift",
     "properties.client.id",

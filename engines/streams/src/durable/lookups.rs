@@ -241,6 +241,7 @@ mod tests {
             sources: Vec::new(),
             committed: Epoch::ZERO,
             lookups: vec![version],
+            layout: savanna_streams_runtime::driver::Layout::default(),
         };
         let left = |versions: &[(u64, u64)]| {
             let mut records = versions.iter().copied().map(record).collect();

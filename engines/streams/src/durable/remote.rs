@@ -11,7 +11,7 @@
 
 mod files;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -46,6 +46,12 @@ const ENTRY_MAX: u64 = 64 << 20;
 const READ_AT_ONCE: usize = 64;
 /// Entries that go while they are read were those of a process that runs: then it is looked again, so often.
 const LOOKS_MAX: usize = 5;
+/// A folder of a name has so many folders with digits for a name at most; what else is there may be any number.
+const FOLDERS_MAX: usize = 1_000;
+/// The folder of a query is named by milliseconds of a clock, which have so many digits.
+const DIGITS_MIN: usize = 13;
+/// A query's entries come first in its log, whatever else is there.
+const ENTRIES_LOOKED_AT: usize = 10;
 
 /// A query that was opened.
 pub(super) struct Opened {
@@ -103,12 +109,22 @@ pub(super) fn take(found: &Kept, query: &StoredQuery, kept: &KeptIn) -> Result<(
     claim(&bucket, query, kept, Whom::Run(&found.token)).map(drop)
 }
 
-/// Says again what a query is, which does not run.
+/// Says again what a query is, which does not run: nothing where nobody has said anything else.
 ///
 /// # Errors
 /// As [`open`].
 pub(super) fn tell(query: &StoredQuery, kept: &KeptIn) -> Result<()> {
-    claim(&Bucket::of_url(&kept.url, PATIENCE_AT_START)?, query, kept, Whom::Ourselves).map(drop)
+    tell_in(&Bucket::of_url(&kept.url, PATIENCE_AT_START)?, query, kept)
+}
+
+fn tell_in(bucket: &Bucket, query: &StoredQuery, kept: &KeptIn) -> Result<()> {
+    let text = text_of(query)?;
+    match found(bucket, look(bucket)?.0)?.claim {
+        Some(last) if last.holder == kept.holder && last.query != text => {
+            claim(bucket, query, kept, Whom::Ourselves).map(drop)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The query that is kept in a folder, which is that of a name or of one query; none if there is none.
@@ -120,33 +136,87 @@ pub(super) fn kept_at(url: &str) -> Result<Option<Kept>> {
     kept_in(&Bucket::of_url(url, PATIENCE_AT_START)?, url, &folder_of)
 }
 
-/// The numbers of the queries of a name of which something is kept.
-fn jobs(names: &[String]) -> BTreeSet<u64> {
-    names.iter().filter_map(|name| numbers::<1>(name.split_once('/')?.0)).map(|[job]| job).collect()
+/// The folder of a query that is kept in the folder of its name, if there is one. What others have left there, and cannot be read, hinders
+/// nobody who begins: each query has a folder of its own.
+///
+/// # Errors
+/// The store does not answer, or there is too much.
+pub(super) fn living_at(url: &str) -> Result<Option<String>> {
+    let url = url.trim_end_matches('/');
+    living_in(&Bucket::of_url(url, PATIENCE_AT_START)?, url, &folder_of)
 }
 
-fn kept_in(bucket: &Bucket, url: &str, at: &dyn Fn(&str) -> Result<Bucket>) -> Result<Option<Kept>> {
-    let names = bucket.list_behind("", "")?;
-    let is_one = names.iter().any(|name| files::is_of_query(name));
-    let folders: Vec<String> = match is_one {
+fn living_in(bucket: &Bucket, url: &str, at: &dyn Fn(&str) -> Result<Bucket>) -> Result<Option<String>> {
+    let (mut kept, failed) = all_in(bucket, url, at)?;
+    if let Some(error) = failed {
+        tracing::warn!(url, %error, "what is left of a former query of this name cannot be read, and stays");
+    }
+    Ok(kept.pop().map(|kept| kept.url))
+}
+
+/// The numbers of the queries of a name of which something is kept. Most of what else is there is not listed.
+fn jobs(bucket: &Bucket) -> Result<Vec<u64>> {
+    let mut jobs = Vec::new();
+    // Digits come before letters.
+    let mut behind = "0".to_owned();
+    for _ in 0..FOLDERS_MAX {
+        let Some(name) = bucket.some_behind("", &behind, 1)?.pop().filter(|name| name.starts_with(is_digit)) else {
+            return Ok(jobs);
+        };
+        behind = match name.split_once('/') {
+            Some((folder, _)) => {
+                let job = numbers::<1>(folder).filter(|_| folder.len() >= DIGITS_MIN);
+                jobs.extend(job.map(|[job]| job));
+                // Behind all that is in it: what comes behind '/' is '0'.
+                format!("{folder}0")
+            }
+            None => name,
+        };
+    }
+    Err(StreamError::invalid(format!(
+        "expected a folder for queries, got one with more than {FOLDERS_MAX} entries that begin with digits: {}; SET another 'query.store'",
+        bucket.describe("")
+    )))
+}
+
+fn is_digit(c: char) -> bool {
+    c.is_ascii_digit()
+}
+
+/// Whether a folder is that of a query, and not that of a name.
+fn is_of_one(bucket: &Bucket) -> Result<bool> {
+    let first = bucket.some_behind("log", "log/0", ENTRIES_LOOKED_AT)?;
+    Ok(first.iter().any(|name| files::is_of_query(name)))
+}
+
+/// The queries that are kept in a folder, and what is wrong with one that cannot be read.
+fn all_in(bucket: &Bucket, url: &str, at: &dyn Fn(&str) -> Result<Bucket>) -> Result<(Vec<Kept>, Option<StreamError>)> {
+    let folders: Vec<String> = match is_of_one(bucket)? {
         true => vec![url.to_owned()],
-        false => jobs(&names).iter().map(|job| format!("{url}/{job}")).collect(),
+        false => jobs(bucket)?.iter().map(|job| format!("{url}/{job}")).collect(),
     };
     let mut kept = Vec::new();
     let mut failed = None;
     for url in folders {
         let bucket = at(&url)?;
         match look(&bucket).and_then(|(entries, _)| found(&bucket, entries)) {
-            Ok(Found { claim: Some(claim), .. }) => {
-                let query = serde_json::from_str(&claim.query);
-                let query =
-                    query.map_err(|e| unreadable(&bucket, &format!("expected a query, got something else ({e})")))?;
-                kept.push(Kept { query, url, token: claim.token });
-            }
+            Ok(Found { claim: Some(claim), .. }) => match serde_json::from_str(&claim.query) {
+                Ok(query) => kept.push(Kept { query, url, token: claim.token }),
+                Err(e) => {
+                    failed = Some(unreadable(&bucket, &format!("expected a query, got something else ({e})")));
+                }
+            },
             Ok(_) => {}
-            Err(error) => failed = Some(error),
+            // What was read, and makes no sense. Of what could not be read nobody knows whether it does.
+            Err(error @ StreamError::Data { .. }) => failed = Some(error),
+            Err(error) => return Err(error),
         }
     }
+    Ok((kept, failed))
+}
+
+fn kept_in(bucket: &Bucket, url: &str, at: &dyn Fn(&str) -> Result<Bucket>) -> Result<Option<Kept>> {
+    let (mut kept, failed) = all_in(bucket, url, at)?;
     match (kept.len(), failed) {
         (0, Some(error)) => Err(error),
         (0 | 1, _) => Ok(kept.pop()),
@@ -179,7 +249,13 @@ pub(super) fn forget(kept: &KeptIn) -> Result<()> {
 fn forget_in(bucket: &Bucket, kept: &KeptIn) -> Result<()> {
     let last = loop {
         let (entries, _) = look(bucket)?;
-        let found = found(bucket, entries)?;
+        let is_of_others = |entry: &Entry| matches!(entry, Entry::Claim(claim) if claim.holder != kept.holder);
+        let found = match Found::of(entries.clone()) {
+            Ok(found) => found,
+            Err(_) if entries.values().any(is_of_others) => return Ok(()),
+            // Nobody can go on with it: late requests of a query that was forgotten.
+            Err(_) => break String::new(),
+        };
         let Some(claim) = found.claim.clone().filter(|claim| claim.holder == kept.holder) else { return Ok(()) };
         let log = StoreLog::new(&found, found.last, claim);
         if create(bucket, log.next(), &log.ended())? {
@@ -191,7 +267,7 @@ fn forget_in(bucket: &Bucket, kept: &KeptIn) -> Result<()> {
     names.retain(|name| *name != last && files::is_of_query(name));
     bucket.remove(&names)?;
     // Only now may it look as if nothing had been there.
-    bucket.remove(&[last])
+    if last.is_empty() { Ok(()) } else { bucket.remove(&[last]) }
 }
 
 fn open_in(
@@ -244,7 +320,11 @@ fn name_of(number: u64) -> String {
 
 fn unreadable(bucket: &Bucket, cause: &str) -> StreamError {
     let cause = format!("{cause}; restore it, or drop the query and start it again with another place for its rows");
-    StreamError::io(format!("read the query in {}", bucket.describe("")), &cause)
+    StreamError::Data { place: format!("the query in {}", bucket.describe("")), message: cause }
+}
+
+fn text_of(query: &StoredQuery) -> Result<String> {
+    serde_json::to_string(query).map_err(|e| StreamError::Internal(e.to_string()))
 }
 
 fn found(bucket: &Bucket, entries: BTreeMap<u64, Entry>) -> Result<Found> {
@@ -313,7 +393,7 @@ fn claim(
     kept: &KeptIn,
     from: Whom<'_>,
 ) -> Result<(StoreLog, Vec<EpochRecord>, Vec<u64>)> {
-    let text = serde_json::to_string(query).map_err(|e| StreamError::Internal(e.to_string()))?;
+    let text = text_of(query)?;
     let (mut entries, mut numbers) = look(bucket)?;
     loop {
         let found = found(bucket, entries.clone())?;
@@ -333,10 +413,18 @@ fn claim(
         let token = unique()?;
         let (number, claim) = found.claim(&kept.holder, &token, &text);
         if create(bucket, number, &Entry::Claim(Box::new(claim.clone())))? {
-            // Entries that were written and removed since it was looked leave their numbers free, but not what is behind them.
-            if bucket.list_behind("log", &name_of(number))?.is_empty() {
+            // Entries that were written and removed since it was looked leave their numbers free, but not what is behind them; and of a query
+            // that was forgotten the one before goes, too.
+            let (before, this) = (name_of(found.last), name_of(number));
+            let mut there = bucket.list_behind("log", &name_of(found.last.saturating_sub(1)))?;
+            there.retain(|name| files::is_of_query(name));
+            let is_last = there.iter().all(|name| *name <= this);
+            if is_last && (found.last == 0 || there.contains(&before)) {
                 let log = StoreLog::new(&found, number, claim);
                 return Ok((log, found.records.into_iter().map(|(_, record)| record).collect(), numbers));
+            }
+            if is_last {
+                bucket.remove(&[this])?;
             }
             (entries, numbers) = look(bucket)?;
             continue;

@@ -347,8 +347,14 @@ mod tests {
             checksum: 0,
         };
         let (epoch, instant) = (Epoch(5), EventTime(7));
-        let record =
-            EpochRecord { epoch, processing_time: instant, sources: Vec::new(), committed: epoch, lookups: Vec::new() };
+        let record = EpochRecord {
+            epoch,
+            processing_time: instant,
+            sources: Vec::new(),
+            committed: epoch,
+            lookups: Vec::new(),
+            layout: savanna_streams_runtime::driver::Layout::default(),
+        };
         let parts: Vec<Part> = names.iter().map(part).collect();
         let states = vec![State::default(); parts.len()];
         let manifest = Manifest { query: id, record, rows_at: instant, signatures: Vec::new(), parts };

@@ -394,6 +394,7 @@ mod tests {
             sources: Vec::new(),
             committed: epoch,
             lookups: Vec::new(),
+            layout: savanna_streams_runtime::driver::Layout::default(),
         };
         let query = QueryId { code: "0123456789ab".into(), job: 7 };
         Manifest { query, record, rows_at: EventTime(7), signatures: vec!["panes".into()], parts: vec![part] }

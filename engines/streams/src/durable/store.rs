@@ -383,6 +383,14 @@ impl Store {
         remote::kept_at(url)
     }
 
+    /// The folder of a query that is kept in the folder of its name, if there is one.
+    ///
+    /// # Errors
+    /// The store does not answer, or there is too much.
+    pub(crate) fn living_at(url: &str) -> Result<Option<String>> {
+        remote::living_at(url)
+    }
+
     /// Takes over a query that is kept in a bucket from whoever had it when it was found, as `query` in this node. It does not run yet.
     ///
     /// # Errors
@@ -642,6 +650,7 @@ mod tests {
             sources: Vec::new(),
             committed: Epoch::ZERO,
             lookups: Vec::new(),
+            layout: savanna_streams_runtime::driver::Layout::default(),
         }
     }
 

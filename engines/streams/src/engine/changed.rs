@@ -76,7 +76,13 @@ impl Inner {
                 let changed = self.changed(session, &stored, text, &[])?;
                 let last = match changed.refusal() {
                     Some(refusal) => format!("refused: {refusal}\n"),
-                    None if changed.counts_from_now() => FROM_NOW_TOLD.to_owned(),
+                    None if changed.counts_from_now() && self.queries.running(&stored.id).is_some() => {
+                        FROM_NOW_TOLD.to_owned()
+                    }
+                    None if changed.counts_from_now() => match self.emptied(store, &changed) {
+                        Ok(_) => FROM_NOW_TOLD.to_owned(),
+                        Err(error) => format!("refused: {error}\n"),
+                    },
                     None if !changed.is_replayed() => String::new(),
                     None if self.queries.running(&stored.id).is_some() => {
                         "how far its records reach back is known when it is stopped\n".to_owned()
@@ -131,7 +137,7 @@ impl Inner {
         let insert = Insert { table: text.table, columns: text.columns, query: text.query };
         let (table, graph, relations) = budget::within(limit, || self.plan_noted(&insert))?;
         let sink = self.options.connectors.sink(&table, Arc::new(graph.output.clone()))?;
-        if let Some(reason) = cannot_survive(&graph, self.options.connectors.as_ref(), sink.as_ref())? {
+        if let Some(reason) = cannot_survive(&graph, self.options.connectors.as_ref(), sink.delivery())? {
             return Err(StreamError::invalid(format!(
                 "query {} cannot outlive its process with the new text: {reason}",
                 query.name
@@ -174,9 +180,19 @@ impl Inner {
     }
 
     /// What of the state behind the last record is emptied: beside that, what an earlier change has emptied, if no snapshot was made since.
+    ///
+    /// # Errors
+    /// There is no snapshot to count from, and the records do not reach back far enough to do without.
     fn emptied(&self, store: &Arc<Store>, changed: &Changed) -> Result<Emptied> {
         let former = &changed.query.emptied;
         let (records, snapshot) = store.records(changed.query.id.job)?;
+        if snapshot.is_none_or(|epoch| epoch <= changed.query.anew_behind) {
+            self.replayed(store, changed).map_err(|error| {
+                StreamError::invalid(format!(
+                    "the query has no snapshot of its state to count from, and cannot be computed from its records: {error}"
+                ))
+            })?;
+        }
         let mut stages = changed.changes.emptied();
         if snapshot.is_none_or(|epoch| epoch <= former.behind) {
             stages.extend(&former.stages);

@@ -272,13 +272,21 @@ impl Inner {
             return self.go_on_stored(store, stored);
         }
         store.change(changed)?;
-        let back = || store.change(stored).and_then(|()| store.tell_again(stored.id.job));
-        self.go_on_stored(store, changed).map_err(|error| match back() {
-            Ok(()) => error,
-            Err(failed) => StreamError::io(
-                format!("the query does not go on as it is now ({error}), and stays so: storing what it was"),
-                &failed,
-            ),
+        self.go_on_stored(store, changed).map_err(|error| {
+            if let Err(failed) = store.change(stored) {
+                let what = format!("the query does not go on as it is now ({error}), and stays so: storing what it was");
+                return StreamError::io(what, &failed);
+            }
+            match store.tell_again(stored.id.job) {
+                Ok(()) => error,
+                Err(failed) => StreamError::io(
+                    format!(
+                        "the query does not go on as it is now ({error}), and is what it was, but its bucket may say otherwise until RESUME \
+                         QUERY reaches it: storing there what it was"
+                    ),
+                    &failed,
+                ),
+            }
         })
     }
 

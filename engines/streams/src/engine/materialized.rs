@@ -131,7 +131,8 @@ impl Inner {
     ) -> Result<()> {
         let name = &view.table().name;
         // Its log is made with the view; until then it is only asked what it promises.
-        if let Some(reason) = cannot_survive(&graph, self.options.connectors.as_ref(), view.unopened_sink().as_ref())? {
+        if let Some(reason) = cannot_survive(&graph, self.options.connectors.as_ref(), view.unopened_sink().delivery())?
+        {
             return Err(StreamError::invalid(format!(
                 "materialized view {name} cannot outlive the process: {reason}; CREATE TEMPORARY MATERIALIZED VIEW makes one that lasts as long as the process"
             )));

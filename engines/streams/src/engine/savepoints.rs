@@ -83,7 +83,7 @@ impl Inner {
         query.check_emission()?;
         let Planned { graph, table, .. } = self.planned(&query)?;
         let sink = self.options.connectors.sink(&table, Arc::new(graph.output.clone()))?;
-        if let Some(reason) = cannot_survive(&graph, self.options.connectors.as_ref(), sink.as_ref())? {
+        if let Some(reason) = cannot_survive(&graph, self.options.connectors.as_ref(), sink.delivery())? {
             return Err(StreamError::invalid(format!(
                 "query {} cannot outlive its process here: {reason}",
                 query.name

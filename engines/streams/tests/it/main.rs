@@ -1,5 +1,6 @@
 //! The engine through its handle, as a face uses it: files of SQL and the rows or the error that they give.
 
+mod delivery;
 mod depth;
 mod files;
 mod first_rows;

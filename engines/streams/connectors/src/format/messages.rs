@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryViewBuilder, RecordBatch, StringViewBuilder};
 use arrow::compute::concat_batches;
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use savanna_streams_api::{Result, StreamError, type_name};
 use savanna_streams_model::catalog::ColumnDef;
 
+use super::avro;
 use super::csv::{self, CsvDecoder, CsvSettings};
 use super::debezium;
 use super::malformed::{BadRow, Malformed, excerpt};
@@ -30,13 +31,16 @@ pub(crate) enum MessageFormat {
     Raw,
     /// A change of a row in JSON. It is read and not written.
     Debezium,
+    /// A record whose schema is in a registry.
+    Avro,
 }
 
 impl MessageFormat {
     /// The values of the options that name one.
     pub(crate) const NAMES: &'static [&'static str] = &["json", "ndjson", "csv", "raw"];
-    /// The same, of what messages that are read may hold.
-    pub(crate) const NAMES_READ: &'static [&'static str] = &["json", "ndjson", "csv", "raw", "debezium-json"];
+    /// The same, of what the value of a message may hold.
+    pub(crate) const NAMES_OF_VALUES: &'static [&'static str] =
+        &["json", "ndjson", "csv", "raw", "debezium-json", "avro-confluent"];
 
     /// The format that an option names; `csv.*` options tell how CSV is written.
     pub(crate) fn of(options: &Options<'_>, option: &str) -> Result<Option<Self>> {
@@ -46,6 +50,7 @@ impl MessageFormat {
             "csv" => Some(Self::Csv(csv)),
             "raw" => Some(Self::Raw),
             "debezium-json" => Some(Self::Debezium),
+            "avro-confluent" => Some(Self::Avro),
             _ => None,
         })
     }
@@ -54,6 +59,11 @@ impl MessageFormat {
     pub(crate) fn check(self, columns: &[ColumnDef]) -> Result<()> {
         match self {
             Self::Json | Self::Debezium => Ok(()),
+            Self::Avro => {
+                let fields = columns.iter().filter(|column| column.computed.is_none());
+                let fields = fields.map(|column| Field::new(&column.name, column.data_type.clone(), column.nullable));
+                avro::write::schema(&Schema::new(fields.collect::<Vec<_>>())).map(drop)
+            }
             Self::Csv(_) => Format::Csv.check(columns),
             Self::Raw => {
                 let mut read = columns.iter().filter(|column| column.computed.is_none());
@@ -142,7 +152,8 @@ impl Messages {
         }
     }
 
-    fn clear(&mut self) {
+    /// Takes all away.
+    pub(crate) fn clear(&mut self) {
         self.text.clear();
         self.places.clear();
         self.breaks = false;
@@ -165,7 +176,8 @@ impl MessageDecoder {
         let decoder: Option<Box<dyn Decode>> = match format {
             MessageFormat::Json | MessageFormat::Debezium => Some(Box::new(NdjsonDecoder::new(wanted, physical))),
             MessageFormat::Csv(settings) => Some(Box::new(CsvDecoder::new(settings, wanted, physical))),
-            MessageFormat::Raw => None,
+            // Another decoder has those of a schema that is elsewhere.
+            MessageFormat::Raw | MessageFormat::Avro => None,
         };
         Self { format, wanted: Arc::clone(wanted), decoder, op_column: String::new() }
     }
@@ -301,6 +313,19 @@ pub(crate) struct Values {
 }
 
 impl Values {
+    /// Values that lie in some bytes.
+    pub(crate) fn new(text: Vec<u8>, places: Vec<Option<Range<usize>>>) -> Self {
+        Self { text, places }
+    }
+
+    /// The same, where some rows have no value.
+    pub(crate) fn without(mut self, gone: &[bool]) -> Self {
+        for (place, _) in self.places.iter_mut().zip(gone).filter(|(_, gone)| **gone) {
+            *place = None;
+        }
+        self
+    }
+
     /// The value of a row.
     pub(crate) fn of(&self, row: usize) -> Option<&[u8]> {
         self.places[row].clone().map(|place| &self.text[place])
@@ -339,6 +364,7 @@ impl MessageFormat {
             }
             Self::Raw => raw_values(rows),
             Self::Debezium => Err(failed("'debezium-json' is read and not written".into())),
+            Self::Avro => Err(failed("the registry of their schema was not asked".into())),
         }
     }
 }
@@ -377,7 +403,6 @@ fn raw_values(rows: &RecordBatch) -> Result<Values> {
 #[cfg(test)]
 mod tests {
     use arrow::array::{Int64Array, StringViewArray};
-    use arrow::datatypes::{Field, Schema};
     use proptest::prelude::*;
 
     use super::super::malformed::OnError;

@@ -3,9 +3,11 @@
 //! CSV and NDJSON are decoded from bytes by a [`Decode`]: a function of the bytes alone, which [`records`] feeds from a
 //! file or from standard input, and [`messages`] from a topic. Parquet is read from files only.
 
+pub(crate) mod avro;
 pub(crate) mod csv;
 mod debezium;
 pub(crate) mod infer;
+pub(crate) mod keyed;
 pub(crate) mod malformed;
 pub(crate) mod messages;
 pub(crate) mod ndjson;

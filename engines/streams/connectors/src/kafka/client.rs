@@ -193,7 +193,9 @@ fn failed_reading(settings: &Settings, what: &str, error: &KafkaError, client: &
 pub(super) fn failed(settings: &Settings, what: &str, error: &KafkaError, reports: Option<&Reports>) -> StreamError {
     let last = reports.and_then(|reports| reports.last.lock().clone());
     let code = error.rdkafka_error_code();
-    let told = last.as_ref().map(|(code, _)| *code).filter(|code| is_log_in(*code)).or(code);
+    // Of these, the call itself hears that no broker could be reached.
+    let tells_more = |code: &RDKafkaErrorCode| is_log_in(*code) || *code == RDKafkaErrorCode::SSL;
+    let told = last.as_ref().map(|(code, _)| *code).filter(tells_more).or(code);
     let Settings { topic, servers, user, .. } = settings;
     match told {
         Some(code) if is_unknown(code) => unknown_topic(settings),
@@ -219,6 +221,14 @@ pub(super) fn failed(settings: &Settings, what: &str, error: &KafkaError, report
             "expected a 'sink.transaction-timeout' of at most the brokers' transaction.max.timeout.ms (15 min unless they say otherwise), got {:?}",
             settings.transaction_timeout
         )),
+        Some(RDKafkaErrorCode::SSL) => {
+            let reason = last.map_or_else(|| Words(error).to_string(), |(_, reason)| reason);
+            let cause = format!(
+                "{reason}; correct 'properties.security.protocol', 'properties.ssl.truststore.certificates' or 'properties.bootstrap.servers', or \
+                 the brokers' certificates"
+            );
+            StreamError::io(format!("{what} {topic} in Kafka at {servers} by TLS"), &cause)
+        }
         _ => {
             let reason = last.map_or_else(String::new, |(_, reason)| format!(": {reason}"));
             let cause = format!(

@@ -6,6 +6,7 @@
 mod client;
 mod place;
 mod reader;
+mod schemas;
 mod settings;
 mod sink;
 mod source;
@@ -43,6 +44,10 @@ impl Connector for Kafka {
 
     fn promise(&self) -> Promise {
         Promise { replayable: Some(true), delivery: Some(Delivery::ExactlyOnce) }
+    }
+
+    fn delivery(&self, table: &TableDef) -> Result<Delivery> {
+        Ok(Settings::new(table)?.delivery)
     }
 
     fn check(&self, table: &mut TableDef) -> Result<()> {

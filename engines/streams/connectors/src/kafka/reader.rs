@@ -13,7 +13,10 @@ use savanna_streams_model::source::{Offset, Read, ScanSpec, SourceBatch, SourceR
 
 use super::client::{Reports, Words, end_told, failed, is_hopeless, passes, reason};
 use super::place::Place;
+use super::schemas::Schemas;
 use super::source::TopicClient;
+use crate::format::avro::read::AvroDecoder;
+use crate::format::avro::schema_of;
 use crate::format::malformed::Malformed;
 use crate::format::messages::{MessageDecoder, Messages};
 
@@ -25,15 +28,27 @@ pub(super) struct PartitionReader {
     /// The messages of the partition, once it is read. Goes before its client does.
     queue: Option<PartitionQueue<Reports>>,
     client: Arc<TopicClient>,
+    /// Behind what was given.
     place: Place,
+    /// Behind what was polled, and may wait for its schemas.
+    polled: Place,
+    waiting: Messages,
     /// Whether the query has no place here yet.
     is_new: bool,
     /// Why the place that it had is of no use.
     refused: Option<StreamError>,
-    decoder: MessageDecoder,
+    decoder: Decoder,
     malformed: Malformed,
     /// Nothing more comes.
     ended: bool,
+}
+
+/// What makes rows of messages.
+enum Decoder {
+    /// By themselves.
+    Messages(MessageDecoder),
+    /// By schemas that are elsewhere.
+    Avro(AvroDecoder, Arc<Schemas>),
 }
 
 /// What a poll gave.
@@ -46,11 +61,17 @@ enum Polled {
 impl PartitionReader {
     pub(super) fn new(client: Arc<TopicClient>, scan: &ScanSpec, place: Place, is_new: bool) -> Result<Self> {
         let settings = &client.settings;
-        let decoder = MessageDecoder::new(settings.format, &scan.table.physical_schema(), &scan.schema())
-            .with_op_column(&settings.op_column);
+        let decoder = match &client.schemas {
+            Some(schemas) => Decoder::Avro(AvroDecoder::new(&scan.schema()), Arc::clone(schemas)),
+            None => Decoder::Messages(
+                MessageDecoder::new(settings.format, &scan.table.physical_schema(), &scan.schema())
+                    .with_op_column(&settings.op_column),
+            ),
+        };
         let name = format!("topic {}, partition {},", settings.topic, place.partition);
         let malformed = Malformed::of_messages(settings.on_error.clone(), name)?;
-        Ok(Self { queue: None, client, place, is_new, refused: None, decoder, malformed, ended: false })
+        let (queue, polled, waiting, refused) = (None, place, Messages::default(), None);
+        Ok(Self { queue, client, place, polled, waiting, is_new, refused, decoder, malformed, ended: false })
     }
 
     /// Has the messages from the place on come.
@@ -70,20 +91,27 @@ impl PartitionReader {
     }
 
     /// Takes the next message, if it is there.
-    fn poll(&mut self, wait: Duration, messages: &mut Messages) -> Result<Polled> {
+    fn poll(&mut self, wait: Duration) -> Result<Polled> {
         let Some(queue) = &self.queue else { return Ok(Polled::Nothing) };
         match queue.poll(wait) {
             None => Ok(Polled::Nothing),
             Some(Ok(message)) => {
-                if self.place.end.is_some_and(|end| message.offset() >= end) {
+                if self.polled.end.is_some_and(|end| message.offset() >= end) {
                     return Ok(Polled::End);
                 }
-                messages.push(message.offset(), message.payload());
-                self.place.pass(message.offset(), message.payload());
+                match &self.client.settings.keyed {
+                    Some(keyed) => {
+                        keyed.push(&mut self.waiting, message.offset(), message.key(), message.payload());
+                    }
+                    None => self.waiting.push(message.offset(), message.payload()),
+                }
+                // Where a message without a value is a row, its key says which.
+                let summed = self.client.settings.keyed.as_ref().and_then(|_| message.key());
+                self.polled.pass(message.offset(), message.payload().or(summed));
                 Ok(Polled::Message)
             }
             Some(Err(KafkaError::PartitionEOF(_))) => {
-                Ok(if self.place.ends_at(end_told(&reason())) { Polled::End } else { Polled::Nothing })
+                Ok(if self.polled.ends_at(end_told(&reason())) { Polled::End } else { Polled::Nothing })
             }
             Some(Err(error)) => match self.told(&error) {
                 Some(told) => Err(told),
@@ -120,7 +148,7 @@ impl PartitionReader {
 
     /// That what comes next cannot be read.
     fn unreadable(&self, message: String) -> StreamError {
-        let Place { partition, next, .. } = self.place;
+        let Place { partition, next, .. } = self.polled;
         StreamError::Data {
             place: format!("topic {}, partition {partition}, offset {next}", self.client.settings.topic),
             message,
@@ -145,30 +173,44 @@ impl SourceReader for PartitionReader {
         if let Some(error) = &self.refused {
             return Err(error.clone());
         }
-        if self.ended || self.place.is_at_end() {
-            return Ok(Read::End);
-        }
-        self.client.check()?;
-        if self.queue.is_none() {
-            self.begin()?;
-        }
-        let (mut messages, mut wait) = (Messages::default(), wait);
-        while messages.len() < max_events.max(1) && messages.bytes() < READ_BYTES_MAX {
-            match self.poll(wait, &mut messages)? {
-                Polled::Message => wait = Duration::ZERO,
-                Polled::Nothing => break,
-                Polled::End => {
-                    self.ended = true;
-                    break;
+        if self.waiting.len() == 0 {
+            if self.ended || self.place.is_at_end() {
+                return Ok(Read::End);
+            }
+            self.client.check()?;
+            if self.queue.is_none() {
+                self.begin()?;
+            }
+            let mut wait = wait;
+            while self.waiting.len() < max_events.max(1) && self.waiting.bytes() < READ_BYTES_MAX {
+                match self.poll(wait)? {
+                    Polled::Message => wait = Duration::ZERO,
+                    Polled::Nothing => break,
+                    Polled::End => {
+                        self.ended = true;
+                        break;
+                    }
                 }
             }
+            if self.waiting.len() == 0 {
+                return Ok(if self.ended { Read::End } else { Read::Pending });
+            }
+            self.client.reader.context().well();
         }
-        let events = messages.len() as u64;
-        if events == 0 {
-            return Ok(if self.ended { Read::End } else { Read::Pending });
-        }
-        self.client.reader.context().well();
-        let rows = self.decoder.rows(&mut messages, &mut self.malformed)?;
+        let events = self.waiting.len() as u64;
+        let rows = match &mut self.decoder {
+            Decoder::Messages(decoder) => decoder.rows(&mut self.waiting, &mut self.malformed)?,
+            Decoder::Avro(decoder, schemas) => {
+                let ids = self.waiting.values().filter_map(|(_, value)| schema_of(value?).ok());
+                if !schemas.knows(ids)? {
+                    return Ok(Read::Pending);
+                }
+                let rows = decoder.rows(&self.waiting, &mut self.malformed, |id| schemas.of(id))?;
+                self.waiting.clear();
+                rows
+            }
+        };
+        self.place = self.polled;
         Ok(Read::Rows(SourceBatch { split: 0, rows, left_out_time: None, events }))
     }
 
@@ -179,10 +221,19 @@ impl SourceReader for PartitionReader {
     /// A query that goes on began, and ends, where it did: not where a new one would now.
     fn hurry(&mut self, until: &Offset) {
         match Place::of(until, self.place.partition) {
-            Ok(before) if self.is_new => self.place = before.beginning(),
+            Ok(before) if self.is_new => (self.place, self.polled) = (before.beginning(), before.beginning()),
             Ok(_) => {}
             Err(error) => self.refused = Some(error),
         }
+    }
+
+    /// Those whose schemas are being asked for.
+    fn has_rows(&self) -> bool {
+        self.waiting.len() > 0
+    }
+
+    fn partitions(&self) -> Option<usize> {
+        self.client.partitions()
     }
 
     fn comes_later(&self) -> bool {

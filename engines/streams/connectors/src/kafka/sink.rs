@@ -25,8 +25,11 @@ use savanna_streams_model::sink::{Delivery, Remote, Sink};
 use super::client::{
     PATIENCE, Reader, Reports, config, failed, is_hopeless_to_write, partitions, reader, reader_config,
 };
-use super::settings::{LONGEST, Settings};
+use super::schemas::register;
+use super::settings::{LONGEST, Registry, Settings};
 use crate::crash::crash_at;
+use crate::format::avro::write;
+use crate::format::keyed::gone;
 use crate::format::messages::{MessageFormat, Values};
 
 /// Brokers forget the offset of a group without members after a week (offsets.retention.minutes), so it is written again after so long.
@@ -56,8 +59,22 @@ pub(super) struct KafkaSink {
     table: String,
     /// The columns of keys, and their format.
     key: Option<(Vec<usize>, MessageFormat)>,
+    /// The column that says which rows are gone, if one does. It is not written.
+    op_column: Option<usize>,
+    /// The columns of values.
+    columns: Vec<usize>,
+    /// Where the schema of values is, and what it is, if they have one.
+    avro: Option<Avro>,
     session: Option<Session>,
     given_up: Arc<AtomicBool>,
+}
+
+/// The schema of values.
+struct Avro {
+    registry: Registry,
+    schema: String,
+    /// Its number, once it is registered.
+    id: Option<u32>,
 }
 
 /// The clients of a query that is being written.
@@ -103,7 +120,14 @@ impl KafkaSink {
             Some(key) => Some((key.fields.iter().map(column).collect::<Result<_>>()?, key.format)),
             None => None,
         };
-        Ok(Self { settings, table: table.to_owned(), key, session: None, given_up: Arc::default() })
+        let op_column = settings.keyed.as_ref().map(|keyed| column(&keyed.op_column)).transpose()?;
+        let columns = (0..schema.fields().len()).filter(|column| Some(*column) != op_column).collect();
+        let avro = match &settings.registry {
+            Some(registry) => Some(Avro { registry: registry.clone(), schema: write::schema(schema)?, id: None }),
+            None => None,
+        };
+        let (table, given_up) = (table.to_owned(), Arc::default());
+        Ok(Self { settings, table, key, op_column, columns, avro, session: None, given_up })
     }
 
     fn is_exact(&self) -> bool {
@@ -114,9 +138,17 @@ impl KafkaSink {
     fn session(&mut self, query: &QueryId) -> Result<&mut Session> {
         if self.session.as_ref().is_none_or(|session| session.query != *query) {
             self.session = None;
+            self.register()?;
             self.session = Some(self.open(query)?);
         }
         self.session.as_mut().ok_or_else(|| StreamError::Internal("a sink without its clients".into()))
+    }
+
+    /// Has the registry know the schema of values.
+    fn register(&mut self) -> Result<()> {
+        let Some(avro) = self.avro.as_mut().filter(|avro| avro.id.is_none()) else { return Ok(()) };
+        avro.id = Some(register(&avro.registry, &avro.schema, Instant::now() + PATIENCE, &self.given_up)?);
+        Ok(())
     }
 
     fn open(&self, query: &QueryId) -> Result<Session> {
@@ -194,17 +226,26 @@ impl KafkaSink {
         }
     }
 
+    fn project(rows: &RecordBatch, columns: &[usize]) -> Result<RecordBatch> {
+        rows.project(columns).map_err(|e| StreamError::Internal(format!("columns of a message: {e}")))
+    }
+
     fn written(&self, rows: &[RecordBatch]) -> Result<Vec<Written>> {
         let write = |rows: &RecordBatch| {
             let keys = match &self.key {
-                Some((columns, format)) => {
-                    let columns =
-                        rows.project(columns).map_err(|e| StreamError::Internal(format!("keys of a message: {e}")))?;
-                    Some(format.values(&columns)?)
-                }
+                Some((columns, format)) => Some(format.values(&Self::project(rows, columns)?)?),
                 None => None,
             };
-            Ok(Written { rows: rows.num_rows(), values: self.settings.format.values(rows)?, keys })
+            let columns = Self::project(rows, &self.columns)?;
+            let mut values = match &self.avro {
+                Some(Avro { schema, id: Some(id), .. }) => write::values(&columns, *id, schema)?,
+                Some(_) => return Err(StreamError::Internal("rows of a schema without a number".into())),
+                None => self.settings.format.values(&columns)?,
+            };
+            if let Some(column) = self.op_column {
+                values = values.without(&gone(rows, column)?);
+            }
+            Ok(Written { rows: rows.num_rows(), values, keys })
         };
         rows.iter().filter(|rows| rows.num_rows() > 0).map(write).collect()
     }

@@ -1,8 +1,10 @@
 //! A topic that is read: one client for all partitions, and a reader for each.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +18,7 @@ use savanna_streams_model::source::{Offset, Repeats, ScanSpec, Source, SourceRea
 use super::client::{PATIENCE, Reader, Words, failed, is_hopeless, meant, partitions, reader, reader_config, reason};
 use super::place::Place;
 use super::reader::PartitionReader;
+use super::schemas::Schemas;
 use super::settings::{Settings, Startup};
 use super::topics::Topics;
 
@@ -29,8 +32,10 @@ const BESIDE_THE_VALUE: usize = 512;
 const FETCHED_MESSAGES: RangeInclusive<usize> = 100..=100_000;
 /// A fetch brings so much of one partition at most, in KiB, unless a batch of messages is longer.
 const FETCH_KIB: RangeInclusive<usize> = 4..=1 << 10;
-/// How often it is looked whether the topic has more partitions.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// After so long it is looked for the first time, and again where there seem to be fewer partitions than before.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// So long a new partition is waited for.
+const ASK: Duration = Duration::from_secs(2);
 /// So long the thread that looks waits for what the client reports.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -82,6 +87,11 @@ impl Source for KafkaSource {
         self.topics.partitions(&self.settings)
     }
 
+    /// Topics may get more partitions while they are read.
+    fn grows(&self) -> bool {
+        true
+    }
+
     fn open(
         &self,
         scan: &ScanSpec,
@@ -89,10 +99,6 @@ impl Source for KafkaSource {
         partitions: usize,
         from: Option<&Offset>,
     ) -> Result<Box<dyn SourceReader>> {
-        let count = self.topics.partitions(&self.settings)?;
-        if count != partitions {
-            return Err(other_partitions(&self.settings, partitions, count));
-        }
         let number = i32::try_from(partition)
             .map_err(|_| StreamError::Internal("a partition has a number of 31 bits".into()))?;
         let client = self.client(partitions)?;
@@ -104,18 +110,39 @@ impl Source for KafkaSource {
     }
 }
 
-fn other_partitions(settings: &Settings, expected: usize, found: usize) -> StreamError {
+/// Kafka takes none away: it is another topic.
+fn fewer_partitions(settings: &Settings, expected: usize, found: usize) -> StreamError {
     StreamError::invalid(format!(
-        "topic {} has {found} partitions now, but the query reads {expected}: rows of the others would be missing; drop the query, and start \
-         another one where it ends ('scan.startup.mode' = 'timestamp')",
+        "topic {} has {found} partitions now, but the query has read {expected}: it was deleted and made anew; drop the query, and start it again",
         settings.topic
     ))
+}
+
+/// The first message of a partition that came to be. One whose broker does not answer begins where all do: it has rows when that is back.
+fn first_of(settings: &Settings, reader: &Reader, partition: i32) -> i64 {
+    match reader.fetch_watermarks(&settings.topic, partition, ASK) {
+        Ok((first, _)) => first,
+        Err(error) => {
+            let error = Words(&error).to_string();
+            tracing::warn!(
+                topic = settings.topic,
+                partition,
+                error,
+                "a new partition does not answer; it is read from its beginning"
+            );
+            0
+        }
+    }
 }
 
 /// A client that reads the partitions of a topic.
 pub(super) struct TopicClient {
     pub(super) settings: Settings,
     pub(super) reader: Arc<Reader>,
+    /// How many partitions the query had.
+    partitions: usize,
+    /// The schemas of the messages, if they have some.
+    pub(super) schemas: Option<Arc<Schemas>>,
     watch: Arc<Watch>,
 }
 
@@ -146,6 +173,10 @@ impl Fetched {
 #[derive(Default)]
 struct Watch {
     failed: Mutex<Option<StreamError>>,
+    /// The first messages of partitions that came to be.
+    joined: Mutex<BTreeMap<i32, i64>>,
+    /// How many there are with these; 0 if none came to be.
+    partitions: AtomicUsize,
 }
 
 impl TopicClient {
@@ -166,13 +197,19 @@ impl TopicClient {
             .name("kafka-watch".into())
             .spawn(move || watching.run())
             .map_err(|e| StreamError::io("start a thread to watch a topic", &e))?;
-        Ok(Self { settings, reader, watch })
+        let schemas = settings.registry.clone().map(Schemas::new);
+        Ok(Self { settings, reader, partitions, schemas, watch })
     }
 
     /// # Errors
     /// It is no use to read on.
     pub(super) fn check(&self) -> Result<()> {
         self.watch.failed.lock().clone().map_or(Ok(()), Err)
+    }
+
+    /// How many partitions the topic has, if some came to be.
+    pub(super) fn partitions(&self) -> Option<usize> {
+        Some(self.watch.partitions.load(Ordering::Acquire)).filter(|count| *count > 0)
     }
 
     /// The first message of a partition that is there, and the offset behind the last one that was committed.
@@ -183,6 +220,13 @@ impl TopicClient {
 
     /// Where a new query begins in a partition, and ends.
     fn beginning(&self, partition: i32) -> Result<Place> {
+        // One that came to be since the query began has nothing that it would leave out.
+        if let Some(first) = self.watch.joined.lock().get(&partition) {
+            return Ok(Place::at(partition, *first, None));
+        }
+        if usize::try_from(partition).is_ok_and(|number| number >= self.partitions) && !self.settings.bounded {
+            return Ok(Place::at(partition, first_of(&self.settings, &self.reader, partition), None));
+        }
         let (first, behind) = self.bounds(partition)?;
         let begin = match self.settings.startup {
             Startup::Earliest => first,
@@ -237,7 +281,9 @@ impl Watching {
     }
 
     fn look(&self) {
-        let mut looked = Instant::now();
+        // Not at once: who opens a partition meanwhile needs what the client reports.
+        let (mut known, mut looked, mut wait) = (self.partitions, Instant::now(), LOOK_AGAIN);
+        let mut fewer_since = None;
         while !self.is_over() {
             if let Some(Err(error)) = self.reader.poll(POLL)
                 && self.is_final(&error)
@@ -245,18 +291,38 @@ impl Watching {
                 let told = failed(&self.settings, "read", &error, Some(self.reader.context().as_ref()));
                 return self.fail(told);
             }
-            if looked.elapsed() >= LOOK_EVERY {
-                looked = Instant::now();
+            if looked.elapsed() >= wait {
+                (looked, wait) = (Instant::now(), self.settings.discovery);
                 match partitions(&self.settings, &self.reader) {
-                    Ok(count) if count != self.partitions => {
-                        return self.fail(other_partitions(&self.settings, self.partitions, count));
+                    // A broker that has not heard of the last ones yet says so as well.
+                    Ok(count) if count < known => {
+                        if fewer_since.get_or_insert(looked).elapsed() >= PATIENCE {
+                            return self.fail(fewer_partitions(&self.settings, known, count));
+                        }
+                        wait = LOOK_AGAIN;
+                    }
+                    // What is bounded ends where it did when the query began.
+                    Ok(count) if count > known && !self.settings.bounded => {
+                        self.found(known, count);
+                        (known, fewer_since) = (count, None);
                     }
                     Err(error @ StreamError::Denied { .. }) => return self.fail(error),
+                    Ok(_) => fewer_since = None,
                     // Whether it is there is told by those who read it.
-                    _ => {}
+                    Err(_) => {}
                 }
             }
         }
+    }
+
+    /// Partitions came to be.
+    fn found(&self, known: usize, count: usize) {
+        let new = (known..count).filter_map(|number| i32::try_from(number).ok());
+        let firsts: BTreeMap<i32, i64> =
+            new.map(|number| (number, first_of(&self.settings, &self.reader, number))).collect();
+        tracing::info!(topic = self.settings.topic, known, count, "a topic has more partitions");
+        self.watch.joined.lock().extend(firsts);
+        self.watch.partitions.store(count, Ordering::Release);
     }
 
     fn is_final(&self, error: &KafkaError) -> bool {

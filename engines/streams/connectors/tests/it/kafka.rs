@@ -351,3 +351,52 @@ fn changes_that_debezium_writes_are_rows_and_places_count_messages() {
     let error = BuiltinConnectors::new().sink(&changes, changes.schema()).err().unwrap().to_string();
     assert!(error.contains("which is read and not written"), "{error}");
 }
+
+#[test]
+fn rows_that_are_gone_are_messages_without_values_and_those_are_rows_that_are_gone() {
+    let cluster = cluster(1);
+    let servers = cluster.bootstrap_servers();
+    let given =
+        [("connector", "kafka"), ("topic", "t"), ("properties.bootstrap.servers", &servers), ("format", "json")];
+    let keyed = [("key.fields", "id"), ("op.column", "op")];
+    let columns = [("id", DataType::Int64), ("a", DataType::Utf8View), ("op", DataType::Utf8View)];
+    let declared = |more: &[(&str, &str)]| {
+        checked(table(&columns, &given.iter().chain(&keyed).chain(more).copied().collect::<Vec<_>>())).unwrap()
+    };
+    let writes = declared(&[("sink.delivery-guarantee", "at-least-once")]);
+    let texts = |texts: &[Option<&str>]| Arc::new(StringViewArray::from(texts.to_vec()));
+    let rows = RecordBatch::try_new(
+        writes.schema(),
+        vec![
+            Arc::new(Int64Array::from(vec![1, 2, 1, 2])),
+            texts(&[Some("x"), Some("y"), Some("x"), Some("z")]),
+            texts(&[Some("insert"), None, Some("delete"), Some("update_before")]),
+        ],
+    )
+    .unwrap();
+    let mut sink = BuiltinConnectors::new().sink(&writes, writes.schema()).unwrap();
+    sink.commit(&query(1), Epoch(1), &[rows]).unwrap();
+    let reads = declared(&[("scan.bounded.mode", "latest-offset")]);
+    let mut reader = open(source(&reads).unwrap().as_ref(), &reads, 0, None);
+    let (mut found, begun) = (Vec::new(), Instant::now());
+    loop {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{found:?}");
+        match reader.read(10, Duration::from_millis(20)).unwrap() {
+            Read::Rows(batch) => {
+                let column = |at: usize| batch.rows.column(at).as_string_view();
+                let ids = batch.rows.column(0).as_primitive::<Int64Type>();
+                found.extend((0..batch.rows.num_rows()).map(|row| {
+                    let a = column(1).iter().nth(row).flatten().map(str::to_owned);
+                    (ids.value(row), a, column(2).value(row).to_owned())
+                }));
+            }
+            Read::End => break,
+            _ => {}
+        }
+    }
+    let row = |id: i64, a: Option<&str>, op: &str| (id, a.map(str::to_owned), op.to_owned());
+    assert_eq!(
+        found,
+        [row(1, Some("x"), "upsert"), row(2, Some("y"), "upsert"), row(1, None, "delete"), row(2, None, "delete")]
+    );
+}

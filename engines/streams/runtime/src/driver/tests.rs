@@ -286,3 +286,41 @@ fn a_record_tells_what_the_sink_was_known_to_hold() {
         other => panic!("{other:?}"),
     }
 }
+
+#[test]
+fn partitions_join_at_the_next_epoch_once_all_before_it_are_sealed() {
+    let mut driver = driver(1, 4);
+    driver.step(Input::Start, at(0));
+    driver.step(data(0, 1), at(1));
+    // Nothing more is waited for, and the epoch is not sealed yet.
+    assert_eq!(driver.step(Input::Joins { count: 2 }, at(2)), [Action::Cut(Epoch(1))]);
+    assert_eq!(driver.step(Input::Tick, at(3)), []);
+    let actions = driver.step(sealed(0, 1, false), at(4));
+    let [Action::Record(record), join, open] = actions.as_slice() else { panic!("{actions:?}") };
+    assert_eq!(record.sources.len(), 1);
+    assert_eq!((join, open), (&Action::Join { epoch: Epoch(2), count: 2 }, &Action::Open(Epoch(2))));
+    driver.step(data(2, 2), at(5));
+    assert_eq!(driver.step(Input::Tick, at(205)), [Action::Cut(Epoch(2)), Action::Open(Epoch(3))]);
+    driver.step(sealed(0, 2, false), at(206));
+    driver.step(sealed(1, 2, false), at(206));
+    let actions = driver.step(sealed(2, 2, false), at(207));
+    assert!(matches!(actions.as_slice(), [Action::Record(record)] if record.sources.len() == 3), "{actions:?}");
+}
+
+#[test]
+fn partitions_that_had_joined_join_again_at_their_epoch_and_others_behind_all_that_is_recorded() {
+    let mut driver = going_on(2).with_joined(BTreeMap::from([(Epoch(2), 1)]));
+    driver.step(Input::Start, at(0));
+    assert_eq!(driver.step(Input::Joins { count: 1 }, at(1)), [], "what is recorded is not cut");
+    driver.step(full(0, 1), at(2));
+    assert_eq!(driver.step(full(1, 1), at(2)), [Action::Cut(Epoch(1)), Action::Open(Epoch(2))]);
+    driver.step(full(0, 2), at(3));
+    driver.step(full(1, 2), at(3));
+    assert_eq!(driver.step(full(2, 2), at(3)), [Action::Cut(Epoch(2))], "three take part");
+    for (source, epoch) in [(0, 1), (1, 1), (0, 2), (1, 2)] {
+        driver.step(sealed(source, epoch, false), at(4));
+    }
+    let actions = driver.step(sealed(2, 2, false), at(5));
+    assert!(matches!(actions[0], Action::Record(ref record) if record.sources.len() == 3));
+    assert_eq!(actions[1..], [Action::Join { epoch: Epoch(3), count: 1 }, Action::Open(Epoch(3))]);
+}

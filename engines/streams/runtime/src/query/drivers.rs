@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use savanna_streams_api::{Result, StreamError};
 
 use super::Shared;
+use super::control::Control;
 use crate::clock::Clock;
 use crate::cpu::thread_cpu;
 use crate::driver::{Action, Driver, Input, Outcome};
@@ -112,21 +113,27 @@ impl Driven {
 
     fn act(&mut self, input: Input) -> Option<Outcome> {
         let controls = &self.shared.controls;
+        let each = |tell: &dyn Fn(&Control)| controls.lock().iter().for_each(|control| tell(control));
         if let (Input::Committed { epoch }, Some(snapshots)) = (&input, &self.shared.snapshots) {
             snapshots.held(*epoch);
         }
         for action in self.driver.step(input, self.shared.started.elapsed()) {
             match action {
-                Action::Open(epoch) => controls.iter().for_each(|control| control.open(epoch)),
+                Action::Join { epoch, count } => {
+                    if let Err(error) = self.shared.join(epoch, count) {
+                        return Some(Outcome::Failed(error));
+                    }
+                }
+                Action::Open(epoch) => each(&|control| control.open(epoch)),
                 Action::Cut(epoch) => {
                     if let Some(snapshots) = &self.shared.snapshots {
                         snapshots.cut(epoch);
                     }
-                    controls.iter().for_each(|control| control.cut(epoch));
+                    each(&|control| control.cut(epoch));
                 }
                 Action::Replay(epoch) => {
                     tracing::warn!(query = %self.shared.id, %epoch, "an epoch is overdue and sent again");
-                    controls.iter().for_each(|control| control.replay(epoch));
+                    each(&|control| control.replay(epoch));
                 }
                 Action::Record(record) => self.shared.sealed(record),
                 Action::Stop(outcome) => return Some(outcome),

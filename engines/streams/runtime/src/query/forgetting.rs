@@ -94,6 +94,7 @@ mod tests {
             sources: vec![mark("a"), mark("b")],
             committed: Epoch(epoch.saturating_sub(1)),
             lookups: Vec::new(),
+            layout: crate::driver::Layout::default(),
         }
     }
 

@@ -106,7 +106,7 @@ impl Shared {
     }
 
     /// Has a source partition read in turns, until the query stops.
-    fn read(self: Arc<Self>, scan: ScanPartition) -> std::io::Result<()> {
+    pub(super) fn read(self: Arc<Self>, scan: ScanPartition) -> std::io::Result<()> {
         let (driver, control) = (scan.driver.clone(), Arc::clone(&scan.control));
         let of_waker = Arc::clone(&control);
         // None once it has failed.
@@ -151,13 +151,11 @@ impl Shared {
         if let Some(recording) = &self.recording {
             recording.gate.stop();
         }
-        for control in &self.controls {
-            control.stop();
-        }
+        self.controls.lock().iter().for_each(|control| control.stop());
     }
 
     /// A partition leaves; all do so once the query was stopped. The last one ends the query.
-    fn leave(&self) {
+    pub(super) fn leave(&self) {
         let outcome = {
             let mut leaving = self.leaving.lock();
             leaving.partitions -= 1;
@@ -184,6 +182,7 @@ impl Shared {
         self.note_end(&outcome);
         self.publish_end(outcome);
         self.groups.dissolve();
+        self.growth.end();
         drivers::over(self.give_back);
         *self.gone.lock() = true;
         self.left.notify_all();

@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::RwLock;
 use savanna_streams_api::ids::StageId;
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::graph::{Operator, Stage, StageGraph};
@@ -23,7 +24,7 @@ pub(crate) struct Memory {
 struct Account {
     operator: String,
     /// One per source partition or member.
-    instances: Vec<AtomicU64>,
+    instances: RwLock<Vec<AtomicU64>>,
 }
 
 impl Memory {
@@ -31,10 +32,19 @@ impl Memory {
     pub(crate) fn new(graph: &StageGraph, instances: impl Fn(StageId) -> usize, limit: Option<u64>) -> Self {
         let account = |stage: &Stage| Account {
             operator: name(stage),
-            instances: (0..instances(stage.id)).map(|_| AtomicU64::new(0)).collect(),
+            instances: RwLock::new((0..instances(stage.id)).map(|_| AtomicU64::new(0)).collect()),
         };
         let stages = graph.stages.iter().map(account).collect();
         Self { limit, total: AtomicU64::new(0), peak: AtomicU64::new(0), stages }
+    }
+
+    /// A stage has so many instances from now on.
+    pub(crate) fn grow(&self, stage: StageId, instances: usize) {
+        if let Some(account) = self.stages.get(usize::from(stage.0)) {
+            let mut accounts = account.instances.write();
+            let instances = instances.max(accounts.len());
+            accounts.resize_with(instances, AtomicU64::default);
+        }
     }
 
     /// Enters what an instance holds now.
@@ -42,12 +52,13 @@ impl Memory {
     /// # Errors
     /// The query holds more than it may.
     pub(crate) fn hold(&self, stage: StageId, instance: usize, bytes: usize) -> Result<()> {
-        let account = self.stages.get(usize::from(stage.0)).and_then(|stage| stage.instances.get(instance));
-        let Some(account) = account else {
-            return Ok(());
-        };
+        let Some(account) = self.stages.get(usize::from(stage.0)) else { return Ok(()) };
         let bytes = bytes as u64;
-        let change = bytes.wrapping_sub(account.swap(bytes, Ordering::Relaxed));
+        let change = {
+            let instances = account.instances.read();
+            let Some(account) = instances.get(instance) else { return Ok(()) };
+            bytes.wrapping_sub(account.swap(bytes, Ordering::Relaxed))
+        };
         let total = self.total.fetch_add(change, Ordering::Relaxed).wrapping_add(change);
         self.peak.fetch_max(total, Ordering::Relaxed);
         match self.limit {
@@ -87,7 +98,7 @@ impl Memory {
 
 impl Account {
     fn bytes(&self) -> u64 {
-        self.instances.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+        self.instances.read().iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
     }
 }
 

@@ -5,6 +5,7 @@ mod control;
 mod drivers;
 mod forgetting;
 mod groups;
+mod growth;
 mod life;
 mod memory;
 mod partition;
@@ -29,7 +30,7 @@ use savanna_streams_api::ids::{Epoch, QueryId, StageId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::{Alignment, Operator, Output, ProcessingTime, Scan, Stage, StageGraph, Waiting};
-use savanna_streams_model::sink::{GiveUp, Sink};
+use savanna_streams_model::sink::{Delivery, GiveUp, Room, Sink};
 use savanna_streams_model::source::{Connectors, Repeats, Source, SourceReader};
 use savanna_streams_model::time::{EventTime, Windows};
 
@@ -38,6 +39,7 @@ use self::control::Control;
 pub(crate) use self::drivers::Mailbox;
 pub use self::forgetting::Forgetting;
 use self::groups::{FunctionGroups, Seat};
+use self::growth::{Growing, Growth, Later, Parts};
 use self::life::Ready;
 pub(crate) use self::memory::Memory;
 use self::partition::{ScanLimits, ScanPartition};
@@ -47,11 +49,11 @@ pub(crate) use self::sink_thread::SinkThread;
 use self::snapshots::Snapshotting;
 pub use self::standings::{Standing, Standings};
 use self::survival::{Beginning, Recording};
-pub use self::survival::{Survival, cannot_survive};
+pub use self::survival::{Survival, cannot_survive, delivery};
 use crate::chain::Chain;
 use crate::clock::Instants;
 use crate::cloud::remote;
-use crate::driver::{Driver, DriverOptions, EpochRecord, Input, Outcome};
+use crate::driver::{Driver, DriverOptions, EpochRecord, Input, Layout, Outcome};
 use crate::error::broken;
 use crate::join_stage::JoinOperator;
 use crate::lookup::{Loading, LookupRows, Versions};
@@ -83,7 +85,9 @@ pub(crate) struct Shared {
     memory: Arc<Memory>,
     groups: Arc<FunctionGroups>,
     /// Those of the source partitions.
-    controls: Vec<Arc<Control>>,
+    controls: Mutex<Vec<Arc<Control>>>,
+    /// How partitions join.
+    growth: Arc<Growth>,
     /// Whether somebody has asked it to stop.
     cancelled: AtomicBool,
     leaving: Mutex<Leaving>,
@@ -98,6 +102,8 @@ pub(crate) struct Shared {
     snapshots: Option<Arc<Snapshotting>>,
     /// Why there are none, if it outlives its process.
     no_snapshots: String,
+    /// What it promises of each row.
+    delivery: Delivery,
     /// Ends the waiting of a sink on other machines.
     give_up: Option<GiveUp>,
     end: Mutex<Option<End>>,
@@ -175,7 +181,7 @@ impl Query {
         options: RuntimeOptions,
         survival: Survival,
     ) -> Result<Arc<Self>> {
-        if let Some(reason) = cannot_survive(&graph, connectors.as_ref(), sink.as_ref())? {
+        if let Some(reason) = cannot_survive(&graph, connectors.as_ref(), sink.delivery())? {
             return Err(StreamError::invalid(format!("the query cannot outlive its process: {reason}")));
         }
         let starting = Starting::new(id, graph, functions, connectors, options);
@@ -195,7 +201,9 @@ impl Query {
         records: &[EpochRecord],
     ) -> Result<Epoch> {
         let starting = Starting::new(id, graph, functions, connectors, options);
-        let reach = starting.reach(&starting.sources()?)?;
+        let mut sources = starting.sources()?;
+        starting.lay_out(&mut sources, records)?;
+        let reach = starting.reach(&sources)?;
         let held = records.iter().map(|record| record.committed).max().unwrap_or_default();
         let skipped = skippable(records, held, &reach)?;
         Ok(records[..skipped].last().map_or(Epoch::ZERO, |record| record.epoch))
@@ -213,6 +221,11 @@ impl Query {
             None if self.shared.no_snapshots.is_empty() => String::new(),
             None => format!("none: {}", self.shared.no_snapshots),
         }
+    }
+
+    /// What it promises of each row.
+    pub fn delivery(&self) -> Delivery {
+        self.shared.delivery
     }
 
     /// The last epoch that was sealed.
@@ -341,18 +354,27 @@ fn standings(graph: &StageGraph, partitions: &[Partition<'_>]) -> Option<Standin
     let in_step = !declared && keep_step(graph, partitions);
     (declared || in_step).then(|| {
         let drift = in_step.then(|| Alignment { group: "the query".into(), max_drift: DRIFT_US });
-        let standing = |partition: &Partition<'_>| match &partition.scan.watermark {
-            Some(watermark) => Standing::new(true, watermark.waiting.alignment.clone().or_else(|| drift.clone())),
-            None => Standing::new(false, None),
-        };
-        Standings::new(partitions.iter().map(standing).collect())
+        Standings::new(partitions.iter().map(|partition| standing(partition.scan, drift.as_ref())).collect())
     })
 }
 
-/// The sources of a query's scans, and how many partitions each has.
+/// A partition of a scan that has not begun, which keeps step by `drift` if its table does not say otherwise.
+fn standing(scan: &Scan, drift: Option<&Alignment>) -> Standing {
+    match &scan.watermark {
+        Some(watermark) => Standing::new(true, watermark.waiting.alignment.clone().or_else(|| drift.cloned())),
+        None => Standing::new(false, None),
+    }
+}
+
+/// The sources of a query's scans, and how many partitions each has, without those that have joined.
 struct Sources(BTreeMap<StageId, (Arc<dyn Source>, usize)>);
 
 impl Sources {
+    /// Partitions of all scans.
+    fn total(&self) -> usize {
+        self.0.values().map(|(_, count)| count).sum()
+    }
+
     fn of(&self, stage: &Stage) -> Result<(&Arc<dyn Source>, usize)> {
         let found = self.0.get(&stage.id).map(|(source, count)| (source, *count));
         found.ok_or_else(|| broken(format!("stage {} has no source", stage.id)))
@@ -365,6 +387,21 @@ fn keep_step(graph: &StageGraph, partitions: &[Partition<'_>]) -> bool {
     graph.stages.iter().any(meets)
         && partitions.iter().all(|partition| partition.bounded && partition.scan.watermark.is_some())
         && partitions.iter().any(|partition| partition.stage.id != partitions[0].stage.id)
+}
+
+/// What all source partitions of a query have in common.
+struct Common {
+    topology: Topology,
+    groups: Arc<FunctionGroups>,
+    driver: Mailbox,
+    progress: Arc<Progress>,
+    memory: Arc<Memory>,
+    instants: Arc<Instants>,
+    standings: Option<Arc<Standings>>,
+    room: Option<Room>,
+    without_time: WithoutTime,
+    limits: ScanLimits,
+    growing: Growing,
 }
 
 /// By scan and partition, rows that functions left out because they had no event time.
@@ -411,16 +448,30 @@ impl Starting {
     fn start(mut self, mut sink: Box<dyn Sink>) -> Result<Arc<Query>> {
         self.check_late_tables()?;
         self.check_cloud()?;
+        let delivery = delivery(&self.graph, self.connectors.as_ref(), sink.delivery())?;
         self.begin_at_snapshot()?;
-        let sources = self.sources()?;
+        let mut sources = self.sources()?;
+        let (layout, more) = match &self.survival {
+            Some(survival) => self.lay_out(&mut sources, &survival.records)?,
+            None => self.lay_out(&mut sources, &[])?,
+        };
         let Beginning { behind, records, snapshot } = self.records(sink.as_mut(), &sources)?;
         let from = behind.as_ref().map_or(Epoch::ZERO, |record| record.epoch);
         let tables = self.open_lookups(from)?;
-        let partitions = self.open_sources(&sources, behind.as_ref())?;
-        let per_stage: Vec<usize> = (self.graph.stages.iter())
-            .map(|stage| partitions.iter().filter(|partition| partition.stage.id == stage.id).count())
-            .collect();
-        let topology = Topology::new(&self.id, &self.graph, &per_stage, self.options.members)?;
+        let later = Later::new(sources.total(), &layout, behind.as_ref(), &records);
+        let partitions = self.open_sources(&sources, &layout, behind.as_ref())?;
+        let of_stage = |partitions: &[Partition<'_>], stage: StageId| {
+            partitions.iter().filter(|partition| partition.stage.id == stage).count()
+        };
+        let first = &partitions[..later.first.min(partitions.len())];
+        let at_first: Vec<usize> = self.graph.stages.iter().map(|stage| of_stage(first, stage.id)).collect();
+        let per_stage: Vec<usize> = self.graph.stages.iter().map(|stage| of_stage(&partitions, stage.id)).collect();
+        let topology = Topology::new(&self.id, &self.graph, &at_first, self.options.members)?;
+        for (place, partition) in partitions.iter().enumerate() {
+            if let Some((epoch, _)) = later.of(place) {
+                topology.join(partition.stage.id, epoch);
+            }
+        }
         let loads = tables.iter().any(|table| !table.versions.is_known());
         let progress = Arc::new(Progress::new(partitions.len(), loads));
         progress.begin_behind(from);
@@ -442,7 +493,7 @@ impl Starting {
         };
         let recorded = recording.as_ref().map_or(Epoch::ZERO, |recording| recording.recorded);
         let (mut members, give_up) =
-            self.members(&topology, &progress, &driver, sink, recording.as_ref(), partitions.len())?;
+            self.members(&topology, &progress, &driver, sink, recording.as_ref(), sources.total())?;
         let rows_at = snapshot.as_ref().map_or(EventTime::MIN, |snapshot| snapshot.manifest.rows_at);
         let snapshots = self.snapshots(&topology, &mut members, &sources, snapshot, recorded, &forgetting)?;
         let (snapshots, no_snapshots) = match snapshots {
@@ -478,6 +529,19 @@ impl Starting {
         let ended: Vec<bool> =
             (0..partitions.len()).map(|source| mark_of(source).is_some_and(|mark| mark.ended)).collect();
         let sealed_at = behind.as_ref().map_or(EventTime::MIN, |record| record.processing_time);
+        let common = Common {
+            topology,
+            groups: Arc::clone(&groups),
+            driver: driver.clone(),
+            progress: Arc::clone(&progress),
+            memory: Arc::clone(&memory),
+            instants,
+            standings,
+            room,
+            without_time,
+            limits,
+            growing: Growing::default(),
+        };
         let mut scans = Vec::with_capacity(partitions.len());
         for (source, mut partition) in partitions.into_iter().enumerate() {
             let marks: VecDeque<_> = records.iter().filter_map(|record| record.sources.get(source).cloned()).collect();
@@ -485,71 +549,96 @@ impl Starting {
             if let Some(end) = again.end() {
                 partition.reader.hurry(end);
             }
-            let output = self.scan_output(&partition, &topology, &without_time)?;
-            let late_outlet = topology.late_outlet(partition.stage.id, partition.number);
-            let splits = partition.reader.splits();
-            let mut operator = ScanOperator::decode(partition.scan, output, &self.functions, late_outlet, splits)?;
+            let mut scan = self.scan_partition(partition, &common, source, again, from)?;
             if let Some(mark) = mark_of(source) {
-                operator.splits().begin_at(mark);
+                scan.operator.splits().begin_at(mark);
             }
-            scans.push(ScanPartition {
-                source,
-                reader: partition.reader,
-                operator,
-                control: Arc::new(Control::default()),
-                groups: Arc::clone(&groups),
-                driver: driver.clone(),
-                progress: Arc::clone(&progress),
-                memory: Arc::clone(&memory),
-                stage: partition.stage.id,
-                number: partition.number,
-                instants: Arc::clone(&instants),
-                standings: standings.clone(),
-                clock: Arc::clone(&self.options.clock),
-                may_idle: (partition.scan.watermark.as_ref())
-                    .is_some_and(|watermark| watermark.waiting.idle_after.is_some()),
-                limits,
-                again,
-                behind: from,
-                ended: ended[source],
-                gathers: !partition.bounded,
-                room: room.clone(),
-            });
+            if let Some((epoch, reached)) = later.of(source) {
+                scan.operator.splits().join_at(reached);
+                scan.behind = Epoch(epoch.0.saturating_sub(1));
+            }
+            scan.ended = ended[source];
+            scans.push(scan);
         }
+        let of_driver = Driver::going_on(later.first, self.driver_options(), from, recorded)
+            .with_rows_at(&ended, sealed_at, rows_at)
+            .with_joined(later.counts());
+        let (id, table, clock) = (self.id.clone(), self.table(), Arc::clone(&self.options.clock));
+        let give_back = self.options.give_back;
+        // Its records are not needed any more.
+        self.survival = None;
+        let growing = common.growing.clone();
+        let growth = Arc::new(Growth::new(Parts { starting: self, sources, common }, layout, behind));
+        growing.begin(&growth);
+        let of_driver = of_driver.with_joining(growth.begin(&more)?);
         let shared = Arc::new(Shared {
-            id: self.id.clone(),
-            table: self.table(),
+            id,
+            table,
             started: Instant::now(),
             progress,
             memory,
             groups,
-            controls: scans.iter().map(|scan| Arc::clone(&scan.control)).collect(),
+            controls: Mutex::new(scans.iter().map(|scan| Arc::clone(&scan.control)).collect()),
+            growth,
             cancelled: AtomicBool::new(false),
             leaving: Mutex::new(Leaving { partitions: scans.len(), outcome: None }),
-            give_back: self.options.give_back,
+            give_back,
             record: Mutex::new(None),
             recording,
             lookups: tables.iter().map(|table| Arc::clone(&table.versions)).collect(),
             refreshing: Arc::default(),
             snapshots,
             no_snapshots,
+            delivery,
             give_up,
             end: Mutex::new(None),
             ended: Condvar::new(),
             gone: Mutex::new(false),
             left: Condvar::new(),
         });
-        let ready = Ready {
-            shared: Arc::clone(&shared),
-            mailbox: driver.clone(),
-            driver: Driver::going_on(scans.len(), self.driver_options(), from, recorded)
-                .with_rows_at(&ended, sealed_at, rows_at),
-            clock: Arc::clone(&self.options.clock),
-            scans,
-            tables,
-        };
+        let ready =
+            Ready { shared: Arc::clone(&shared), mailbox: driver.clone(), driver: of_driver, clock, scans, tables };
         ready.start()?;
         Ok(Arc::new(Query { shared, driver }))
+    }
+
+    /// A source partition that is about to be read, from the first epoch behind `behind` on. `source` is its place among all.
+    fn scan_partition(
+        &self,
+        partition: Partition<'_>,
+        common: &Common,
+        source: usize,
+        again: Again,
+        behind: Epoch,
+    ) -> Result<ScanPartition> {
+        let Partition { stage, scan, number, bounded, .. } = partition;
+        let output = self.scan_output(&partition, &common.topology, &common.without_time)?;
+        let late_outlet = common.topology.late_outlet(stage.id, number);
+        let splits = partition.reader.splits();
+        Ok(ScanPartition {
+            source,
+            operator: ScanOperator::decode(scan, output, &self.functions, late_outlet, splits)?,
+            reader: partition.reader,
+            control: Arc::new(Control::default()),
+            groups: Arc::clone(&common.groups),
+            driver: common.driver.clone(),
+            progress: Arc::clone(&common.progress),
+            counters: common.progress.scan(source),
+            growing: common.growing.clone(),
+            memory: Arc::clone(&common.memory),
+            stage: stage.id,
+            number,
+            instants: Arc::clone(&common.instants),
+            standings: common.standings.clone(),
+            clock: Arc::clone(&self.options.clock),
+            may_idle: scan.watermark.as_ref().is_some_and(|watermark| watermark.waiting.idle_after.is_some()),
+            limits: common.limits,
+            again,
+            behind,
+            ended: false,
+            gathers: !bounded,
+            room: common.room.clone(),
+        })
     }
 
     fn driver_options(&self) -> DriverOptions {
@@ -600,20 +689,31 @@ impl Starting {
         Ok(Sources(sources))
     }
 
-    /// Opens all source partitions, at their starts or where a record says.
-    fn open_sources(&self, sources: &Sources, behind: Option<&EpochRecord>) -> Result<Vec<Partition<'_>>> {
-        let mut partitions = Vec::new();
+    /// Opens all source partitions, those that have joined behind the others, at their starts or where a record says.
+    fn open_sources(
+        &self,
+        sources: &Sources,
+        layout: &Layout,
+        behind: Option<&EpochRecord>,
+    ) -> Result<Vec<Partition<'_>>> {
+        let mut places = Vec::new();
         for stage in &self.graph.stages {
-            let Operator::Scan(scan) = &stage.operator else {
-                continue;
-            };
-            let (source, count) = sources.of(stage)?;
-            for number in 0..count {
-                let mark = behind.and_then(|record| record.sources.get(partitions.len()));
-                let reader = source.open(&scan.source, number, count, mark.map(|mark| &mark.offset))?;
-                let (bounded, repeats) = (source.bounded(), source.repeats());
-                partitions.push(Partition { stage, scan, number: number as u32, bounded, repeats, reader });
+            if let Operator::Scan(scan) = &stage.operator {
+                places.extend((0..sources.of(stage)?.1).map(|number| (stage, scan, number)));
             }
+        }
+        for joined in &layout.joined {
+            let (stage, scan) = self.scan_at(joined.scan)?;
+            places.push((stage, scan, joined.number as usize));
+        }
+        let mut partitions = Vec::with_capacity(places.len());
+        for (place, (stage, scan, number)) in places.iter().enumerate() {
+            let source = sources.of(stage)?.0;
+            let count = places.iter().filter(|(other, ..)| other.id == stage.id).count();
+            let mark = behind.and_then(|record| record.sources.get(place));
+            let reader = source.open(&scan.source, *number, count, mark.map(|mark| &mark.offset))?;
+            let (bounded, repeats) = (source.bounded(), source.repeats());
+            partitions.push(Partition { stage, scan, number: *number as u32, bounded, repeats, reader });
         }
         Ok(partitions)
     }

@@ -14,6 +14,7 @@ use super::again::{Again, Way};
 use super::control::{Control, Order};
 use super::drivers::Mailbox;
 use super::groups::FunctionGroups;
+use super::growth::Growing;
 use super::memory::Memory;
 use super::progress::{Progress, ScanProgress};
 use super::standings::Standings;
@@ -49,6 +50,10 @@ pub(crate) struct ScanPartition {
     pub(crate) groups: Arc<FunctionGroups>,
     pub(crate) driver: Mailbox,
     pub(crate) progress: Arc<Progress>,
+    /// Its own counters.
+    pub(crate) counters: Arc<ScanProgress>,
+    /// Hears of partitions that come to be.
+    pub(crate) growing: Growing,
     pub(crate) memory: Arc<Memory>,
     pub(crate) instants: Arc<Instants>,
     /// How far the others are, if it matters.
@@ -90,6 +95,8 @@ pub(crate) struct Filling {
     told_data: bool,
     told_enough: bool,
     told_waits: bool,
+    /// Its source was told to have so many partitions.
+    told_partitions: usize,
     /// It is where a recorded epoch ended.
     arrived: bool,
     ended: bool,
@@ -123,6 +130,7 @@ impl ScanPartition {
             told_data: false,
             told_enough: false,
             told_waits: false,
+            told_partitions: 0,
             arrived: false,
             ended,
             blocked: 0,
@@ -255,6 +263,10 @@ impl Filling {
     }
 
     fn read(&mut self) -> Result<Next> {
+        if let Some(count) = self.scan.reader.partitions().filter(|count| *count > self.told_partitions) {
+            self.scan.growing.grown(self.scan.stage, count)?;
+            self.told_partitions = count;
+        }
         let wanted = usize::try_from(self.wanted()).unwrap_or(usize::MAX);
         let read = self.scan.reader.read(wanted, READ_WAIT)?;
         let now = self.now();
@@ -286,6 +298,7 @@ impl Filling {
         match read {
             Read::Rows(batch) => self.absorb(batch)?,
             Read::Split(change) => self.scan.operator.splits().change(change, now),
+            Read::Pending if self.scan.reader.has_rows() => self.scan.operator.splits().wake(0),
             Read::Pending => self.scan.operator.splits().wait(now),
             Read::End => {
                 self.ended = true;
@@ -425,7 +438,7 @@ impl Filling {
     }
 
     fn counters(&self) -> &ScanProgress {
-        &self.scan.progress.scans[self.scan.source]
+        &self.scan.counters
     }
 
     fn tell(&self, input: Input) {

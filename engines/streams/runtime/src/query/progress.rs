@@ -1,10 +1,11 @@
 //! Counters of a running query, written by its threads and read by whoever asks.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use savanna_streams_api::handle::QueryStatus;
 use savanna_streams_api::ids::Epoch;
 use savanna_streams_model::time::EventTime;
@@ -23,7 +24,7 @@ pub(crate) struct Progress {
     billed_ms: AtomicU64,
     replays: AtomicU64,
     /// One per source partition.
-    pub(crate) scans: Vec<ScanProgress>,
+    scans: RwLock<Vec<Arc<ScanProgress>>>,
     pub(crate) driver_cpu: Gauge,
     /// Whether the tables of look-ups are still being read, and their rows so far.
     loading: AtomicBool,
@@ -44,15 +45,6 @@ pub(crate) struct ScanProgress {
 
 impl Progress {
     pub(crate) fn new(scans: usize, loading: bool) -> Self {
-        let scan = |_| ScanProgress {
-            events: AtomicU64::new(0),
-            late_rows: AtomicU64::new(0),
-            skipped_rows: AtomicU64::new(0),
-            watermark: AtomicI64::new(i64::MIN),
-            ended: AtomicBool::new(false),
-            cpu: Gauge::default(),
-            generator_cpu: Gauge::default(),
-        };
         Self {
             committed: AtomicU64::new(0),
             result_rows: AtomicU64::new(0),
@@ -61,11 +53,20 @@ impl Progress {
             invocations: AtomicU64::new(0),
             billed_ms: AtomicU64::new(0),
             replays: AtomicU64::new(0),
-            scans: (0..scans).map(scan).collect(),
+            scans: RwLock::new((0..scans).map(|_| Arc::default()).collect()),
             driver_cpu: Gauge::default(),
             loading: AtomicBool::new(loading),
             lookup_rows: AtomicU64::new(0),
         }
+    }
+
+    /// The counters of a source partition; one that joins has none before.
+    pub(crate) fn scan(&self, source: usize) -> Arc<ScanProgress> {
+        let mut scans = self.scans.write();
+        while scans.len() <= source {
+            scans.push(Arc::default());
+        }
+        Arc::clone(&scans[source])
     }
 
     /// The query begins behind an epoch.
@@ -125,31 +126,46 @@ impl Progress {
     }
 
     /// The lowest watermark of the partitions that have not ended, or the highest of all if all have.
-    fn watermark(&self) -> Option<i64> {
-        let watermark = |scan: &ScanProgress| scan.watermark.load(Ordering::Relaxed);
-        let running = self.scans.iter().filter(|scan| !scan.ended.load(Ordering::Relaxed)).map(watermark).min();
-        running.or_else(|| self.scans.iter().map(watermark).max()).filter(|watermark| *watermark > i64::MIN)
+    fn watermark(scans: &[Arc<ScanProgress>]) -> Option<i64> {
+        let watermark = |scan: &Arc<ScanProgress>| scan.watermark.load(Ordering::Relaxed);
+        let running = scans.iter().filter(|scan| !scan.ended.load(Ordering::Relaxed)).map(watermark).min();
+        running.or_else(|| scans.iter().map(watermark).max()).filter(|watermark| *watermark > i64::MIN)
     }
 
     pub(crate) fn fill(&self, status: &mut QueryStatus) {
+        let scans = self.scans.read();
         let sum = |of: fn(&ScanProgress) -> &AtomicU64| -> u64 {
-            self.scans.iter().map(|scan| of(scan).load(Ordering::Relaxed)).sum()
+            scans.iter().map(|scan| of(scan).load(Ordering::Relaxed)).sum()
         };
-        let generator: Duration = self.scans.iter().map(|scan| scan.generator_cpu.get()).sum();
-        let cpu: Duration = self.scans.iter().map(|scan| scan.cpu.get()).sum::<Duration>() + self.driver_cpu.get();
+        let generator: Duration = scans.iter().map(|scan| scan.generator_cpu.get()).sum();
+        let cpu: Duration = scans.iter().map(|scan| scan.cpu.get()).sum::<Duration>() + self.driver_cpu.get();
         status.events = sum(|scan| &scan.events);
         status.late_rows = sum(|scan| &scan.late_rows);
         status.skipped_rows = sum(|scan| &scan.skipped_rows);
         status.result_rows = self.result_rows.load(Ordering::Relaxed);
         status.windows = self.windows.load(Ordering::Relaxed);
         status.epoch = self.committed_epoch().0;
-        status.watermark = self.watermark();
+        status.watermark = Self::watermark(&scans);
         status.cpu_seconds = cpu.as_secs_f64();
         status.generator_cpu_seconds = generator.as_secs_f64();
         status.invocations = self.invocations.load(Ordering::Relaxed);
         status.billed_ms = self.billed_ms.load(Ordering::Relaxed);
         status.more.insert("replays".into(), self.replays.load(Ordering::Relaxed) as f64);
         status.more.insert("lookup_rows".into(), self.lookup_rows.load(Ordering::Relaxed) as f64);
+    }
+}
+
+impl Default for ScanProgress {
+    fn default() -> Self {
+        Self {
+            events: AtomicU64::new(0),
+            late_rows: AtomicU64::new(0),
+            skipped_rows: AtomicU64::new(0),
+            watermark: AtomicI64::new(i64::MIN),
+            ended: AtomicBool::new(false),
+            cpu: Gauge::default(),
+            generator_cpu: Gauge::default(),
+        }
     }
 }
 

@@ -41,6 +41,12 @@ impl Standings {
         Self { partitions: Mutex::new(partitions) }
     }
 
+    /// One more partition, which stands here.
+    pub fn join(&self, standing: Standing, watermark: EventTime) {
+        let watermark = standing.watermark.map(|before| before.max(watermark));
+        self.partitions.lock().push(Standing { watermark, ..standing });
+    }
+
     /// Where a partition stands now.
     pub fn tell(&self, partition: usize, watermark: EventTime, idle: bool, ended: bool) {
         let mut partitions = self.partitions.lock();

@@ -74,8 +74,8 @@ fn needs_no_snapshots(graph: &StageGraph, connectors: &dyn Connectors, reach: &R
 ///
 /// # Errors
 /// A table cannot be opened.
-pub fn cannot_survive(graph: &StageGraph, connectors: &dyn Connectors, sink: &dyn Sink) -> Result<Option<String>> {
-    if sink.delivery() != Delivery::ExactlyOnce {
+pub fn cannot_survive(graph: &StageGraph, connectors: &dyn Connectors, sink: Delivery) -> Result<Option<String>> {
+    if sink != Delivery::ExactlyOnce {
         return Ok(Some("its sink does not store which epochs it holds".into()));
     }
     for stage in &graph.stages {
@@ -95,7 +95,7 @@ pub fn cannot_survive(graph: &StageGraph, connectors: &dyn Connectors, sink: &dy
         }
         if let Some(late) = watermark.and_then(|watermark| watermark.late_rows.as_ref()) {
             // What its options say counts, and not what the best of its kind can do.
-            if connectors.sink(&late.table, late.table.schema())?.delivery() != Delivery::ExactlyOnce {
+            if connectors.delivery(&late.table)? != Delivery::ExactlyOnce {
                 return Ok(Some(format!(
                     "table {} for late rows does not store which epochs it holds",
                     late.table.name
@@ -104,6 +104,24 @@ pub fn cannot_survive(graph: &StageGraph, connectors: &dyn Connectors, sink: &dy
         }
     }
     Ok(None)
+}
+
+/// What a query promises of each of its rows: the least of what its sources, the tables for its late rows and its sink do.
+///
+/// # Errors
+/// A table cannot be opened.
+pub fn delivery(graph: &StageGraph, connectors: &dyn Connectors, sink: Delivery) -> Result<Delivery> {
+    let mut least = sink;
+    for stage in &graph.stages {
+        let Operator::Scan(scan) = &stage.operator else { continue };
+        if matches!(connectors.source(&scan.source.table)?.repeats(), Repeats::Not(_)) {
+            least = Delivery::AtMostOnce;
+        }
+        if let Some(late) = scan.watermark.as_ref().and_then(|watermark| watermark.late_rows.as_ref()) {
+            least = least.min(connectors.delivery(&late.table)?);
+        }
+    }
+    Ok(least)
 }
 
 /// How far back the rows lie of which the results of a query are made.
@@ -310,6 +328,7 @@ impl Recording {
 impl Shared {
     /// All partitions have sealed an epoch.
     pub(super) fn sealed(&self, mut record: EpochRecord) {
+        record.layout = self.growth.layout(record.sources.len());
         record.lookups = self.lookups.iter().map(|versions| versions.version_of(record.epoch)).collect();
         self.lookups.iter().for_each(|versions| versions.passed(record.committed));
         if let Some(recording) = &self.recording {

@@ -143,7 +143,7 @@ fn start_far(memory: &Arc<Memory>, sink: &Held, far: &Far, log: &Arc<Log>) -> Ar
     start_with(memory, Judge(Arc::clone(sink), Some(far.clone())), log, options(), Waiting::default()).unwrap()
 }
 
-fn start_with(
+pub(crate) fn start_with(
     memory: &Arc<Memory>,
     sink: Judge,
     log: &Arc<Log>,

@@ -4,6 +4,7 @@ mod failures;
 mod functions;
 mod going_on;
 mod graphs;
+mod growth;
 mod joins;
 mod limits;
 mod lookups;

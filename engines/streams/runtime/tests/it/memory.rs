@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arrow::array::{Array, AsArray, Int64Array, RecordBatch, TimestampMillisecondArray};
@@ -51,6 +51,15 @@ pub(crate) struct Table {
     pub(crate) gate: Option<Arc<AtomicBool>>,
     /// Where it is set, the value of all rows is how often the table was read.
     pub(crate) readings: Option<Arc<AtomicI64>>,
+    /// Where it is set, only so many partitions are there so far.
+    pub(crate) visible: Option<Arc<AtomicUsize>>,
+}
+
+impl Table {
+    fn visible(&self) -> usize {
+        let visible = self.visible.as_ref().map(|visible| visible.load(Ordering::Acquire));
+        visible.unwrap_or(self.partitions.len())
+    }
 }
 
 /// What a sink was given: epochs with their rows.
@@ -71,6 +80,11 @@ impl Memory {
         let gate = Arc::new(AtomicBool::new(false));
         self.tables.get_mut(name).unwrap().gate = Some(Arc::clone(&gate));
         gate
+    }
+
+    /// Hides the partitions of a table but for the first ones.
+    pub(crate) fn hide(&mut self, name: &str, visible: &Arc<AtomicUsize>) {
+        self.tables.get_mut(name).unwrap().visible = Some(Arc::clone(visible));
     }
 
     /// Has the rows of a table say how often it was read. Other runs may go on counting.
@@ -116,7 +130,11 @@ impl Source for Table {
     }
 
     fn partitions(&self, _: usize) -> Result<usize> {
-        Ok(self.partitions.len())
+        Ok(self.visible())
+    }
+
+    fn grows(&self) -> bool {
+        self.visible.is_some()
     }
 
     fn open(&self, _: &ScanSpec, partition: usize, _: usize, from: Option<&Offset>) -> Result<Box<dyn SourceReader>> {
@@ -159,6 +177,10 @@ impl SourceReader for Reader {
 
     fn offset(&self) -> Offset {
         Offset(self.next.to_string())
+    }
+
+    fn partitions(&self) -> Option<usize> {
+        self.table.visible.as_ref().map(|visible| visible.load(Ordering::Acquire))
     }
 }
 

@@ -385,7 +385,8 @@ impl World {
                     }
                     process.sealed.insert(record.epoch, record);
                 }
-                Action::Replay(_) => {}
+                // No source here comes to have more partitions.
+                Action::Join { .. } | Action::Replay(_) => {}
                 Action::Stop(outcome) => return Some(outcome),
             }
         }

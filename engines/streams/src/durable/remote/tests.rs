@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use futures::stream::BoxStream;
+use futures::stream::{BoxStream, TryStreamExt as _};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
@@ -27,6 +27,8 @@ struct Store {
     forgets_conditions: AtomicBool,
     /// It does what it is asked for, and tells nobody.
     is_silent: AtomicBool,
+    /// Before it creates something, somebody removes all that is there.
+    forgets_before_next: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -57,6 +59,7 @@ impl Store {
             state: Mutex::new(state),
             forgets_conditions: AtomicBool::new(false),
             is_silent: AtomicBool::new(false),
+            forgets_before_next: AtomicBool::new(false),
         })
     }
 
@@ -93,6 +96,12 @@ impl fmt::Display for Store {
 #[async_trait::async_trait]
 impl ObjectStore for Store {
     async fn put_opts(&self, place: &Path, bytes: PutPayload, options: PutOptions) -> object_store::Result<PutResult> {
+        if self.forgets_before_next.swap(false, Ordering::AcqRel) {
+            let all: Vec<Path> = self.objects.list(None).map_ok(|object| object.location).try_collect().await?;
+            for place in all {
+                self.objects.delete(&place).await?;
+            }
+        }
         let (fault, late) = self.fault();
         if let Some((place, bytes, options)) = late {
             // Nobody listens any more.
@@ -193,6 +202,7 @@ fn record(epoch: u64) -> EpochRecord {
         sources: Vec::new(),
         committed: Epoch::ZERO,
         lookups: Vec::new(),
+        layout: savanna_streams_runtime::driver::Layout::default(),
     }
 }
 
@@ -379,20 +389,103 @@ fn what_is_somebody_elses_stays_and_queries_are_found_by_their_folder_or_their_n
     assert_eq!(store.names(), others);
     // By their name, of which there may have been others.
     let open_as = |job: &str| {
-        let path = format!("kept/named/{job}");
+        let path = format!("kept/named/17000000000{job}");
         open_in(&|_| folder(&path), &query(), &kept("a"), None, Box::new(|_| {})).unwrap()
     };
-    append(&open_as("7"), 1).unwrap();
-    let expected = Some(("q".to_owned(), "s3://test/kept/named/7".to_owned()));
+    append(&open_as("07"), 1).unwrap();
+    let expected = Some(("q".to_owned(), "s3://test/kept/named/1700000000007".to_owned()));
     assert_eq!(kept_in("s3://test/kept/named").unwrap(), expected);
-    // A former process of one that is forgotten writes late.
-    runtime
-        .block_on(store.objects.put(&Path::from(format!("kept/named/5/{}", name_of(9))), PutPayload::default()))
-        .unwrap();
+    // A former process of one that is forgotten writes late; and a table may be written to the same folder.
+    runtime.block_on(async {
+        let late = format!("kept/named/1700000000005/{}", name_of(9));
+        for name in [late.as_str(), "kept/named/20260101/part-a-1.csv", "kept/named/part-a-2.csv"] {
+            store.objects.put(&Path::from(name), PutPayload::default()).await.unwrap();
+        }
+    });
     assert_eq!(kept_in("s3://test/kept/named").unwrap(), expected);
-    append(&open_as("8"), 1).unwrap();
+    append(&open_as("08"), 1).unwrap();
     let error = kept_in("s3://test/kept/named").unwrap_err().to_string();
-    assert!(error.contains("has several queries: s3://test/kept/named/7, s3://test/kept/named/8"), "{error}");
+    assert!(
+        error.contains("has several queries: s3://test/kept/named/1700000000007, s3://test/kept/named/1700000000008"),
+        "{error}"
+    );
+}
+
+/// A bucket of the folder of a name, and one of a query in it.
+fn of_name(store: &Arc<Store>) -> (Bucket, impl Fn(&str) -> Result<Bucket>) {
+    let dynamic = Arc::clone(store) as Arc<dyn ObjectStore>;
+    let at = move |url: &str| {
+        let path = url.strip_prefix("s3://test/").unwrap_or(url);
+        Bucket::new(Arc::clone(&dynamic), Path::from(path), &format!("s3://test/{path}"), Duration::from_secs(1))
+    };
+    (at("kept/named").unwrap(), at)
+}
+
+#[test]
+fn what_came_late_of_a_former_query_makes_its_name_unusable_for_nobody() {
+    let store = Store::new(1, 0);
+    let (named, at) = of_name(&store);
+    let job = at("kept/named/1700000000005").unwrap();
+    let url = "s3://test/kept/named";
+    assert!(create(&job, 9, &Entry::Record { owner: 1, record: record(4) }).unwrap());
+    assert_eq!(living_in(&named, url, &at).unwrap(), None);
+    let error = kept_in(&named, url, &at).err().unwrap().to_string();
+    assert!(error.contains("expected a claim among the entries up to 9"), "{error}");
+    // Its own node may take it away.
+    forget_in(&job, &kept("a")).unwrap();
+    assert_eq!(bucket_names(&job), [""; 0]);
+    assert!(kept_in(&named, url, &at).unwrap().is_none());
+}
+
+fn bucket_names(bucket: &Bucket) -> Vec<String> {
+    bucket.list_behind("", "").unwrap()
+}
+
+#[test]
+fn what_else_lies_in_the_folder_of_a_name_is_hardly_listed() {
+    let store = Store::new(1, 0);
+    let (named, at) = of_name(&store);
+    let put = |name: String| named.create(&name, &Bytes::new()).unwrap();
+    for number in 0..3_000 {
+        put(format!("part-a-{number}.csv"));
+        put(format!("log/part-a-{number}.csv"));
+    }
+    let other = at("kept/named/1700000000007").unwrap();
+    claim(&other, &query(), &kept("a"), Whom::Ourselves).unwrap();
+    assert!(living_in(&named, "s3://test/kept/named", &at).unwrap().unwrap().ends_with("/1700000000007"));
+    assert_eq!(jobs(&named).unwrap(), [1_700_000_000_007]);
+    (0..FOLDERS_MAX).for_each(|number| drop(put(format!("{}/a", 20_000_000 + number))));
+    let error = jobs(&named).unwrap_err().to_string();
+    assert!(error.contains("more than 1000 entries") && error.contains("'query.store'"), "{error}");
+}
+
+#[test]
+fn a_query_that_is_forgotten_while_it_is_taken_over_is_not_taken_over() {
+    let store = Store::new(1, 0);
+    append(&open(&store, "a"), 1).unwrap();
+    let there = bucket(&(Arc::clone(&store) as _));
+    let run = found(&there, look(&there).unwrap().0).unwrap().claim.unwrap().token;
+    // Between looking and claiming.
+    store.forgets_before_next.store(true, Ordering::Release);
+    let error = claim(&there, &query(), &kept("b"), Whom::Run(&run)).err().unwrap().to_string();
+    assert!(error.contains("another node has taken"), "{error}");
+    assert_eq!(store.names(), [""; 0], "and nothing is left of the attempt");
+}
+
+#[test]
+fn a_bucket_is_told_again_only_where_it_says_something_else() {
+    let store = Store::new(1, 0);
+    let there = bucket(&(Arc::clone(&store) as _));
+    tell_in(&there, &query(), &kept("a")).unwrap();
+    assert_eq!(store.names(), [""; 0], "what is forgotten stays so");
+    drop(open(&store, "a"));
+    let names = store.names();
+    tell_in(&there, &query(), &kept("a")).unwrap();
+    let other = StoredQuery { statement: "INSERT INTO o SELECT b FROM t".into(), ..query() };
+    tell_in(&there, &other, &kept("b")).unwrap();
+    assert_eq!(store.names(), names);
+    tell_in(&there, &other, &kept("a")).unwrap();
+    assert_eq!(found(&there, look(&there).unwrap().0).unwrap().claim.unwrap().query, text_of(&other).unwrap());
 }
 
 #[test]

@@ -124,6 +124,7 @@ fn sealed(snapshots: &Snapshotting, epoch: u64) {
         sources: Vec::new(),
         committed: Epoch::ZERO,
         lookups: Vec::new(),
+        layout: crate::driver::Layout::default(),
     };
     snapshots.sealed(&record);
 }

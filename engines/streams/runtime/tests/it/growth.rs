@@ -1,0 +1,158 @@
+//! Source partitions that come to be while a query runs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow::array::RecordBatch;
+use savanna_streams_api::handle::QueryState;
+use savanna_streams_api::ids::Epoch;
+use savanna_streams_model::graph::Waiting;
+use savanna_streams_runtime::driver::{EpochRecord, Joined};
+use savanna_streams_runtime::{Mode, RuntimeOptions};
+
+use crate::going_on::{FOREVER, Held, Judge, Log, options, start_with, until};
+use crate::graphs::{MILLI, window};
+use crate::memory::{Memory, Row, Then};
+use crate::oracle::{Groups, groups, truth};
+
+const ROWS: i64 = 600;
+
+fn rows(from: i64) -> Vec<Row> {
+    (from..from + ROWS).map(|i| Row { time: Some(i), key: Some(i % 5), value: i % 13 }).collect()
+}
+
+/// Two partitions, and two that come later, whose rows are newer.
+fn partitions() -> Vec<Vec<Row>> {
+    vec![rows(0), rows(0), rows(ROWS), rows(2 * ROWS)]
+}
+
+struct World {
+    memory: Arc<Memory>,
+    visible: Arc<AtomicUsize>,
+    sink: Held,
+    log: Arc<Log>,
+}
+
+impl World {
+    fn new(partitions: Vec<Vec<Row>>) -> Self {
+        let visible = Arc::new(AtomicUsize::new(2));
+        let mut memory = Memory::with("t", partitions).then(Then::Wait);
+        memory.hide("t", &visible);
+        Self { memory: Arc::new(memory), visible, sink: Held::default(), log: Arc::default() }
+    }
+
+    /// Runs the query until something is so.
+    fn run(&self, mode: Mode, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+        let waiting = Waiting { idle_after: Some(2 * MILLI), alignment: None };
+        let judge = Judge(Arc::clone(&self.sink), None);
+        let options = RuntimeOptions { mode, ..options() };
+        let query = start_with(&self.memory, judge, &self.log, options, waiting).unwrap();
+        until(what, || is_so(self) || query.status().state.is_over());
+        query.cancel();
+        assert_eq!(query.wait_timeout(FOREVER).unwrap().unwrap().state, QueryState::Cancelled, "{what}");
+    }
+
+    fn written(&self) -> Groups {
+        let rows: Vec<RecordBatch> = self.sink.lock().values().flatten().cloned().collect();
+        groups(&rows, true)
+    }
+
+    /// How many partitions the last record knows.
+    fn recorded(&self) -> usize {
+        self.log.all.lock().last().map_or(0, |record| record.sources.len())
+    }
+
+    /// Up to which time windows were written.
+    fn reached(&self) -> i64 {
+        self.written().keys().map(|((_, end), _)| *end).max().unwrap_or(0)
+    }
+}
+
+/// The windows that end by a time.
+fn expected(partitions: &[Vec<Row>], by: i64) -> Groups {
+    let mut windows = truth(partitions, &window(10, 10, 0), 3, false, true).windows;
+    windows.retain(|((_, end), _), _| *end <= by);
+    windows
+}
+
+#[test]
+fn partitions_that_come_to_be_join_at_an_epoch_that_the_records_name_and_each_row_counts_once() {
+    for mode in [Mode::Serverless, Mode::Provisioned] {
+        let world = World::new(partitions());
+        world.run(mode, "some of it is read", |world| world.written().len() > 50);
+        world.visible.store(3, Ordering::Release);
+        // It ends as soon as the new one is in a record, and reads that epoch again.
+        world.run(mode, "the third joins", |world| world.recorded() == 3);
+        world.run(mode, "its rows come", |world| world.reached() > ROWS + 50);
+        let before = world.log.all.lock().len();
+        // While nothing runs.
+        world.visible.store(4, Ordering::Release);
+        world.run(mode, "the fourth joins", |world| world.recorded() == 4);
+        world.run(mode, "all of it comes", |world| world.reached() >= 3 * ROWS - 10);
+        assert_eq!(world.written(), expected(&partitions(), world.reached()), "{mode:?}");
+        let records = world.log.all.lock().clone();
+        let joined = |number| Joined { scan: 0, number };
+        assert_eq!(records.last().unwrap().layout.joined, [joined(2), joined(3)]);
+        assert!(records[..before].iter().all(|record| record.sources.len() < 4));
+        let first = |marks| records.iter().find(|record: &&EpochRecord| record.sources.len() == marks).unwrap();
+        for marks in [3, 4] {
+            let (this, last) = (first(marks), &records[first(marks).epoch.0 as usize - 2]);
+            assert_eq!(last.epoch.next(), this.epoch);
+            let reached = last.sources.iter().map(|mark| mark.watermark).min().unwrap();
+            assert!(this.sources[marks - 1].watermark >= reached, "it begins where the others are");
+        }
+    }
+}
+
+#[test]
+fn what_came_to_be_while_nobody_read_joins_before_anything_else_is_read() {
+    let partitions = vec![rows(0), rows(0), rows(300)];
+    let world = World::new(partitions.clone());
+    world.run(Mode::Serverless, "some of it is read", |world| world.reached() > 100);
+    let recorded = world.log.all.lock().last().unwrap().epoch;
+    world.visible.store(3, Ordering::Release);
+    world.run(Mode::Serverless, "all of it comes", |world| world.reached() >= 300 + ROWS - 10);
+    let joins = world.log.all.lock().iter().find(|record| record.sources.len() == 3).map(|record| record.epoch);
+    if world
+        .log
+        .all
+        .lock()
+        .iter()
+        .all(|record| record.epoch > recorded || record.sources.iter().all(|mark| mark.watermark.0 < 300 * MILLI))
+    {
+        assert_eq!((joins, world.written()), (Some(recorded.next()), expected(&partitions, world.reached())));
+    }
+}
+
+#[test]
+fn rows_of_a_partition_that_joins_are_late_by_where_the_others_are_also_when_they_are_read_again() {
+    // It has the same times as the others, of which the first ones have passed.
+    let world = World::new(vec![rows(0), rows(0), rows(0)]);
+    world.run(Mode::Serverless, "windows close", |world| world.reached() > 200);
+    world.visible.store(3, Ordering::Release);
+    world.run(Mode::Serverless, "it joins", |world| world.recorded() == 3);
+    // No window comes twice, which the sink's rows tell.
+    world.run(Mode::Serverless, "the rest comes", |world| world.reached() >= ROWS - 10);
+    let (all, two) = (expected(&[rows(0), rows(0), rows(0)], ROWS), expected(&[rows(0), rows(0)], ROWS));
+    let written = world.written();
+    assert!(written.iter().filter(|((window, _), _)| window.1 <= 200).all(|(window, found)| two[window] == *found));
+    assert!(written.iter().all(|(window, found)| found.0 >= two[window].0 && found.0 <= all[window].0));
+}
+
+#[test]
+fn nothing_waits_for_rows_of_others_before_a_partition_joins() {
+    let world = World::new(partitions());
+    let read = |world: &World| -> u64 {
+        world.log.all.lock().iter().flat_map(|record| &record.sources).map(|mark| mark.events).sum()
+    };
+    let mut is_told = false;
+    world.run(Mode::Serverless, "the third is read although the others have nothing", |world| {
+        if read(world) == 2 * ROWS as u64 && !std::mem::replace(&mut is_told, true) {
+            world.visible.store(3, Ordering::Release);
+        }
+        read(world) == 3 * ROWS as u64
+    });
+    let held: BTreeMap<Epoch, usize> = world.log.all.lock().iter().map(|r| (r.epoch, r.sources.len())).collect();
+    assert_eq!(held.values().max(), Some(&3));
+}
