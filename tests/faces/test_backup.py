@@ -112,6 +112,7 @@ def test_a_backup_goes_to_s3_and_comes_back(node, s3):
     assert "s3://bucket/backups/nothing" in tenants(node, "restore", "nothing", "s3://bucket/backups/nothing", environment=s3)[1]
 
 
+@pytest.mark.long
 def test_tenants_are_kept_in_s3(tmp_path, s3):
     environment = {**s3, "SAVANNA_TENANTS_STORE": "s3://bucket/kept"}
     node = Node(tmp_path, environment)

@@ -127,6 +127,7 @@ def test_each_folder_of_an_epoch_has_an_object_and_other_places_are_refused(tmp_
     assert store.lines("out/parts") == sorted(f'{{"n":{n}}}' for n in range(30))
 
 
+@pytest.mark.long
 def test_a_query_waits_for_a_store_that_is_away(tmp_path, store, start):
     node = start()
     with connect(node) as connection:
@@ -180,7 +181,7 @@ def take_over(node, *settings):
             connection.execute(statement)
 
 
-@pytest.mark.parametrize("insert, before, after", [(SESSIONS, 1, 3), (HOT, 2, 1)], ids=["sessions", "windows"])
+@pytest.mark.parametrize("insert, before, after", [pytest.param(SESSIONS, 1, 3, id="sessions", marks=pytest.mark.long), pytest.param(HOT, 2, 1, id="windows")])
 def test_a_query_that_is_kept_in_a_bucket_goes_on_in_other_nodes_when_its_own_is_lost(tmp_path, store, start, insert, before, after):
     node, dice = start("node-0"), random.Random(SEED)
     begin_kept(node, insert, f"SET 'group-size' = '{before}'")

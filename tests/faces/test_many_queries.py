@@ -25,6 +25,7 @@ def standing(node):
     return int(lines["Threads"]), int(lines["VmRSS"].split()[0])
 
 
+@pytest.mark.long
 def test_queries_have_few_threads_and_give_their_memory_back(own_node):
     address = f"host=127.0.0.1 port={own_node.ports['pgwire']} user=postgres dbname=savanna_streams"
     connections = [psycopg.connect(address, autocommit=True) for _ in range(QUERIES)]

@@ -145,6 +145,7 @@ def test_rows_that_are_there_come_first_and_then_each_change(tmp_path, database,
                                            "update_after,5,b,4.00,three,", "delete,1,a,,,"]
 
 
+@pytest.mark.long
 def test_a_table_is_the_same_elsewhere_however_often_the_node_and_the_database_are_killed(tmp_path, database):
     dice = random.Random(SEED)
     with database.connect(autocommit=True) as connection:

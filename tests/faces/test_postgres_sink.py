@@ -158,6 +158,7 @@ def test_a_node_that_ends_at_a_commit_writes_each_row_once(tmp_path, database, p
         node.kill()
 
 
+@pytest.mark.long
 def test_a_stream_goes_into_a_tenant_of_the_same_process(tmp_path):
     settings = {"tenants.port": free_port()}
     node = Node(tmp_path, settings=settings)

@@ -53,7 +53,7 @@ def told(at, auction, bids):
     return at.replace("T", " ").rstrip("Z"), int(auction), int(bids)
 
 
-@pytest.mark.parametrize("kind", ["redis", "savanna"])
+@pytest.mark.parametrize("kind", [pytest.param("redis", marks=pytest.mark.long), "savanna"])
 def test_windows_are_written_once_however_often_both_sides_are_killed(tmp_path, kind):
     dice = random.Random(SEED)
     target = Target(kind, tmp_path / "target")

@@ -280,6 +280,7 @@ def test_rows_are_looked_up_in_the_table_as_it_was_read_however_often_the_node_i
     assert not list((tmp_path / "data/streams/lookups").iterdir()), "nothing is kept of a query that is over"
 
 
+@pytest.mark.long
 def test_a_table_that_is_read_anew_is_another_one_from_an_epoch_on_and_each_row_is_written_once(tmp_path):
     out, table = tmp_path / "out", tmp_path / "kinds.csv"
     write_kinds(table, lambda id: 0)
