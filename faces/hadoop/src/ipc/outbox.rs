@@ -176,6 +176,7 @@ impl Drop for Writing {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
     use std::pin::Pin;
     use std::task::{Context, Poll};
     use std::time::Duration;
@@ -222,7 +223,10 @@ mod tests {
         let journal = Journal::open(Options::disk(SimDisk::new(1)), NodeEpoch(1), replay).unwrap();
         let written = Written::default();
         let (box_of_one, writes) = outbox(8);
-        let task = tokio::spawn(writes.run(written.clone()));
+        let mut writing = Box::pin(writes.run(written.clone()));
+        // It has looked once before anything is there: what comes has to wake it.
+        assert!(poll_fn(|context| Poll::Ready(writing.as_mut().poll(context).is_pending())).await);
+        let task = tokio::spawn(writing);
         let (go_on, wait) = std::sync::mpsc::channel::<()>();
         let lsn = journal.append(&[Draft { shard: 0, kind: 0, payload: b"x" }]).unwrap();
         let (gate, leaving) = (journal.gate(), box_of_one.clone());
