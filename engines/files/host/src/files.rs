@@ -572,9 +572,14 @@ impl Files {
     ) -> Result<T, Unanswered> {
         let Some(behind) = &self.0.behind else { return Err(busy("there is none")) };
         let deadline = behind::deadline();
-        while behind.flushed_up_to() < txid {
+        loop {
+            // Looked at once: behind the last change there may be no more to wait for.
+            let before = behind.flushed_up_to();
+            if before >= txid {
+                break;
+            }
             behind.hurry();
-            if !behind.wait_for_more(behind.flushed_up_to(), deadline) {
+            if !behind.wait_for_more(before, deadline) {
                 return Err(busy("it is too far behind"));
             }
         }
