@@ -152,6 +152,7 @@ fn a_trash_that_is_refused_is_in_nobodys_way() {
     }
     running.make("/user/bob/.Trash/200101000000");
     running.limit("/user/ann", savanna_files::request::Limit::Most(1_000));
+    counting::until_none_is_followed(&running);
     let counts = (0..16).map(|at| running.files.begin_count(InodeId(at), counting::user("root", true)).unwrap());
     let counts: Vec<_> = counts.collect();
     let mut emptier = Emptier::new(60, Millis(begin)).unwrap();
