@@ -102,7 +102,7 @@ class Broker:
             for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
                 for user, secret in (("admin", "admin"), ("ann", password)):
                     users += ["--add-scram", f"{mechanism}=[name={user},password={secret}]"]
-        self.run("kafka.tools.StorageTool", "format", "-t", cluster, "-c", self.properties, *users)
+        self.run("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", self.properties, *users)
         self.start()
 
     def run(self, *words):
