@@ -28,15 +28,19 @@ def small_disk(tmp_path):
 
 
 def fill(disk):
-    """Takes all the space that there is."""
+    """Takes all the space that there is, also what is given up within a moment."""
     filler = disk / "filler"
     with open(filler, "wb", buffering=0) as file:
-        for size in (1 << 20, 1 << 12):
-            try:
-                while True:
-                    file.write(bytes(size))
-            except OSError as error:
-                assert error.errno == errno.ENOSPC
+        length = -1
+        while length < file.tell():
+            length = file.tell()
+            for size in (1 << 20, 1 << 12):
+                try:
+                    while True:
+                        file.write(bytes(size))
+                except OSError as error:
+                    assert error.errno == errno.ENOSPC
+            time.sleep(0.5)
     return filler
 
 
