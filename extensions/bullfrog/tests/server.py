@@ -125,6 +125,8 @@ class Server:
 
     def kill(self):
         """Ends the whole server as a power failure does, but for what the operating system had in its caches."""
+        # It starts no others meanwhile, which would be left.
+        self.process.send_signal(signal.SIGSTOP)
         children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         for pid in [self.process.pid, *map(int, children)]:
             try:
