@@ -133,7 +133,7 @@ pub(super) fn hold_threads(running: &Running) -> Vec<Sender<()>> {
 
 /// A count is given up just behind the answer for which it was.
 pub(super) fn until_none_is_followed(running: &Running) {
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     while !running.files.0.questions.counts().is_empty() {
         assert!(begun.elapsed().as_secs() < 60, "none is followed any more");
         std::thread::yield_now();

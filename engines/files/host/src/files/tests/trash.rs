@@ -117,17 +117,22 @@ fn a_large_trash_is_emptied_a_bit_at_a_time() {
     running.files.close().unwrap();
 }
 
+/// One that a quota needs counted, and one that not.
+fn two_trashes(running: &Running) {
+    for number in 0..300 {
+        running.make(&format!("/user/ann/.Trash/200101000000/{number}"));
+    }
+    running.make("/user/bob/.Trash/200101000000");
+    running.limit("/user/ann", savanna_files::request::Limit::Most(1_000));
+}
+
 /// What a quota needs counted is deleted while others are looked after.
 #[test]
 fn nobody_waits_for_a_trash_that_is_counted() {
     let folder = tempfile::tempdir().unwrap();
     let running = opened(&SimDisk::new(1), folder.path(), 1);
     let begin = 60 * MINUTE * 500_000;
-    for number in 0..300 {
-        running.make(&format!("/user/ann/.Trash/200101000000/{number}"));
-    }
-    running.make("/user/bob/.Trash/200101000000");
-    running.limit("/user/ann", savanna_files::request::Limit::Most(1_000));
+    two_trashes(&running);
     let mut emptier = Emptier::new(60, Millis(begin)).unwrap();
     let held = counting::hold_threads(&running);
     for _ in 0..10 {
@@ -147,11 +152,7 @@ fn a_trash_that_is_refused_is_in_nobodys_way() {
     let folder = tempfile::tempdir().unwrap();
     let running = opened(&SimDisk::new(1), folder.path(), 1);
     let begin = 60 * MINUTE * 500_000;
-    for number in 0..300 {
-        running.make(&format!("/user/ann/.Trash/200101000000/{number}"));
-    }
-    running.make("/user/bob/.Trash/200101000000");
-    running.limit("/user/ann", savanna_files::request::Limit::Most(1_000));
+    two_trashes(&running);
     counting::until_none_is_followed(&running);
     let counts = (0..16).map(|at| running.files.begin_count(InodeId(at), counting::user("root", true)).unwrap());
     let counts: Vec<_> = counts.collect();
