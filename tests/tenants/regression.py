@@ -2,8 +2,8 @@
 
     tests/tenants/regression.py --postgresql "host=.. dbname=.." --tenants "host=.. dbname=.." [--show 3] FILE..
 
-Each file begins with an empty database and a few tables that many of them read; what defines functions, operators and the like runs on PostgreSQL alone, and
-tables are never temporary, and COPY is left out. Only rows, tags and SQLSTATEs are compared. The exit code is 1 if rows differ or something is taken that PostgreSQL refuses.
+Each file begins with an empty database and a few tables that many of them read; what defines functions, operators, rights and the like, which tenants do
+not have, runs on PostgreSQL alone (with --as-before so does all that earlier releases had not); tables are never temporary, and COPY and EXPLAIN are left out. Only rows, tags and SQLSTATEs are compared. The exit code is 1 if rows differ or something is taken that PostgreSQL refuses.
 """
 
 import argparse
@@ -15,7 +15,15 @@ from collections import Counter
 import psycopg
 from corpus import answer, empty
 
+# Kinds of things that tenants do not have, and words before them.
+KINDS = """function operator aggregate trigger rule cast role user group procedure routine language collation conversion publication subscription
+    statistics policy server tablespace extension configuration dictionary parser template privileges""".split()
+BEFORE = "trusted procedural constraint event text search foreign default data".split()
 NOT_HERE = re.compile(
+    rf"(grant|revoke|reassign|do|call)\b|(create|alter|drop|comment on) (or replace )?(({'|'.join(BEFORE)}) )*({'|'.join(KINDS)})\b", re.IGNORECASE
+)
+# What was left out of counts of releases that had no types but enumerations.
+AS_BEFORE = re.compile(
     r"(analyze|vacuum|explain|alter|comment|grant|prepare|execute|deallocate"
     r"|create (or replace )?(function|operator|aggregate|trigger|rule|cast|role|type(?!\s+\S+\s+as\s+enum)|procedure|collation|domain))",
     re.IGNORECASE,
@@ -66,9 +74,11 @@ def main():
     parser.add_argument("--postgresql", required=True)
     parser.add_argument("--tenants", required=True)
     parser.add_argument("--show", type=int, default=3, help="differences of each kind in each file")
+    parser.add_argument("--as-before", action="store_true", help="leave out what was left out by releases that had neither types nor ALTER")
     parser.add_argument("files", type=pathlib.Path, nargs="+")
     options = parser.parse_args()
-    total, messages = Counter(), Counter()
+    left_out = AS_BEFORE if options.as_before else NOT_HERE
+    total, messages, alike = Counter(), Counter(), 0
     for file in options.files:
         # New sessions: a file may leave roles, settings and paths behind.
         servers = [psycopg.connect(dsn, autocommit=True) for dsn in (options.postgresql, options.tenants)]
@@ -79,9 +89,9 @@ def main():
                 server.execute(statement)
         differ, same = Counter(), 0
         for statement in statements(file.read_text(errors="replace")):
-            if statement.lower().startswith("copy"):
+            if statement.lower().startswith(("copy", "explain")):
                 continue
-            if NOT_HERE.match(statement):
+            if left_out.match(statement):
                 servers[0].pgconn.exec_(statement.encode())
                 continue
             theirs, ours = (answer(server, statement) for server in servers)
@@ -94,10 +104,12 @@ def main():
                 messages[f"{ours[1]} {ours[2]}"] += 1
             if differ[kind] <= options.show:
                 print(f"{file.name}: {statement}\n  PostgreSQL: {theirs}\n  tenants:    {ours}"[:1500])
-        print(f"{file.name}: {same} answers alike, {dict(differ)} not", file=sys.stderr)
+        print(f"{file.name}: {same} of {same + differ.total()} answers alike, {dict(differ)} not", file=sys.stderr)
+        alike += same
         for server in servers:
             server.close()
         total += differ
+    print(f"{alike} of {alike + total.total()} answers alike, {dict(total)} not", file=sys.stderr)
     for message, count in messages.most_common(60):
         print(f"{count:7} {message}"[:200])
     sys.exit(1 if total["taken"] or total["rows differ"] else 0)
