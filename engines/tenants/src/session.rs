@@ -7,6 +7,7 @@ use savanna_tenants_execution::{part::Place, reference::Checks, spill::SpoolRows
 use savanna_tenants_sql::{
     copy::CopyFormat,
     define::reference::Deferral,
+    doing::Phase,
     expression::Facts,
     notify::Mark,
     plan::{OutputColumn, Statement},
@@ -309,6 +310,24 @@ impl Session {
     /// Whether its commit waits until what it has written is in parts.
     pub(crate) fn waits_for_parts(&self) -> bool {
         self.txn.as_ref().is_some_and(|txn| matches!(txn.parts, InParts::Coming))
+    }
+
+    /// Others see that it waits for its client.
+    pub(crate) fn show_rest(&self, now: i64) {
+        let phase = match self.status() {
+            Status::Idle => Phase::Idle,
+            Status::Transaction => Phase::InTransaction,
+            Status::Failed => Phase::InFailedTransaction,
+        };
+        let transaction = self.txn.as_ref().map(|_| self.facts.transaction_began);
+        let application = &self.facts.settings.application_name;
+        self.facts.doing.note(|noted| {
+            noted.rest(phase, now);
+            noted.transaction = transaction;
+            if noted.application != *application {
+                noted.application.clone_from(application);
+            }
+        });
     }
 
     pub(crate) fn status(&self) -> Status {

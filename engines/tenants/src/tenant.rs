@@ -29,6 +29,7 @@ use savanna_journal::Lsn;
 use savanna_tenants_catalog::{Catalog, Search, name, sequence::Numbers};
 use savanna_tenants_sql::{
     backends::Backends,
+    doing::Doing,
     plan::Statement,
     settings::{Encoding, Timeouts},
 };
@@ -208,10 +209,19 @@ impl Tenant {
 
     /// Tells a session its connection's number, and who knows all connections.
     pub fn connect(&mut self, id: SessionId, pid: i32, backends: Arc<dyn Backends>) {
+        let now = self.now;
         if let Some(session) = self.sessions.get_mut(&id) {
             session.facts.pid = pid;
             session.facts.backends = Some(backends);
+            session.facts.doing.note(|noted| noted.connected = Some(now));
+            session.show_rest(now);
         }
+    }
+
+    /// What a session does, for those who watch it.
+    #[must_use]
+    pub fn doing(&self, id: SessionId) -> Arc<Doing> {
+        self.sessions.get(&id).map(|session| Arc::clone(&session.facts.doing)).unwrap_or_default()
     }
 
     /// Opens a session, beside those that will come for what they have left.
@@ -279,6 +289,7 @@ impl Tenant {
     pub fn told(&mut self, id: SessionId) -> Status {
         if let Some(session) = self.sessions.get(&id) {
             session.facts.lent.give_back();
+            session.show_rest(self.now);
         }
         self.status(id)
     }

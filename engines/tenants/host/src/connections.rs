@@ -15,6 +15,7 @@ use savanna_identity::cancel_key;
 pub use savanna_identity::cancel_key::node_of;
 use savanna_tenants_sql::{
     backends::{Backend, Backends, Signal},
+    doing::Doing,
     interrupt::{Interrupts, Reason},
 };
 use savanna_tenants_values::error::SqlError;
@@ -115,6 +116,7 @@ pub(crate) struct Connected {
     pub(crate) user: String,
     pub(crate) interrupts: Arc<Interrupts>,
     pub(crate) termination: Arc<Termination>,
+    pub(crate) doing: Arc<Doing>,
     /// The thread that serves it.
     pub(crate) thread: usize,
 }
@@ -251,6 +253,7 @@ impl Backends for Connections {
             user: connected.user.clone(),
             active: connected.interrupts.is_running(),
             node: None,
+            noted: connected.doing.noted(),
         };
         self.all.lock().iter().map(backend).collect()
     }
@@ -281,6 +284,8 @@ impl Backends for Connections {
 
 #[cfg(test)]
 mod tests {
+    use savanna_tenants_sql::doing::Noted;
+
     use super::*;
 
     #[test]
@@ -305,10 +310,11 @@ mod tests {
             user: user.clone(),
             interrupts: Arc::default(),
             termination: Arc::clone(&termination),
+            doing: Arc::default(),
             thread: 0,
         };
         connections.arrive((7, 1), connected);
-        let seen = Backend { pid: 7, database, user, active: false, node: None };
+        let seen = Backend { pid: 7, database, user, active: false, node: None, noted: Noted::default() };
         for other in [
             Backend { pid: 8, ..seen.clone() },
             Backend { database: "bank".to_owned(), ..seen.clone() },

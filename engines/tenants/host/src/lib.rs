@@ -54,6 +54,7 @@ pub use savanna_tenants_segments::TenantId;
 pub use savanna_tenants_sql::{
     backends::{Backend, Signal},
     copy,
+    doing::Noted,
     plan::OutputColumn,
     settings::{Encoding, SERVER_VERSION, Timeouts},
 };

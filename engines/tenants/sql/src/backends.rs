@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use crate::doing::Noted;
 use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::{
     dialect::PostgreSqlDialect,
@@ -24,6 +25,8 @@ pub struct Backend {
     pub active: bool,
     /// The node that it is on; none if that is this one.
     pub node: Option<String>,
+    /// What it does, as far as that is known: only of those on this node.
+    pub noted: Noted,
 }
 
 /// What a connection is told by another one.
@@ -64,7 +67,7 @@ pub struct Asker<'a> {
 
 impl Asker<'_> {
     /// Whether it may know and end what a connection does: its own user's, or any if it is an administrator.
-    fn commands(&self, backend: &Backend) -> bool {
+    pub(crate) fn commands(&self, backend: &Backend) -> bool {
         self.administrator || (backend.database == self.database && backend.user == self.user)
     }
 
@@ -155,6 +158,7 @@ mod tests {
                 user: user.to_owned(),
                 active: true,
                 node: None,
+                noted: Noted::default(),
             };
             [(1, "a", "ann"), (2, "a", "bob"), (3, "b", "ann")].map(backend).to_vec()
         }
@@ -191,6 +195,7 @@ mod tests {
             user: "bob".to_owned(),
             active: false,
             node: Some("n2".to_owned()),
+            noted: Noted::default(),
         };
         let elsewhere = [there(7, "c"), there(1, "c")];
         let ann = Asker { user: "ann", database: "a", administrator: false };

@@ -1,5 +1,6 @@
 //! Expressions whose names and types are resolved, and their values.
 
+mod activity;
 pub mod aggregate;
 pub mod arithmetic;
 pub mod index;
@@ -26,6 +27,7 @@ use crate::{
     advisory::Advisory,
     backends::{Asker, Backend, Backends},
     define::domain::DomainRules,
+    doing::Doing,
     expression::{
         arithmetic::{arithmetic, negate},
         list::{List, Searched},
@@ -172,6 +174,8 @@ pub struct Facts {
     pub lent: Lent,
     /// Whether the statement is to end.
     pub interrupts: Arc<Interrupts>,
+    /// What the connection does, as others see it.
+    pub doing: Arc<Doing>,
     /// What the session was given of them.
     pub given: std::cell::RefCell<Given>,
     pub advisory: std::cell::RefCell<Advisory>,

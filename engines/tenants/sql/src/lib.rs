@@ -11,6 +11,7 @@ pub mod backends;
 pub mod bind;
 pub mod copy;
 pub mod define;
+pub mod doing;
 pub mod expression;
 mod extension;
 pub mod function;

@@ -8,6 +8,7 @@ use savanna_tenants_execution::{
     modify::Written,
 };
 use savanna_tenants_sql::{
+    doing,
     expression::Listing,
     parse,
     plan::{OutputColumn, Plan, Statement},
@@ -51,6 +52,7 @@ impl Tenant {
     /// Those of the statement; the transaction has failed then.
     pub fn run(&mut self, id: SessionId, text: &str) -> Result<Step<(Outcome, Option<Vec<OutputColumn>>)>> {
         self.begin_statement(id);
+        self.show_statement(id, || doing::cut(text).into());
         #[cfg(feature = "faults")]
         crate::panics::panic_if_asked(text);
         let step = self.run_simple(id, text);

@@ -4,7 +4,10 @@ use std::{collections::HashMap, sync::Arc};
 
 use savanna_tenants_catalog::name::cut;
 use savanna_tenants_execution::spill::SpoolRows;
-use savanna_tenants_sql::plan::{OutputColumn, Plan, Statement};
+use savanna_tenants_sql::{
+    doing,
+    plan::{OutputColumn, Plan, Statement},
+};
 use savanna_tenants_store::database::{SessionId, Step};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
@@ -216,6 +219,9 @@ impl Tenant {
     pub fn execute(&mut self, id: SessionId, name: &str, rows_max: usize) -> Result<Step<Outcome>> {
         let name = cut(name);
         self.begin_statement(id);
+        if let Some(portal) = self.sessions.get(&id).and_then(|session| session.portals.get(name)) {
+            self.show_statement(id, || doing::kept(&portal.prepared.text));
+        }
         let step = self.execute_portal(id, name, rows_max);
         self.after(id, step)
     }

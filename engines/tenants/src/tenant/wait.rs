@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use savanna_tenants_sql::{
     backends::Backend,
+    doing::Wait,
     interrupt::{Interrupts, Reason},
 };
 use savanna_tenants_store::database::{SessionId, Step};
@@ -111,6 +112,30 @@ impl Tenant {
         }
     }
 
+    /// Others see that a session runs a statement. One that has waited goes on.
+    pub(super) fn show_statement(&self, id: SessionId, text: impl FnOnce() -> Arc<str>) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        session.facts.doing.note(|noted| match session.waits {
+            true => noted.wait = None,
+            false => noted.begin(text(), self.now),
+        });
+    }
+
+    /// Others see for what a session's statement waits, and since when it is in a transaction.
+    fn show_step<T>(&self, id: SessionId, step: &Result<Step<T>>) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let wait = match step {
+            Ok(Step::Wait) if session.gives_way => Some(Wait::Place),
+            Ok(Step::Wait) if session.asks_elsewhere => None,
+            Ok(Step::Wait) if session.facts.sleep.get().wanted.is_some() => Some(Wait::Sleep),
+            Ok(Step::Wait) if session.waits_for_parts() || self.waits_for_blocks(id) => Some(Wait::Storage),
+            Ok(Step::Wait) => Some(Wait::Lock),
+            _ => None,
+        };
+        let transaction = session.txn.as_ref().map(|_| session.facts.transaction_began);
+        session.facts.doing.note(|noted| (noted.wait, noted.transaction) = (wait, transaction));
+    }
+
     /// Puts a session that waits among the waiting, and fails one whose step failed.
     pub(super) fn after<T>(&mut self, id: SessionId, step: Result<Step<T>>) -> Result<Step<T>> {
         match &step {
@@ -144,6 +169,7 @@ impl Tenant {
                 self.fail(id);
             }
         }
+        self.show_step(id, &step);
         self.settle();
         step
     }

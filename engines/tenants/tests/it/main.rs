@@ -40,4 +40,5 @@ mod statements;
 mod stored_expressions;
 mod sweeping;
 mod temporary;
+mod watched;
 mod world;

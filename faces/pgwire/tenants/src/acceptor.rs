@@ -169,7 +169,7 @@ impl Acceptor {
         let tenant = tenant?;
         let place = Arc::clone(&self.places).try_acquire_owned();
         let place = place.map_err(|_| Refusal::no_place(self.admission.clients_max))?;
-        let identity = Identity { user, database, administrator, is_inside: false };
+        let identity = Identity { user, database, administrator, is_inside: false, client: Some(peer) };
         Ok(Some(Admitted { tenant, identity, settings, place }))
     }
 

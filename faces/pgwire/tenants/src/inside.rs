@@ -82,7 +82,8 @@ impl Inside {
         let Introduction { user, settings, .. } =
             introduction.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "expected a user"))?;
         let Handshake { socket, input } = handshake;
-        let identity = Identity { user, database: self.database.to_string(), administrator: true, is_inside: true };
+        let identity =
+            Identity { user, database: self.database.to_string(), administrator: true, is_inside: true, client: None };
         let begins = Beginning::New(settings);
         let client = Client { socket, input, identity, begins, place, front: None, since: None };
         self.tenants.connect(tenant, Box::new(client));

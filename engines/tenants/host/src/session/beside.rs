@@ -18,7 +18,8 @@ use savanna_tenants_store::pages::Source;
 use savanna_tenants_values::error::Result;
 use tokio::sync::mpsc;
 
-use super::{End, LOOK, Peer, Served, Session, Where};
+use super::{End, LOOK, Peer, Served, Session};
+use crate::slot::Where;
 
 /// How a statement goes on that takes long.
 pub(super) enum Way {
@@ -57,6 +58,7 @@ impl Session {
         }
         let Some(reader) = self.slot.with(|tenant| tenant.reader(id)).await else { return Ok(Ok(Way::Along)) };
 
+        self.doing.note(|noted| noted.wait = None);
         let (ask, asked) = mpsc::unbounded_channel();
         let interrupts = Arc::clone(&self.interrupts);
         let ask = move |asked| _ = ask.send(asked);

@@ -47,8 +47,10 @@ impl Connection for Client {
     fn serve(self: Box<Self>, guard: ConnectionGuard) -> LocalBoxFuture<'static, ()> {
         async move {
             let (user, database) = ("ann".to_owned(), "shop".to_owned());
-            let session =
-                guard.open(Identity { user, database, administrator: true, is_inside: false }, &[]).await.unwrap();
+            let session = guard
+                .open(Identity { user, database, administrator: true, is_inside: false, client: None }, &[])
+                .await
+                .unwrap();
             (self.0)(session).await;
         }
         .boxed_local()

@@ -14,8 +14,7 @@ use savanna_tenants_values::{
 };
 
 use crate::{
-    backends::Backend,
-    expression::{Facts, rows::Take},
+    expression::{Facts, activity, rows::Take},
     function::{ArrayFunction, global, groups, json_path, split},
 };
 
@@ -78,8 +77,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<ResolvedSet> {
             ResolvedSet { function: F::Subscripts, wanted, columns: vec![("", Int4)] }
         }
         ("pg_stat_get_activity", []) => {
-            let columns = vec![("datname", Text), ("pid", Int4), ("usename", Text), ("state", Text)];
-            ResolvedSet { function: F::Backends, wanted: Vec::new(), columns }
+            ResolvedSet { function: F::Backends, wanted: Vec::new(), columns: activity::columns() }
         }
         ("pg_cursor", []) => {
             let columns = vec![
@@ -261,12 +259,7 @@ impl SetFunction {
                 let here = facts.backends.as_ref().map(|backends| backends.list()).unwrap_or_default();
                 let elsewhere = facts.elsewhere.as_deref().unwrap_or_default();
                 let all = here.into_iter().chain(elsewhere.iter().cloned());
-                let row = |backend: Backend| {
-                    let state = if backend.active { "active" } else { "idle" };
-                    let text = |text: &str| Value::Text(text.to_owned());
-                    vec![text(&backend.database), Value::Int(backend.pid.into()), text(&backend.user), text(state)]
-                };
-                give(all.filter(|backend| asker.sees(backend)).map(row), take)
+                give(all.filter(|backend| asker.sees(backend)).map(|backend| activity::row(asker, &backend)), take)
             }
             (Self::Channels, []) => {
                 let notifying = facts.notifying.borrow();

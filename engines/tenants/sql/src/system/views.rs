@@ -16,11 +16,9 @@ pub(super) fn of_catalog(name: &str) -> Option<&'static str> {
         }
         "pg_stat_activity" => {
             "SELECT CASE WHEN datname = current_database() THEN 1 END AS datid, datname, pid, NULL::integer AS leader_pid, 10 AS usesysid, usename,
-                CASE WHEN pid = pg_backend_pid() THEN current_setting('application_name') END AS application_name, NULL::inet AS client_addr,
-                NULL::text AS client_hostname, NULL::integer AS client_port, NULL::timestamptz AS backend_start,
-                CASE WHEN pid = pg_backend_pid() THEN now() END AS xact_start, NULL::timestamptz AS query_start,
-                NULL::timestamptz AS state_change, NULL::text AS wait_event_type, NULL::text AS wait_event, state, NULL::bigint AS backend_xid,
-                NULL::bigint AS backend_xmin, NULL::bigint AS query_id, NULL::text AS query, 'client backend' AS backend_type
+                application_name, client_addr,
+                NULL::text AS client_hostname, client_port, backend_start, xact_start, query_start, state_change, wait_event_type, wait_event, state,
+                NULL::bigint AS backend_xid, NULL::bigint AS backend_xmin, NULL::bigint AS query_id, query, 'client backend' AS backend_type
                 FROM pg_catalog.pg_stat_get_activity()"
         }
         "pg_available_extensions" => {

@@ -26,6 +26,20 @@ pub struct Network {
     address: [u8; 16],
 }
 
+impl From<Ipv4Addr> for Network {
+    /// One address alone.
+    fn from(address: Ipv4Addr) -> Self {
+        Self::new(false, 32, u32::from(address).into())
+    }
+}
+
+impl From<Ipv6Addr> for Network {
+    /// One address alone.
+    fn from(address: Ipv6Addr) -> Self {
+        Self::new(true, 128, address.into())
+    }
+}
+
 impl Network {
     /// An address of a family, 6 or 4, of whose bits so many are those of its network. None that it has not are set.
     fn new(is_v6: bool, bits: u8, address: u128) -> Self {

@@ -237,7 +237,7 @@ impl Back {
         let OpenRequest { session, tenant, user, database, administrator, begins } = request;
         let line = Arc::new(line);
         sessions.insert(session.clone(), (opening, Arc::clone(&line)));
-        let identity = Identity { user, database, administrator, is_inside: false };
+        let identity = Identity { user, database, administrator, is_inside: false, client: None };
         let (line_of_session, sessions) = (Arc::clone(&line), Arc::clone(&self.sessions));
         let presence = Presence::of(tenant, &self.present);
         let socket =

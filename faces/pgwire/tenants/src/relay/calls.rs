@@ -4,7 +4,7 @@ use bytes::Bytes;
 use savanna_epoch::NodeId;
 use savanna_identity::Verifier;
 use savanna_rpc::Method;
-use savanna_tenants_host::{Acquaintance, Backend, SqlError, TenantId, error::state};
+use savanna_tenants_host::{Acquaintance, Backend, Noted, SqlError, TenantId, error::state};
 use serde::{Deserialize, Serialize};
 
 use super::{line::LineImage, stream::Part};
@@ -213,13 +213,13 @@ pub(super) struct ListBackends;
 pub(super) type SentBackend = (i32, String, String, bool);
 
 pub(super) fn sent(backend: Backend) -> SentBackend {
-    let Backend { pid, database, user, active, node: _ } = backend;
+    let Backend { pid, database, user, active, .. } = backend;
     (pid, database, user, active)
 }
 
 /// A connection of a node; none as that of the node that is asked.
 pub(super) fn backend((pid, database, user, active): SentBackend, node: Option<&NodeId>) -> Backend {
-    Backend { pid, database, user, active, node: node.map(|node| node.0.clone()) }
+    Backend { pid, database, user, active, node: node.map(|node| node.0.clone()), noted: Noted::default() }
 }
 
 impl Method for ListBackends {
@@ -285,7 +285,14 @@ mod tests {
         }
         returns(&(7_u64, "shop".to_owned()));
         let (database, user, node) = ("shop".to_owned(), "ann".to_owned(), NodeId::new("n2"));
-        let known = Backend { pid: i32::MAX, database, user, active: true, node: Some(node.0.clone()) };
+        let known = Backend {
+            pid: i32::MAX,
+            database,
+            user,
+            active: true,
+            node: Some(node.0.clone()),
+            noted: Noted::default(),
+        };
         returns(&(sent(known.clone()), true));
         assert_eq!(backend(sent(known.clone()), Some(&node)), known);
         returns(&Err::<Opening, _>(Refused(Bytes::from_static(b"E"))));
