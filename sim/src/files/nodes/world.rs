@@ -39,6 +39,8 @@ pub enum Variant {
     KnownPartIsAll,
     /// A data node that says that nobody has any bytes of a block is believed.
     OneSpeaksForAll,
+    /// What a process of a data node said that has ended is believed, and reports that were begun before a registration.
+    LateIsBelieved,
 }
 
 /// What a run has seen.

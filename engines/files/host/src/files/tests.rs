@@ -3,13 +3,16 @@ use std::time::{Duration, Instant};
 
 use savanna_epoch::NodeEpoch;
 use savanna_files::Limits;
+use savanna_files::ids::{InodeId, Txid};
 use savanna_files::request::{BlockName, Create, Written};
 use savanna_journal::Options;
 use savanna_journal::sim::{Fault, SimDisk};
 
 use super::*;
-use crate::options::DatabaseOptions;
+use crate::options::{DatabaseOptions, HostOptions};
+use crate::upkeep::Upkeep;
 
+mod block;
 mod counting;
 mod database;
 mod nodes;

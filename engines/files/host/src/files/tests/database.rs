@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use savanna_files::change::{AclEntry, AclKind, Kind, Quota, Retry, RetryAnswer, Row, Unfinished, Usage};
+use savanna_files::flush::Batch;
 use savanna_files::request::{AclEdit, Limit};
 use savanna_files::{Key, Namespace, Stored};
 use savanna_files_database::{Database, Owner, Place};
