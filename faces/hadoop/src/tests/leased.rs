@@ -1,5 +1,7 @@
 //! Answers that have not left when the lease ends.
 
+use std::time::Instant;
+
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
@@ -26,8 +28,13 @@ fn answers_that_wait_for_their_client_do_not_leave_without_a_lease() {
     for _ in 0..CALLS {
         client.ask(CLIENT, "getListing", &listing);
     }
-    // The last one is answered, and all before it: a call is done when it is read.
-    std::thread::sleep(Duration::from_secs(1));
+    // All are answered, and most of that has not left.
+    let listed = || std::fs::read_to_string(folder.path().join("audit.log")).unwrap().matches("cmd=listStatus").count();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while listed() < 1 + CALLS {
+        assert!(Instant::now() < deadline, "{} calls are answered", listed());
+        std::thread::sleep(Duration::from_millis(10));
+    }
     guard.revoke();
     let mut came = Vec::new();
     // It may be ended in the middle.
