@@ -1,7 +1,7 @@
 //! A connection on which nothing leaves without a lease.
 //!
 //! The host asks the lease before it gives an answer. The process may be stopped behind that, for as long as another one needs to take over: so it is asked
-//! again when bytes are given to the system.
+//! again when bytes are given to the system. What the system has by then, it sends.
 
 use std::io;
 use std::pin::Pin;
@@ -57,11 +57,24 @@ impl<S: AsyncWrite + Unpin, F: Fn() -> bool + Unpin> AsyncWrite for Leased<S, F>
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check()?;
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+impl<S: io::Write, F: Fn() -> bool> io::Write for Leased<S, F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.check()?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.check()?;
+        self.stream.flush()
     }
 }
 

@@ -100,7 +100,7 @@ async fn run(stream: TcpStream, service: Arc<Service>, connection: u64) -> io::R
         let count = tokio::select! {
             count = read => count?,
             // It could not write, or has written the last.
-            _ = &mut writing => return Ok(()),
+            ended = &mut writing => return ended?,
         };
         let came = buffer.len();
         if count == 0 || !connection.take(&mut buffer).await {

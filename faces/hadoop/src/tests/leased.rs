@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use savanna_files_host::ids::{BlockId, Stamp};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
@@ -60,4 +61,33 @@ async fn what_is_left_of_an_answer_over_http_does_not_leave_without_a_lease() {
     };
     let (rest, ()) = tokio::join!(talking, crate::serve_client(server.files().clone(), stream));
     assert!(rest <= 1 << 10, "{rest} bytes came behind the lease");
+}
+
+/// More bytes than a connection holds.
+const BYTES: usize = 24 << 20;
+
+#[test]
+fn what_is_left_of_a_block_does_not_leave_without_a_lease() {
+    let (folder, guard) = (tempfile::tempdir().unwrap(), lease());
+    let server = leased(&SimDisk::new(2), folder.path(), 1, Some(guard.clone()));
+    let (id, stamp) = (BlockId(512), Stamp(1_000));
+    let mut writer = server.files().replicas().begin(id, stamp, 512).unwrap();
+    for part in 0..BYTES >> 20 {
+        writer.write((part << 20) as u64, &[7; 1 << 20], &[]).unwrap();
+    }
+    writer.finish().unwrap();
+    let pool = server.files().identity().pool.clone();
+    let block = Block { pool, id: id.0, stamp: stamp.0, length: Some(BYTES as u64) };
+    let header = OperationHeader { base: BaseHeader { block }, client: "reader".to_owned() };
+    let read = ReadBlock { header, offset: 0, length: BYTES as u64, with_checksums: Some(true) };
+    let mut stream = TcpStream::connect(server.transfer_address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(&[&[0, 28, 81][..], &read.encode_length_delimited_to_vec()].concat()).unwrap();
+    // It is under way, and waits for its client.
+    stream.read_exact(&mut [0; 1 << 10]).unwrap();
+    guard.revoke();
+    let mut came = Vec::new();
+    // It may be ended in the middle.
+    let _ = stream.read_to_end(&mut came);
+    assert!(came.len() < BYTES * 3 / 4, "{} of {BYTES} bytes came", came.len());
 }

@@ -39,7 +39,7 @@ pub enum Variant {
     KnownPartIsAll,
     /// A data node that says that nobody has any bytes of a block is believed.
     OneSpeaksForAll,
-    /// What a process of a data node said that has ended is believed, and reports that were begun before a registration.
+    /// What was said before a data node registered is believed: neither the connection nor the number of a report is looked at.
     LateIsBelieved,
 }
 

@@ -3,6 +3,7 @@
 //!
 //! A directory is counted once for all who wait for it: one walks, and the others have no turns.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -50,6 +51,8 @@ pub(super) struct Counts {
 /// A count, for all who wait for it.
 struct Common {
     counting: Arc<Mutex<Counting>>,
+    /// Who began it.
+    begun_by: String,
     /// The users of the requests that wait for it, or have it.
     users: Vec<String>,
     /// Somebody counts.
@@ -59,17 +62,20 @@ struct Common {
 }
 
 impl Counts {
-    /// The count of a directory, and whether it is new. Changes are followed from now on. None if there are too many.
+    /// The count of a directory, and whether it is new. Changes are followed from now on. None if there are too many; who gave one up that was over may have one
+    /// more.
     fn begin(
         &self,
         root: InodeId,
         user: &CountUser,
+        is_again: bool,
         new: impl FnOnce() -> Counting,
     ) -> Option<(Arc<Mutex<Counting>>, bool)> {
         let mut counts = self.all.lock();
         let CountUser { name, may_all } = user;
         let all = || counts.iter().flat_map(|count| &count.users);
-        if all().count() >= QUESTIONS_MAX || !may_all && all().filter(|other| *other == name).count() >= OF_A_USER {
+        let requests_max = if *may_all { QUESTIONS_MAX } else { QUESTIONS_MAX - OF_A_USER };
+        if all().count() >= requests_max || !may_all && all().filter(|other| *other == name).count() >= OF_A_USER {
             return None;
         }
         let is_it = |counting: &Mutex<Counting>| {
@@ -83,15 +89,17 @@ impl Counts {
         // Those that are over are not followed.
         let under_way = counts.iter().filter(|count| !count.counting.lock().is_over());
         let (mut count, mut of_user) = (0, 0);
-        for Common { users, .. } in under_way {
-            (count, of_user) = (count + 1, of_user + usize::from(users.contains(name)));
+        for Common { begun_by, .. } in under_way {
+            (count, of_user) = (count + 1, of_user + usize::from(begun_by == name));
         }
         let (most, most_of_user) = if *may_all { (COUNTS_MAX, COUNTS_MAX) } else { (COUNTS_OF_ALL, COUNTS_OF_A_USER) };
-        if count >= most || of_user >= most_of_user {
+        let more = usize::from(is_again);
+        if count >= most + more || of_user >= most_of_user + more {
             return None;
         }
         let (counting, users) = (Arc::new(Mutex::new(new())), vec![name.clone()]);
-        counts.push(Common { counting: Arc::clone(&counting), users, is_walked: true, waiting: Vec::new() });
+        let (begun_by, waiting) = (name.clone(), Vec::new());
+        counts.push(Common { counting: Arc::clone(&counting), begun_by, users, is_walked: true, waiting });
         self.number.fetch_add(1, Ordering::SeqCst);
         Some((counting, true))
     }
@@ -201,7 +209,7 @@ impl Files {
         let user = CountUser { name: waiting.user.clone(), may_all };
         // The one that is over is in nobody's way.
         waiting.count = None;
-        let Some((count, walk)) = self.begin_count(directory, user) else {
+        let Some((count, walk)) = self.begin_count(directory, user, waiting.counted > 0) else {
             return self.refuse(waiting, TOO_MANY_COUNTS);
         };
         let counting = Arc::clone(&count.counting);
@@ -216,10 +224,16 @@ impl Files {
     }
 
     /// The count of a directory, and who is to count if nobody does yet; none if there are too many.
-    pub(super) fn begin_count(&self, directory: InodeId, user: CountUser) -> Option<(Count, Option<Walk>)> {
+    pub(super) fn begin_count(
+        &self,
+        directory: InodeId,
+        user: CountUser,
+        is_again: bool,
+    ) -> Option<(Count, Option<Walk>)> {
         // What is changed from now on is followed.
         let state = self.0.state.read();
-        let begun = self.0.questions.counts.begin(directory, &user, || Counting::of(&state.namespace, directory));
+        let new = || Counting::of(&state.namespace, directory);
+        let begun = self.0.questions.counts.begin(directory, &user, is_again, new);
         drop(state);
         let (counting, is_new) = begun?;
         let (files, begun) = (self.clone(), Instant::now());
@@ -227,13 +241,28 @@ impl Files {
         Some((Count { files: self.clone(), counting, user }, walk))
     }
 
-    /// Decides what waited for a count, some at a time: others have their turns in between.
-    fn decide_all(&self, mut waiting: Vec<Waiting>) {
-        let later = waiting.split_off(waiting.len().min(PARTS));
-        waiting.into_iter().for_each(|waiting| self.decide_asked(waiting));
-        if !later.is_empty() {
-            let files = self.clone();
-            self.0.questions.handle.spawn_blocking(move || files.decide_all(later));
+    /// Decides what waited for a count, some at a time.
+    fn decide_all(&self, waiting: VecDeque<Waiting>) {
+        let mut rest = Rest { files: self.clone(), waiting };
+        for _ in 0..PARTS {
+            let Some(waiting) = rest.waiting.pop_front() else { break };
+            self.decide_asked(waiting);
+        }
+    }
+}
+
+/// What is left to be decided: others have their turns before. Also if one of them failed.
+struct Rest {
+    files: Files,
+    waiting: VecDeque<Waiting>,
+}
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        let (files, waiting) = (self.files.clone(), std::mem::take(&mut self.waiting));
+        if !waiting.is_empty() {
+            let handle = files.0.questions.handle.clone();
+            handle.spawn_blocking(move || files.decide_all(waiting));
         }
     }
 }
@@ -244,7 +273,7 @@ impl Walk {
         let handle = self.files.0.questions.handle.clone();
         handle.spawn_blocking(move || match self.go_on() {
             Ok(false) => self.next_turn(),
-            Ok(true) => self.files.decide_all(self.files.0.questions.counts.walked(&self.counting)),
+            Ok(true) => self.files.decide_all(self.files.0.questions.counts.walked(&self.counting).into()),
             Err(why) => {
                 // Nobody comes to those who hear of it.
                 self.counting.lock().give_up();
@@ -265,6 +294,7 @@ impl Walk {
             let root = self.counting.lock().root();
             if state.namespace.tree().get(root).is_some() && state.namespace.path(root).is_none() {
                 // It was deleted: the path leads elsewhere now.
+                self.counting.lock().give_up();
                 return Ok(true);
             }
             let progress = self.counting.lock().go_on(&state.namespace, AT_ONCE);

@@ -1,4 +1,4 @@
-//! Ends at each step of the blocks of a file: of its client, of the data node in the process, and of the log.
+//! Ends behind each step of the blocks of a file: each call of its client and of the data node in the process, and each write of the log.
 
 use super::*;
 

@@ -60,7 +60,7 @@ fn what_changes_while_it_is_counted_counts() {
     running.make("/e/in");
     let id = running.id("/d");
     let of = |names| Some((id, Usage { names, space: 0 }));
-    let (count, walk) = running.files.begin_count(id, user("root", true)).unwrap();
+    let (count, walk) = running.files.begin_count(id, user("root", true), false).unwrap();
     running.make("/d/a/before");
     assert_eq!(walk.as_ref().unwrap().go_on(), Ok(true));
     assert_eq!(count.usage(), of(4));
@@ -232,7 +232,7 @@ pub(super) fn user(name: &str, may_all: bool) -> CountUser {
 fn nobody_has_all_counts() {
     let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
     let running = opened(&disk, folder.path(), 1);
-    let begin = |number, user| running.files.begin_count(InodeId(number), user);
+    let begin = |number, user| running.files.begin_count(InodeId(number), user, false);
     let of = |name: &str, number: u64| -> Vec<_> {
         (0..20).filter_map(|at| begin(number + at, user(name, false))).collect()
     };
@@ -242,7 +242,24 @@ fn nobody_has_all_counts() {
     assert_eq!(of_root.len(), 4, "what is left for who may do everything");
     let shared: Vec<_> = (0..200).map_while(|_| begin(100, user("joe", false))).collect();
     assert_eq!(shared.len(), 128, "one that is there is shared");
-    drop((counts, shared, of_root));
+    let of_all = |from: usize| -> Vec<_> {
+        let names = (from..from + 20).flat_map(|at| std::iter::repeat_n(format!("user {at}"), 128));
+        names.map_while(|name| begin(100, user(&name, false))).collect()
+    };
+    let of_others = of_all(0);
+    assert_eq!(4 * 3 + 4 + shared.len() + of_others.len(), 1_024 - 128);
+    let of_root = (of_root, begin(100, user("root", true)).unwrap());
+    drop((of_others, shared, of_root));
+    // Who waits for those of others has begun none.
+    let [ann, bob, eve, _] = counts;
+    drop(eve);
+    let shared: Vec<_> =
+        [100, 200].into_iter().flat_map(|id| (id..id + 4).map(|id| begin(id, user("joe", false)))).collect();
+    let own: Vec<_> = (0..20).filter_map(|at| begin(400 + at, user("joe", false))).collect();
+    assert_eq!((shared.iter().flatten().count(), own.len()), (8, 4));
+    let again = running.files.begin_count(InodeId(450), user("joe", false), true);
+    assert!(again.is_some(), "one that was over counts no more");
+    drop((ann, bob, shared, own, again));
     assert_eq!(running.files.0.questions.counts.are_over(), [false; 0]);
     running.stop();
 }
@@ -309,7 +326,7 @@ fn what_was_counted_once_is_used_by_all_who_waited() {
     let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
     let running = opened(&disk, folder.path(), 1);
     large(&running);
-    let begin = || running.files.begin_count(running.id("/d"), user("root", true)).unwrap();
+    let begin = || running.files.begin_count(running.id("/d"), user("root", true), false).unwrap();
     let ((first, walk), (second, another)) = (begin(), begin());
     assert!(another.is_none(), "one counts for all");
     let walk = walk.unwrap();
@@ -335,7 +352,7 @@ fn a_count_that_is_given_up_is_given_up_for_all_who_wait() {
     let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
     let running = opened(&disk, folder.path(), 1);
     large(&running);
-    let (count, walk) = running.files.begin_count(running.id("/d"), user("root", true)).unwrap();
+    let (count, walk) = running.files.begin_count(running.id("/d"), user("root", true), false).unwrap();
     let answers: Vec<_> = (0..3).map(|_| begin(&running, &rename2("/d", "/q/d"))).collect();
     assert_eq!(running.files.0.questions.counts.are_over(), [false], "they wait for the same");
     drop(walk);

@@ -4,8 +4,6 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use savanna_ownership::{BootClock, Clock as _, LeaseHolder, LeaseTerms};
-
 use super::*;
 use crate::handle::{Brought, Errand};
 
@@ -124,10 +122,7 @@ fn begun_with_a_stray(folder: &Path) -> (Files, Upkeep, LeaseGuard, PathBuf) {
     writer.finish().unwrap();
     running.stop();
     let pipe = hold(folder);
-    let clock = Arc::new(BootClock);
-    let guard = LeaseGuard::new(Arc::<BootClock>::clone(&clock));
-    let terms = LeaseTerms::new(Duration::from_secs(3_600), Duration::from_secs(1)).unwrap();
-    guard.publish(&LeaseHolder::new(terms, clock.now()));
+    let guard = lease();
     let options = HostOptions { lease: Some(guard.clone()), ..options(&disk, folder, 2, None) };
     let (files, upkeep) = Files::open(options).unwrap();
     (files, upkeep, guard, pipe)
@@ -145,7 +140,10 @@ fn without_a_lease_nothing_is_removed_at_a_start() {
             guard.revoke();
         }
         let writer = let_go(&pipe);
-        std::thread::sleep(SILENCE);
+        if is_read {
+            // Somebody waits to tell them.
+            until(|| files.0.state.try_read().is_none());
+        }
         guard.revoke();
         drop(state);
         std::thread::sleep(SILENCE);
