@@ -96,7 +96,7 @@ mod tests {
             let mut came = [0; 4];
             let told = async {
                 if is_in_parts {
-                    leased.write_vectored(&parts).await?;
+                    assert_eq!(leased.write_vectored(&parts).await?, 4);
                     leased.write_vectored(&parts[1..]).await.map(drop)
                 } else {
                     leased.write_all(b"some bytes").await
