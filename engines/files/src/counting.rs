@@ -78,6 +78,11 @@ impl Counting {
         self.is_over
     }
 
+    /// Nobody goes on with it: it has to be counted again.
+    pub const fn give_up(&mut self) {
+        self.is_over = true;
+    }
+
     /// A database has to have all up to this change for what it has to be counted.
     #[must_use]
     pub const fn since(&self) -> Txid {

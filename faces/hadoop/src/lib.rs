@@ -12,7 +12,7 @@
 //!
 //! # A tour of the source
 //!
-//! `audit` is the log of who asked for what, `client` a client for commands, `ipc` calls and answers of any protocol, `wire` the messages, `protocol` what calls mean, `exception` what refusals are called,
+//! `audit` is the log of who asked for what, `client` a client for commands, `ipc` calls and answers of any protocol, `leased` what leaves only with a lease, `wire` the messages, `protocol` what calls mean, `exception` what refusals are called,
 //! `fuzzed` what reads bytes of others beside the decoder, for the fuzz targets, `transfer` the data node, `web` WebHDFS and what monitors read, `server` begins and ends all.
 
 mod audit;
@@ -21,6 +21,7 @@ mod exception;
 #[doc(hidden)]
 pub mod fuzzed;
 pub mod ipc;
+mod leased;
 mod protocol;
 mod server;
 mod transfer;

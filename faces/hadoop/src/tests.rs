@@ -29,6 +29,7 @@ use crate::{Server, ServerOptions};
 mod admin;
 mod calls;
 mod elsewhere;
+mod leased;
 mod nodes;
 mod remote;
 mod web;

@@ -78,10 +78,12 @@ fn one_seed_of_data_nodes_is_one_run() {
 #[test]
 fn block_managers_that_do_it_wrong_are_noticed() {
     use nodes::Variant::{
-        KnownPartIsAll, LeftHasAll, MissedGenerationsCount, OneSpeaksForAll, RemovalsStand, UnreportedHasAll,
+        KnownPartIsAll, LateIsBelieved, LeftHasAll, MissedGenerationsCount, OneSpeaksForAll, RemovalsStand,
+        UnreportedHasAll,
     };
     let wrong = [
         (KnownPartIsAll, "that were acknowledged"),
+        (LateIsBelieved, "is to remove block"),
         (LeftHasAll, "that were acknowledged"),
         (MissedGenerationsCount, "that were acknowledged"),
         (OneSpeaksForAll, "that were acknowledged"),

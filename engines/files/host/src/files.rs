@@ -1,51 +1,49 @@
 //! The handle of faces.
 
 pub(crate) mod awaited;
+mod begin;
 mod closing;
 mod counting;
 mod emptying;
 mod errands;
 pub(crate) mod figures;
+mod flushing;
+mod lacking;
 mod metasave;
 pub(crate) mod nodes;
 mod own;
+mod summary;
 
-use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::mpsc::Sender;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
-use savanna_epoch::NodeEpoch;
 use savanna_files::blocks::{Holder, Replica};
 use savanna_files::change::CallId;
-use savanna_files::flush::Batch;
-use savanna_files::ids::{BlockId, InodeId, Millis, Txid};
+use savanna_files::ids::{BlockId, Millis};
 use savanna_files::namespace::AT_ONCE;
-use savanna_files::operation::{Counted, Decision, Summary, Walk};
-use savanna_files::{Change, Class, Context, Fetched, FilesError, Key, Known, Limits, Missing, Reply, Request};
+use savanna_files::operation::Decision;
+use savanna_files::{Change, Class, Context, FilesError, Known, Missing, Reply, Request};
 use savanna_files_database::DatabaseError;
 use savanna_files_datanode::{Replicas, Space};
-use savanna_journal::{Journal, JournalError, Lsn, Options as LogOptions};
+use savanna_journal::{Journal, JournalError, Lsn};
 use savanna_ownership::guard::LeaseGuard;
 
-use crate::behind::{self, Behind, Lane};
+use crate::behind::{self, Behind};
 use crate::files::awaited::{Awaited, Awaiting};
-use crate::files::counting::Count;
-use crate::files::emptying::{Question, Questions};
+use crate::files::emptying::Questions;
 use crate::files::errands::Errands;
+use crate::files::lacking::Waiting;
 use crate::files::own::{Hearing, Own};
 use crate::groups::Groups;
 use crate::identity::Identity;
-use crate::options::{HostError, HostOptions};
-use crate::recovery::{self, Logged, draft, recover};
-use crate::upkeep::{Task, Upkeep};
-
-/// How often it is looked for inodes to be given up, each time that there are too many.
-const TURNS: usize = 64;
+use crate::options::HostError;
+use crate::recovery::{self, draft};
+use crate::upkeep::Task;
 
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
@@ -81,27 +79,6 @@ type State = savanna_files::State<Lsn>;
 
 /// What a request came to, and what of the log that depends on.
 type Outcome = (Answer, Option<Lsn>);
-
-/// A request that waits for the database, until its client would not wait any more.
-struct Waiting {
-    user: String,
-    machine: String,
-    call: Option<CallId>,
-    groups: Arc<[String]>,
-    request: Request,
-    /// What it lacks; room, if there are no keys.
-    missing: Missing,
-    /// How often it was asked for it what its user may take away.
-    asked: usize,
-    /// How often something was counted for it.
-    counted: usize,
-    /// Whether its user may take away all that is in a directory, if that was asked for it.
-    question: Option<Question>,
-    /// What a directory counts for in quotas, if that was counted for it.
-    count: Option<Count>,
-    deadline: Instant,
-    answer: Box<dyn FnOnce(Answer) + Send>,
-}
 
 struct Shared {
     state: RwLock<State>,
@@ -144,78 +121,6 @@ impl fmt::Debug for Shared {
 pub struct Files(Arc<Shared>);
 
 impl Files {
-    /// Reads the log, and begins to read the replicas and to look after them. Blocks while it reads the log.
-    ///
-    /// # Errors
-    /// [`HostError`].
-    pub fn open(options: HostOptions) -> Result<(Self, Upkeep), HostError> {
-        let HostOptions { log, epoch, lease, directory, superuser, limits, trash, silence, database } = options;
-        let failed = |path: &std::path::Path| {
-            let path = path.to_owned();
-            move |source| HostError::Directory { path, source }
-        };
-        std::fs::create_dir_all(&directory).map_err(failed(&directory))?;
-        let identity = Identity::of(&directory, now().0)?;
-        let behind = database.map(|database| Behind::new(&database.place, epoch, database.inodes_max)).transpose()?;
-        // Who opens the log ends whoever had it before; only then the replicas are ours.
-        let (journal, mut state, needed) = match &behind {
-            Some(behind) => begin_with(behind, &identity.pool, log, epoch, &superuser, limits)?,
-            None => match recover(log, epoch, &superuser, limits, None)? {
-                (journal, Logged::All(namespace), _) => (journal, State::new(namespace), None),
-                (_, Logged::Behind(_), _) => {
-                    return Err(JournalError::Stopped { reason: NO_DATABASE.to_owned() }.into());
-                }
-            },
-        };
-        let namespace = &mut state.namespace;
-        let deleted: HashSet<BlockId> = namespace.blocks.take_unwanted().into_iter().collect();
-        // Who may not use it is told so now.
-        let blocks = directory.join("blocks");
-        std::fs::create_dir_all(&blocks).and_then(|()| std::fs::read_dir(&blocks)).map_err(failed(&blocks))?;
-        namespace.leases.renew_all(now());
-        namespace.blocks.nodes.silence = silence;
-        nodes::recall(&directory, namespace).map_err(failed(&directory))?;
-        namespace.is_waiting = nodes::is_waiting(namespace);
-        namespace.is_reading = true;
-        let (tasks, upkeep) = std::sync::mpsc::channel();
-        let state = RwLock::new(state);
-        let groups = Groups::default();
-        let questions = Questions::new().map_err(failed(&directory))?;
-        let errands = Errands::new().map_err(failed(&directory))?;
-        let behind = behind.map(Arc::new);
-        let (needed, lost) = (Mutex::new(needed), OnceLock::new());
-        let shared = Shared {
-            state,
-            journal,
-            lease,
-            replicas: Own::default(),
-            orphans: Mutex::default(),
-            identity,
-            directory: directory.clone(),
-            superuser,
-            trash_minutes: trash,
-            groups,
-            tasks,
-            behind,
-            needed,
-            lost,
-            begun: Hearing::default(),
-            nodes_kept: Mutex::default(),
-            awaited: Arc::default(),
-            questions,
-            errands,
-        };
-        let files = Self(Arc::new(shared));
-        files.cut();
-        if files.0.behind.is_some() {
-            behind::begin(files.clone()).map_err(failed(&directory))?;
-        }
-        let upkeep = Upkeep::begin(files.clone(), upkeep, deleted).map_err(failed(&directory))?;
-        let begun = Instant::now();
-        files.wait_until_read(|| begun.elapsed() >= own::PATIENCE);
-        Ok((files, upkeep))
-    }
-
     /// Does a request. `answer` gets its outcome when that may be told: at once on this thread, or later on that of the log. What has to wait for
     /// the database is done on another thread.
     pub fn call(&self, asker: &Asker<'_>, request: &Request, answer: impl FnOnce(Answer) + Send + 'static) {
@@ -258,66 +163,6 @@ impl Files {
                 }
             }
         }
-    }
-
-    /// Has a request wait on a thread of its own.
-    fn later(&self, behind: &Arc<Behind>, waiting: Waiting) {
-        let lane = if waiting.missing.0.is_empty() { Lane::Room } else { Lane::Keys };
-        let (files, at) = (self.clone(), Arc::clone(behind));
-        if let Err(waiting) = Behind::later(behind, lane, waiting, move |waiting| files.go_on(&at, waiting)) {
-            self.hold(None, Err(busy("too many operations wait for it")), waiting.answer);
-        }
-    }
-
-    /// Goes on with a request that waits. Blocks.
-    fn go_on(&self, behind: &Arc<Behind>, waiting: Waiting) {
-        if let Some(asking) = waiting.missing.asking() {
-            return self.ask_first(waiting, asking);
-        }
-        let decide = |mut state: RwLockWriteGuard<'_, State>, known: Option<&Known>| {
-            let context = self.context_of(&waiting);
-            if waiting.request.changes() {
-                return self.decide(&mut state, &context, &waiting.request, known);
-            }
-            // What was taken in stays until that is over, and others read, too.
-            Self::read(&RwLockWriteGuard::downgrade(state), &context, &waiting.request, known)
-        };
-        let done = if waiting.missing.0.is_empty() {
-            self.with_room(behind, waiting.deadline, || decide(self.0.state.write(), None))
-        } else {
-            self.with_all(waiting.missing.clone(), waiting.deadline, |state, known| match decide(state, known) {
-                // It waits for room elsewhere, and what is asked of subtrees comes before.
-                Err(missing) if missing.0.is_empty() || missing.asking().is_some() => Ok(Err(missing)),
-                done => done.map(Ok),
-            })
-        };
-        match done {
-            Ok(Ok((outcome, position))) => self.hold(position, outcome, waiting.answer),
-            Ok(Err(missing)) => self.later(behind, Waiting { missing, ..waiting }),
-            Err(error) => self.hold(None, Err(error), waiting.answer),
-        }
-    }
-
-    /// Does something again that lacks room, for a while; keys may be missing then. Blocks.
-    fn with_room<T>(
-        &self,
-        behind: &Behind,
-        deadline: Instant,
-        work: impl Fn() -> Result<T, Missing>,
-    ) -> Result<Result<T, Missing>, Unanswered> {
-        while Instant::now() < deadline {
-            let before = behind.flushed_up_to();
-            match work() {
-                Err(Missing(keys)) if keys.is_empty() => {
-                    behind.hurry();
-                    if !behind.wait_for_more(before, deadline) {
-                        break;
-                    }
-                }
-                done => return Ok(done),
-            }
-        }
-        Err(busy("it is too far behind"))
     }
 
     /// Does a request with what is in memory, if nothing else is needed.
@@ -367,229 +212,8 @@ impl Files {
         })
     }
 
-    /// Does something again with the keys that it lacks, for a while. Blocks.
-    fn with_all<T>(
-        &self,
-        missing: Missing,
-        deadline: Instant,
-        mut work: impl FnMut(RwLockWriteGuard<'_, State>, Option<&Known>) -> Result<T, Missing>,
-    ) -> Result<T, Unanswered> {
-        let Some(behind) = &self.0.behind else { return Err(busy("there is none")) };
-        let Missing(mut keys) = missing;
-        let mut why = "it takes too long".to_owned();
-        while Instant::now() < deadline {
-            let fetched = match behind.fetch(&keys, deadline) {
-                Ok(fetched) => fetched,
-                Err(error) if error.is_final() => {
-                    self.end(&error);
-                    return Err(Unanswered::Gone);
-                }
-                Err(error) if behind::pause(deadline) => {
-                    why = error.to_string();
-                    continue;
-                }
-                Err(error) => return Err(busy(&error.to_string())),
-            };
-            self.learn_ahead(&fetched);
-            let mut state = self.0.state.write();
-            #[cfg(test)]
-            let before = state.namespace.tree().len();
-            let Ok(known) = state.namespace.learn(&fetched) else { continue };
-            #[cfg(test)]
-            self.note_longest(state.namespace.tree().len() - before);
-            let done = work(state, Some(&known));
-            self.give_up_some(behind);
-            match done {
-                Ok(done) => return Ok(done),
-                Err(missing) => {
-                    // What they are in may be given up until they come, again and again: it comes along, with what is above it.
-                    let above: Vec<Key> = missing.directories().map(Key::Id).collect();
-                    let more = missing.0.into_iter().chain(above);
-                    keys.extend(more.filter(|key| !keys.contains(key)).collect::<Vec<_>>());
-                }
-            }
-        }
-        Err(busy(&why))
-    }
-
-    /// Takes in what was read, if that is much, a part at a time.
-    fn learn_ahead(&self, fetched: &[Fetched]) {
-        if fetched.iter().map(|fetched| fetched.rows.len()).sum::<usize>() <= AT_ONCE {
-            return;
-        }
-        // Directories that come along are the last ones.
-        for Fetched { txid, rows, .. } in fetched.iter().rev() {
-            for part in rows.chunks(AT_ONCE) {
-                let mut state = self.0.state.write();
-                #[cfg(test)]
-                let before = state.namespace.tree().len();
-                if state.namespace.learn_ahead(*txid, part).is_err() {
-                    return;
-                }
-                #[cfg(test)]
-                self.note_longest(state.namespace.tree().len() - before);
-            }
-        }
-    }
-
-    #[cfg(test)]
-    fn note_longest(&self, inodes: usize) {
-        if let Some(behind) = &self.0.behind {
-            behind.longest.fetch_max(inodes, std::sync::atomic::Ordering::Relaxed);
-        }
-    }
-
-    /// Gives up what is in memory beyond what may be.
-    fn give_up_some(&self, behind: &Behind) {
-        // The lock is let go in between. What is used, or not flushed, stays for now.
-        for _ in 0..TURNS {
-            if self.0.state.read().namespace.tree().len() <= behind.inodes_max {
-                return;
-            }
-            self.0.state.write().namespace.give_up(behind.inodes_max, AT_ONCE);
-        }
-    }
-
     pub(crate) fn behind(&self) -> Option<Arc<Behind>> {
         self.0.behind.clone()
-    }
-
-    /// Brings all changes to the database that the log has, and makes the log short. Blocks.
-    pub(crate) fn flush(&self) -> Result<(), DatabaseError> {
-        let Some(behind) = &self.0.behind else { return Ok(()) };
-        loop {
-            let durable = self.0.journal.durable();
-            let changes = self.0.state.read().unflushed.next(behind.batch_rows(), |lsn| lsn <= durable);
-            let Some(batch) = Batch::of(&changes) else { return Ok(()) };
-            // Without a lease another process may have the log already; it brings them.
-            if !self.may_tell() {
-                return Ok(());
-            }
-            let flushed = behind.write(&batch)?;
-            let before = behind.flushed_up_to();
-            let mut state = self.0.state.write();
-            let cut = state.flushed(flushed);
-            drop(state);
-            // Freed beyond the lock.
-            drop(changes);
-            behind.flushed(flushed);
-            self.give_up_some(behind);
-            *self.0.needed.lock() = cut;
-            if flushed.0 / CUT_EVERY != before.0 / CUT_EVERY {
-                self.cut();
-            }
-        }
-    }
-
-    /// Drops what of the log the database has.
-    fn cut(&self) {
-        if let Some(lsn) = self.0.needed.lock().take() {
-            // A log that has ended is noticed elsewhere.
-            let _ = self.0.journal.truncate_before(lsn);
-        }
-    }
-
-    /// Removes replicas of which neither the log nor the database has a file, some at a time.
-    pub(crate) fn remove_orphans(&self) -> Result<(), DatabaseError> {
-        let Some(behind) = &self.0.behind else { return Ok(()) };
-        let mut orphans = self.0.orphans.lock();
-        let count = orphans.len();
-        let some = orphans.split_off(count.saturating_sub(behind::BATCH));
-        drop(orphans);
-        if some.is_empty() {
-            return Ok(());
-        }
-        match behind.without_file(&some) {
-            Ok(mut unwanted) => {
-                let mut state = self.0.state.write();
-                // What has a file here may not have one in the database yet.
-                unwanted.retain(|block| state.namespace.blocks.inode(*block).is_none());
-                state.namespace.blocks.forget(&unwanted);
-                drop(state);
-                self.remove(unwanted);
-                Ok(())
-            }
-            Err(error) => {
-                self.0.orphans.lock().extend(some);
-                Err(error)
-            }
-        }
-    }
-
-    /// Counts what a subtree holds. Blocks as long as that takes; what changes meanwhile may be counted or not.
-    pub(crate) fn summary(
-        &self,
-        asker: &Asker<'_>,
-        path: &str,
-        answer: impl FnOnce(Result<Summary, Unanswered>) + Send + 'static,
-    ) {
-        let groups = self.0.groups.of(asker.user);
-        let context = self.context(asker, &groups);
-        let begin = |state: &State, known: Option<&Known>| {
-            let walk = Walk::begin(&state.namespace, &context, path, known)?;
-            Ok((walk, state.pending.position(state.namespace.txid())))
-        };
-        let begun = begin(&self.0.state.read(), None);
-        let begun =
-            begun.or_else(|missing| self.with_all(missing, behind::deadline(), |state, known| begin(&state, known)));
-        let mut walk = match begun {
-            Ok((Ok(walk), _)) => walk,
-            Ok((Err(error), position)) => return self.hold(position, Err(error.into()), answer),
-            Err(error) => return self.hold(None, Err(error), answer),
-        };
-        let (outcome, position) = loop {
-            let state = self.0.state.read();
-            match walk.go_on(&state.namespace, &context, AT_ONCE) {
-                Ok(Counted::More) => {}
-                Ok(Counted::All(summary, depends)) => break (Ok(summary), state.pending.position(depends)),
-                Ok(Counted::NotHere(root)) => {
-                    let txid = state.namespace.txid();
-                    drop(state);
-                    // What the database has is durable.
-                    let counted = self.summary_of_database(&context, root, txid);
-                    break (counted.map(|summary| Summary { quota: walk.quota(), ..summary }), None);
-                }
-                Err(error) => break (Err(Unanswered::from(error)), state.pending.position(state.namespace.txid())),
-            }
-        };
-        self.hold(position, outcome, answer);
-    }
-
-    /// The same by the database, when it has all up to a change. Blocks.
-    fn summary_of_database(&self, context: &Context<'_>, root: InodeId, txid: Txid) -> Result<Summary, Unanswered> {
-        let (summary, rights) = self.ask_when_flushed(txid, |behind| behind.subtree(root))?;
-        for rights in rights {
-            rights.check_list(context)?;
-        }
-        Ok(summary)
-    }
-
-    /// Asks the database something when it has all up to a change. Blocks.
-    fn ask_when_flushed<T>(
-        &self,
-        txid: Txid,
-        ask: impl FnOnce(&Behind) -> Result<T, DatabaseError>,
-    ) -> Result<T, Unanswered> {
-        let Some(behind) = &self.0.behind else { return Err(busy("there is none")) };
-        let deadline = behind::deadline();
-        loop {
-            // Looked at once: behind the last change there may be no more to wait for.
-            let before = behind.flushed_up_to();
-            if before >= txid {
-                break;
-            }
-            behind.hurry();
-            if !behind.wait_for_more(before, deadline) {
-                return Err(busy("it is too far behind"));
-            }
-        }
-        ask(behind).map_err(|error| {
-            if error.is_final() {
-                self.end(&error);
-                return Unanswered::Gone;
-            }
-            busy(&error.to_string())
-        })
     }
 
     /// Takes a part of what was deleted apart. Whether there may be more.
@@ -833,54 +457,6 @@ impl Files {
         if self.may_tell() { Ok(()) } else { Err(Unanswered::Gone) }
     }
 }
-
-/// The log, the names and what the database lacks of them, and from where on the log is needed for it.
-type Read = (Arc<Journal>, State, Option<Lsn>);
-
-/// Begins with what the database has, and what the log has beside it. Blocks.
-fn begin_with(
-    behind: &Behind,
-    pool: &str,
-    log: LogOptions,
-    epoch: NodeEpoch,
-    superuser: &str,
-    limits: Limits,
-) -> Result<Read, HostError> {
-    // Who has the database is replaced only by somebody who can go on.
-    let found = behind.look(pool)?;
-    let (journal, logged, needed) = recover(log, epoch, superuser, limits, Some(found.txid))?;
-    let found = behind.claim(found, logged.txid(found.txid))?;
-    behind.flushed(found.txid);
-    let state = match logged {
-        Logged::All(mut namespace) => {
-            if namespace.txid() > Txid(0) {
-                tracing::info!(inodes = namespace.inode_count(), "the database of files gets all names");
-                behind.replace(found.txid, &namespace)?;
-            }
-            namespace.is_kept();
-            behind.flushed(namespace.txid());
-            State::new(namespace)
-        }
-        Logged::Behind(changes) => {
-            let fetch = |keys: &[Key]| -> Result<Vec<Fetched>, DatabaseError> {
-                let parts = keys.chunks(behind::BATCH).map(|keys| behind.fetch_at_start(keys));
-                parts.collect::<Result<Vec<_>, _>>().map(|parts| parts.into_iter().flatten().collect())
-            };
-            State::begin(superuser, limits, behind.beginning(found, now())?, changes, fetch)?
-        }
-    };
-    Ok((journal, state, needed))
-}
-
-/// Something that waits for the database in vain.
-fn busy(why: &str) -> Unanswered {
-    FilesError::new(Class::Retriable, format!("The database of files is needed, and {why}; try again")).into()
-}
-
-/// The log is cut each time that the database has so many more changes.
-const CUT_EVERY: u64 = 1 << 16;
-
-const NO_DATABASE: &str = "it was read for a database, and there is none; this is a mistake in Savanna";
 
 /// Who is in it may do everything.
 const SUPERGROUP: &str = "supergroup";

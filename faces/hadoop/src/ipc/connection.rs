@@ -15,6 +15,7 @@ use super::answer::{self, Caller, Detail};
 use super::decoder::{Call, Decoder, Event};
 use super::outbox::{Outbox, outbox};
 use crate::exception;
+use crate::leased::Leased;
 use crate::protocol::{self, Peer, Service};
 
 /// How long a client may take until it has said who it is.
@@ -73,7 +74,8 @@ async fn run(stream: TcpStream, service: Arc<Service>, connection: u64) -> io::R
     let (local, remote) = (stream.local_addr()?, stream.peer_addr()?);
     let (mut reader, writer) = stream.into_split();
     let (outbox, writes) = outbox(CALLS_MAX);
-    let mut writing = tokio::spawn(writes.run(writer));
+    let files = service.files.clone();
+    let mut writing = tokio::spawn(writes.run(Leased::new(writer, move || files.may_tell())));
     let (user, machine, reached) = (String::new(), remote.ip().to_string(), local.ip());
     let mut connection = Connection {
         decoder: Decoder::default(),
@@ -98,7 +100,7 @@ async fn run(stream: TcpStream, service: Arc<Service>, connection: u64) -> io::R
         let count = tokio::select! {
             count = read => count?,
             // It could not write, or has written the last.
-            _ = &mut writing => return Ok(()),
+            ended = &mut writing => return ended?,
         };
         let came = buffer.len();
         if count == 0 || !connection.take(&mut buffer).await {

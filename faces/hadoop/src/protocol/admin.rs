@@ -55,7 +55,7 @@ impl Asked<'_> {
             let other_used = Some(capacity.saturating_sub(used).saturating_sub(remaining));
             Node { other_used, updated: Some(now().saturating_sub(shown.silent)), ..node }
         }));
-        service.tell(answerer, &DatanodeReport { nodes });
+        answerer.done(&DatanodeReport { nodes });
     }
 
     /// None is slow.
@@ -87,7 +87,7 @@ impl Asked<'_> {
     /// There is no erasure coding.
     pub(super) fn group_stats(self) {
         let none = GroupStats { low: 0, corrupt: 0, missing: 0, in_future: 0, to_delete: 0 };
-        self.service.tell(self.answerer, &none);
+        self.answerer.done(&none);
     }
 
     /// Waits for the disk, so it is done elsewhere.

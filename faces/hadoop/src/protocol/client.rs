@@ -165,7 +165,7 @@ pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body:
             asked.request(|PathAndNumber { path, number }| Request::CheckAccess { path, mode: bits(number) })
         }
         "getServerDefaults" => {
-            service.tell(asked.answerer, &ServerDefaultsResponse { it: Some(defaults(service)) });
+            asked.answerer.done(&ServerDefaultsResponse { it: Some(defaults(service)) });
         }
         "renewLease" => asked.renew_lease(),
         "recoverLease" => asked.recover_lease(),
@@ -181,12 +181,12 @@ pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body:
         "getFsECBlockGroupStats" => asked.group_stats(),
         "metaSave" => asked.metasave(),
         "getQuotaUsage" => asked.quota_usage(),
-        "getStoragePolicies" => service.tell(asked.answerer, &StoragePolicies { policies: policies::all() }),
+        "getStoragePolicies" => asked.answerer.done(&StoragePolicies { policies: policies::all() }),
         "getStoragePolicy" => asked.storage_policy(),
-        "getEnclosingRoot" => service.tell(asked.answerer, &EnclosingRoot { path: Some("/".to_owned()) }),
-        "getHAServiceState" => service.tell(asked.answerer, &ServiceState { state: ACTIVE }),
+        "getEnclosingRoot" => asked.answerer.done(&EnclosingRoot { path: Some("/".to_owned()) }),
+        "getHAServiceState" => asked.answerer.done(&ServiceState { state: ACTIVE }),
         // No path is in an encryption zone, and there is one state of all.
-        "getEZForPath" | "msync" => service.tell(asked.answerer, &Nothing {}),
+        "getEZForPath" | "msync" => asked.answerer.done(&Nothing {}),
         other if unsupported::CALLS.contains(&other) => {
             let words = format!("{other} is not supported by this name node");
             asked.answerer.refuse(exception::UNSUPPORTED, &words, Detail::Application);
@@ -362,7 +362,7 @@ impl Asked<'_> {
             it.storage_types.insert(at, kind);
         }
         it.is_cached = vec![false; it.nodes.len()];
-        service.tell(answerer, &One { it: Some(it) });
+        answerer.done(&One { it: Some(it) });
     }
 
     fn report_bad_blocks(self) {
@@ -372,7 +372,7 @@ impl Asked<'_> {
             return unanswered(&why, answerer);
         }
         service.found_corrupt(&blocks);
-        service.tell(answerer, &Nothing {});
+        answerer.done(&Nothing {});
     }
 
     fn stats(self) {

@@ -20,8 +20,6 @@ pub(super) fn call(service: &Arc<Service>, method: &str, body: Bytes, answerer: 
     let Some((One::<Block> { it: block }, answerer)) = message(body, answerer) else { return };
     let block = named(&block.unwrap_or_default());
     match service.files.replicas().visible_length(block.id, block.stamp) {
-        // Without a lease the replicas may be somebody else's, who changes them.
-        _ if !service.files.may_tell() => drop(answerer),
         Ok(it) => answerer.done(&Number { it }),
         Err(error) => answerer.refuse(REPLICA_NOT_FOUND, &error.to_string(), Detail::Application),
     }

@@ -210,13 +210,6 @@ impl Service {
         self.names.call(&peer.asker(call), request, Box::new(heard));
     }
 
-    /// Tells what no log has, if anybody may be told anything: another process may have the files by now. The connection ends if not.
-    pub(crate) fn tell(&self, answerer: Answerer, body: &impl Message) {
-        if self.files.may_tell() {
-            answerer.done(body);
-        }
-    }
-
     /// Does an errand.
     pub(crate) fn run(
         &self,

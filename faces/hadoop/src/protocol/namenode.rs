@@ -43,5 +43,5 @@ pub(super) fn version(service: &Service, answerer: Answerer) {
         software: SOFTWARE.to_owned(),
         capabilities: Some(REPORTS_AS_BYTES),
     });
-    service.tell(answerer, &VersionResponse { it });
+    answerer.done(&VersionResponse { it });
 }

@@ -17,6 +17,7 @@ use prost::Message;
 use savanna_files_host::blocks::Replica;
 use savanna_files_host::{Files, SharedNamesHandle};
 
+use crate::leased::Leased;
 use crate::protocol;
 use crate::wire::hdfs::Block;
 use crate::wire::transfer::OperationResponse;
@@ -171,7 +172,7 @@ fn serve(stream: TcpStream, number: u64, shared: &Arc<Shared>) -> io::Result<()>
 /// A connection for operations, one after the other.
 struct Connection<'a> {
     reader: BufReader<TcpStream>,
-    writer: BufWriter<TcpStream>,
+    writer: BufWriter<Leased<TcpStream, Box<dyn Fn() -> bool>>>,
     files: &'a Files,
     names: &'a SharedNamesHandle,
 }
@@ -186,7 +187,9 @@ impl<'a> Connection<'a> {
     fn new(stream: TcpStream, shared: &'a Shared) -> io::Result<Self> {
         let Shared { files, names, .. } = shared;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let writer = BufWriter::with_capacity(128 << 10, stream.try_clone()?);
+        let owner = files.clone();
+        let writer = Leased::new(stream.try_clone()?, Box::new(move || owner.may_tell()) as Box<dyn Fn() -> bool>);
+        let writer = BufWriter::with_capacity(128 << 10, writer);
         Ok(Self { reader: BufReader::with_capacity(128 << 10, stream), writer, files, names })
     }
 
@@ -231,12 +234,11 @@ impl<'a> Connection<'a> {
     }
 
     fn respond(&mut self, response: &OperationResponse) -> io::Result<()> {
-        self.may_tell()?;
         self.writer.write_all(&response.encode_length_delimited_to_vec())?;
         self.writer.flush()
     }
 
-    /// Whether the client may be told anything: another process may have the directory by now.
+    /// Whether replicas may be changed: another process may have the directory by now.
     fn may_tell(&self) -> io::Result<()> {
         if self.files.may_tell() { Ok(()) } else { Err(io::Error::other("the lease is over")) }
     }

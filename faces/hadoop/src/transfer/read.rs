@@ -59,7 +59,6 @@ impl Connection<'_> {
         let packet = (PACKET / chunk).max(1) * chunk;
         let (mut at, mut number) = (begin, 0);
         while at < end {
-            self.may_tell()?;
             let (bytes, sums) = reader.read(at, packet.min((end - at) as usize))?;
             let header = header(at, number, bytes.len(), false);
             packet::write(&mut self.writer, header, if has_sums { &sums } else { &[] }, &bytes)?;

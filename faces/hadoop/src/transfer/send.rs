@@ -14,6 +14,7 @@ use super::packet::{self, delimited};
 use super::read::{PACKET, header};
 use super::write::{CRC32C, CREATE, TRANSFER_BEGUN, TRANSFER_WHOLE};
 use super::{Connection, HEADER_MAX, Next, PATIENCE, Shared, Status, VERSION, WRITE_BLOCK, decode, invalid};
+use crate::leased::Leased;
 use crate::protocol::named;
 use crate::wire::hdfs::{Block, Node};
 use crate::wire::transfer::{BaseHeader, Checksum, OperationHeader, OperationResponse, TransferBlock, WriteBlock};
@@ -98,7 +99,7 @@ fn send(
         stamp: 0,
         checksum: Checksum { kind: CRC32C, chunk: reader.chunk() },
     };
-    let mut writer = BufWriter::with_capacity(128 << 10, stream);
+    let mut writer = BufWriter::with_capacity(128 << 10, Leased::new(stream, || files.may_tell()));
     writer.write_all(&VERSION.to_be_bytes())?;
     writer.write_all(&[WRITE_BLOCK])?;
     writer.write_all(&operation.encode_length_delimited_to_vec())?;
@@ -106,9 +107,6 @@ fn send(
     let step = (PACKET / chunk).max(1) * chunk;
     let (mut at, mut number) = (0, 0);
     while at < reader.length() {
-        if !files.may_tell() {
-            return Err(io::Error::other("the lease is over"));
-        }
         let (bytes, sums) = reader.read(at, step)?;
         // Who takes it would refuse it, and could not say so.
         let is_sound = |(bytes, sum): (&[u8], &[u8])| crc32c::crc32c(bytes).to_be_bytes() == *sum;

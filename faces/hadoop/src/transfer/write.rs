@@ -175,7 +175,6 @@ impl Connection<'_> {
     }
 
     fn acknowledge(&mut self, number: i64, status: Status) -> io::Result<()> {
-        self.may_tell()?;
         let ack = Ack { number, replies: vec![status as i32] };
         self.writer.write_all(&ack.encode_length_delimited_to_vec())?;
         self.writer.flush()

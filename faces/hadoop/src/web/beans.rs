@@ -46,10 +46,6 @@ impl Web {
                 Value::Object(bean)
             })
             .collect();
-        // Another process may have the files by now.
-        if !self.service.files.may_tell() {
-            return Err(Refusal::Gone);
-        }
         Ok(answer::json(&json!({ "beans": shown })))
     }
 

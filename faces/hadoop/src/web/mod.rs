@@ -43,6 +43,7 @@ use self::answer::{Answered, Refusal};
 use self::parameters::Parameters;
 use self::request::{Asked, Data, NAME_NODE, NO_REDIRECT, Turn, Work};
 pub(crate) use self::write::Writes;
+use crate::leased::Leased;
 use crate::protocol::{Peer, Service};
 
 /// A client has to say what it wants in this time.
@@ -83,6 +84,8 @@ impl Web {
 
     /// Serves one client until it goes.
     pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(self, stream: S, reached: IpAddr, machine: IpAddr) {
+        let files = self.service.files.clone();
+        let stream = Leased::new(stream, move || files.may_tell());
         let answers = service_fn(move |request: HttpRequest<hyper::body::Incoming>| {
             let web = self.clone();
             async move { answer::finished(web.answer(request, reached, machine).await) }

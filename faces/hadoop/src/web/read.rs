@@ -97,6 +97,7 @@ impl Client {
         // How long a block is that is being written the data node knows.
         if let (false, Some(last)) = (*is_last_complete, last) {
             let files = &self.service.files;
+            files.check_read()?;
             let length = files.replicas().visible_length(last.block.id, last.block.stamp).unwrap_or(0);
             there = there.max(last.offset.saturating_add(length));
             if let Some(open) = spans.last_mut().filter(|open| open.id == last.block.id) {

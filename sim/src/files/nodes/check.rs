@@ -33,7 +33,7 @@ fn common(one: &[u32], other: &[u32]) -> usize {
 
 impl World {
     /// Where all of a generation of a block is, whether that is there or not.
-    fn whole_at(&self, block: BlockId, stamp: Stamp, length: u64) -> BTreeSet<usize> {
+    pub(super) fn whole_at(&self, block: BlockId, stamp: Stamp, length: u64) -> BTreeSet<usize> {
         let is_all = |at: &usize| self.disk(*at).0.get(&block).is_some_and(|stored| stored.is_all(stamp, length));
         (0..=self.nodes.len()).filter(is_all).collect()
     }

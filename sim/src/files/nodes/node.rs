@@ -238,9 +238,10 @@ impl World {
         let Some(names) = self.names.as_mut().filter(|names| names.epoch == to) else { return Ok(()) };
         let blocks = &mut names.namespace.blocks;
         let Some(holder) = blocks.nodes.find(&names::name(from)) else { return Ok(()) };
+        let is_believed = self.variant == Variant::LateIsBelieved;
         if blocks.nodes.is_late(holder, connection) {
             self.happened.late += 1;
-            if !matches!(said, Said::Ended { .. }) {
+            if !matches!(said, Said::Ended { .. }) && !is_believed {
                 return Ok(());
             }
         }
@@ -259,7 +260,7 @@ impl World {
             }
             Said::Gone(block, stamp) => blocks.lost(place, block, Some(stamp)),
             Said::All(lease, all) => {
-                if !blocks.nodes.may_report(holder, lease) {
+                if !blocks.nodes.may_report(holder, lease) && !is_believed {
                     self.happened.late += 1;
                     return Ok(());
                 }

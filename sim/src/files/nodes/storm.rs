@@ -4,6 +4,7 @@ use rand::Rng as _;
 use rand::seq::IndexedRandom as _;
 use savanna_files::Request;
 use savanna_files::blocks::State;
+use savanna_files::change::File;
 
 use super::node::Said;
 use super::world::{HERE, World};
@@ -57,15 +58,24 @@ impl World {
         self.nodes[at - 1].reports_again();
         self.beat(at)?;
         self.report(at);
+        let had = |world: &Self, file: &File| {
+            let block = file.blocks.last()?;
+            let holders = world.whole_at(block.id, block.stamp, block.length);
+            holders.contains(&at).then_some(holders.len())
+        };
+        let files: Vec<_> = self.files().into_iter().map(|(path, _, file)| (path, had(self, &file))).collect();
         self.lose_node(at);
         self.begin_node(at);
         self.beat(at)?;
         self.leave_safe_mode();
-        for (path, ..) in self.files() {
-            if self.dice.random_ratio(1, 3) {
-                let replication = self.dice.random_range(1..=3);
-                self.ask(&Request::SetReplication { path, replication })?;
-            }
+        for (path, had) in files {
+            // As many as there are without it are enough, or any other number is.
+            let replication = match had.and_then(|holders| u16::try_from(holders - 1).ok()) {
+                Some(others) if others > 0 && self.dice.random() => others,
+                _ if self.dice.random_ratio(1, 3) => self.dice.random_range(1..=3),
+                _ => continue,
+            };
+            self.ask(&Request::SetReplication { path, replication })?;
         }
         for _ in 0..self.messages.len() {
             self.hear()?;

@@ -39,6 +39,8 @@ pub enum Variant {
     KnownPartIsAll,
     /// A data node that says that nobody has any bytes of a block is believed.
     OneSpeaksForAll,
+    /// What was said before a data node registered is believed: neither the connection nor the number of a report is looked at.
+    LateIsBelieved,
 }
 
 /// What a run has seen.

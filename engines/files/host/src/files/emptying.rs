@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use savanna_files::change::Row;
-use savanna_files::counting::{self, Counting};
 use savanna_files::ids::{InodeId, Txid};
 use savanna_files::namespace::AT_ONCE;
 use savanna_files::operation::{Asked, Below, Emptying, Rights};
@@ -18,49 +17,32 @@ use savanna_files::tree::Tree;
 use savanna_files::{Asking, Change, Class, Context, FilesError, Key, Stored};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use super::counting::Count;
-use super::{Asker, Files, Outcome, Unanswered, Waiting, busy};
+use super::counting::{Count, Counts};
+use super::lacking::{Waiting, busy};
+use super::{Asker, Files, Outcome, Unanswered};
 use crate::behind;
 
 /// Threads that ask.
 const THREADS: usize = 4;
 /// Questions that may be under way, and requests that may wait for counts.
-const QUESTIONS_MAX: usize = 1_024;
-/// Directories that may be counted at the same time: each change is followed by each.
-const COUNTS_MAX: usize = 16;
-/// Of them for users who may not do everything.
-const COUNTS_OF_ALL: usize = 12;
-/// Of them for each.
-const COUNTS_OF_A_USER: usize = 4;
-/// Requests of such a user that may wait for counts.
-const OF_A_USER: usize = 128;
-
-/// For whom something is counted.
-#[derive(Clone, Debug)]
-pub(super) struct CountUser {
-    pub(super) name: String,
-    /// Whether it is the superuser, who gets places that others do not get.
-    pub(super) may_all: bool,
-}
+pub(super) const QUESTIONS_MAX: usize = 1_024;
 /// Parts of a turn.
 pub(super) const PARTS: usize = 64;
-/// How often it is asked for a request.
+/// How often it is asked, or counted, for a request.
 const ATTEMPTS: usize = 10;
 /// So long it is waited until the database has what was changed before.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Of that in a turn.
 const TURN: Duration = Duration::from_millis(500);
 
-/// All questions that are under way, and all counts ([`super::counting`]), which are asked in the same way.
-#[derive(Debug)]
+/// All questions that are under way, and all counts ([`super::counting`]), which have the same threads.
 pub(super) struct Questions {
     runtime: Option<Runtime>,
     pub(super) handle: Handle,
     roots: Mutex<Vec<Root>>,
-    /// With the users of the requests that wait for each, or have it.
-    counts: Mutex<Vec<(Arc<Mutex<Counting>>, Vec<String>)>>,
     count: AtomicUsize,
     next: AtomicUsize,
+    pub(super) counts: Counts,
 }
 
 /// A directory that is asked about.
@@ -78,66 +60,8 @@ impl Questions {
         let runtime =
             Builder::new_current_thread().max_blocking_threads(THREADS).thread_name("files-rights").build()?;
         let handle = runtime.handle().clone();
-        let (roots, counts) = (Mutex::default(), Mutex::default());
         let (count, next) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Ok(Self { runtime: Some(runtime), handle, roots, counts, count, next })
-    }
-
-    /// The count of a directory: one for all who wait for it. Changes are followed from now on. None if there are too many.
-    pub(super) fn begin_count(
-        &self,
-        root: InodeId,
-        user: &CountUser,
-        new: impl FnOnce() -> Counting,
-    ) -> Option<Arc<Mutex<Counting>>> {
-        let mut counts = self.counts.lock();
-        let CountUser { name, may_all } = user;
-        let all = || counts.iter().flat_map(|(_, users)| users);
-        if all().count() >= QUESTIONS_MAX || !may_all && all().filter(|other| *other == name).count() >= OF_A_USER {
-            return None;
-        }
-        let is_it = |counting: &Mutex<Counting>| {
-            let counting = counting.lock();
-            counting.root() == root && !counting.is_over()
-        };
-        if let Some((counting, users)) = counts.iter_mut().find(|(counting, _)| is_it(counting)) {
-            users.push(name.clone());
-            return Some(Arc::clone(counting));
-        }
-        // Those that are over are not followed.
-        let under_way = counts.iter().filter(|(counting, _)| !counting.lock().is_over());
-        let (mut count, mut of_user) = (0, 0);
-        for (_, users) in under_way {
-            (count, of_user) = (count + 1, of_user + usize::from(users.contains(name)));
-        }
-        let (most, most_of_user) = if *may_all { (COUNTS_MAX, COUNTS_MAX) } else { (COUNTS_OF_ALL, COUNTS_OF_A_USER) };
-        if count >= most || of_user >= most_of_user {
-            return None;
-        }
-        let counting = Arc::new(Mutex::new(new()));
-        counts.push((Arc::clone(&counting), vec![name.clone()]));
-        self.count.fetch_add(1, Ordering::SeqCst);
-        Some(counting)
-    }
-
-    /// Somebody does not need a count any more.
-    pub(super) fn end_count(&self, counting: &Arc<Mutex<Counting>>, user: &CountUser) {
-        let mut counts = self.counts.lock();
-        let Some(at) = counts.iter().position(|(other, _)| Arc::ptr_eq(other, counting)) else { return };
-        let users = &mut counts[at].1;
-        if let Some(place) = users.iter().position(|other| *other == user.name) {
-            users.swap_remove(place);
-        }
-        if users.is_empty() {
-            counts.swap_remove(at);
-            self.count.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-
-    /// Of each directory that is counted, whether it has to be counted again.
-    #[cfg(test)]
-    pub(super) fn counts(&self) -> Vec<bool> {
-        self.counts.lock().iter().map(|(counting, _)| counting.lock().is_over()).collect()
+        Ok(Self { runtime: Some(runtime), handle, roots: Mutex::default(), count, next, counts: Counts::default() })
     }
 
     pub(super) fn begin(&self, id: InodeId, user: &str) -> usize {
@@ -160,15 +84,10 @@ impl Questions {
 
     /// A change is done next: what comes into a directory that is asked about, or has other rights there, marks the question. What its user makes does not.
     pub(super) fn follow(&self, tree: &Tree, change: &Change) {
+        self.counts.follow(tree, change);
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
         }
-        let counts = self.counts.lock();
-        if !counts.is_empty() {
-            let rows = counting::rows_of(change);
-            counts.iter().for_each(|(counting, _)| counting.lock().follow(tree, change, &rows));
-        }
-        drop(counts);
         let mut roots = self.roots.lock();
         for row in &change.rows {
             let before = tree.get(row.id);
@@ -228,41 +147,24 @@ impl Drop for Question {
 
 impl Files {
     /// Does a request when that is known of a subtree which it lacks.
-    pub(super) fn ask_first(&self, waiting: Waiting, asking: Asking) {
-        let refused = |words: &str| Err(FilesError::new(Class::Retriable, words).into());
-        let mut waiting = waiting;
+    pub(super) fn ask_first(&self, mut waiting: Waiting, asking: Asking) {
         match asking {
             Asking::Emptying(directory) => {
                 if waiting.asked >= ATTEMPTS || self.0.questions.roots.lock().len() >= QUESTIONS_MAX {
-                    return self.hold(None, refused(DELETED_TOO_FAST), waiting.answer);
+                    return self.refuse(waiting, DELETED_TOO_FAST);
                 }
                 waiting.asked += 1;
                 waiting.question = Some(self.begin_question(directory, &waiting.user));
-                self.next_turn(waiting, |waiting, context| match &mut waiting.question {
-                    Some(question) => question.go_on(context),
-                    None => Ok(true),
-                });
+                self.next_turn(waiting);
             }
-            Asking::Usage(directory) => {
-                if waiting.counted >= ATTEMPTS {
-                    return self.hold(None, refused(MOVED_TOO_FAST), waiting.answer);
-                }
-                let asker = Asker { user: &waiting.user, machine: &waiting.machine, call: waiting.call };
-                let may_all = self.context(&asker, &waiting.groups).is_superuser;
-                let user = CountUser { name: waiting.user.clone(), may_all };
-                // The one that is over is in nobody's way.
-                waiting.count = None;
-                let Some(count) = self.begin_count(directory, user) else {
-                    return self.hold(None, refused(TOO_MANY_COUNTS), waiting.answer);
-                };
-                waiting.counted += 1;
-                waiting.count = Some(count);
-                self.next_turn(waiting, |waiting, _| match &waiting.count {
-                    Some(count) => count.go_on(),
-                    None => Ok(true),
-                });
-            }
+            Asking::Usage(_) if waiting.counted >= ATTEMPTS => self.refuse(waiting, MOVED_TOO_FAST),
+            Asking::Usage(directory) => self.count_first(waiting, directory),
         }
+    }
+
+    /// Refuses a request for the moment.
+    pub(super) fn refuse(&self, waiting: Waiting, words: &str) {
+        self.hold(None, Err(FilesError::new(Class::Retriable, words).into()), waiting.answer);
     }
 
     fn begin_question(&self, directory: InodeId, user: &str) -> Question {
@@ -274,19 +176,15 @@ impl Files {
         Question { files: self.clone(), number, directory, way, begun: Instant::now() }
     }
 
-    /// Goes on with what a request waits for, and decides it then. Others have their turns in between.
-    fn next_turn(
-        &self,
-        mut waiting: Waiting,
-        go_on: impl Fn(&mut Waiting, &Context<'_>) -> Result<bool, Outcome> + Send + 'static,
-    ) {
+    /// Goes on with the question for which a request waits, and decides it then. Others have their turns in between.
+    fn next_turn(&self, mut waiting: Waiting) {
         let files = self.clone();
         self.0.questions.handle.spawn_blocking(move || {
             let groups = Arc::clone(&waiting.groups);
             let (user, machine) = (waiting.user.clone(), waiting.machine.clone());
             let context = files.context(&Asker { user: &user, machine: &machine, call: waiting.call }, &groups);
-            match go_on(&mut waiting, &context) {
-                Ok(false) => files.next_turn(waiting, go_on),
+            match waiting.question.as_mut().map_or(Ok(true), |question| question.go_on(&context)) {
+                Ok(false) => files.next_turn(waiting),
                 Ok(true) => files.decide_asked(waiting),
                 Err((refusal, position)) => files.hold(position, refusal, waiting.answer),
             }
@@ -294,7 +192,7 @@ impl Files {
     }
 
     /// Decides a request for which something was asked, unless that changed meanwhile.
-    fn decide_asked(&self, waiting: Waiting) {
+    pub(super) fn decide_asked(&self, waiting: Waiting) {
         let mut state = self.0.state.write();
         let decided = self.decide(&mut state, &self.context_of(&waiting), &waiting.request, None);
         drop(state);
@@ -321,8 +219,6 @@ impl Files {
 
 const DELETED_TOO_FAST: &str = "What is in a directory that is to be deleted changes too fast, or too many are deleted at once; try again, or delete what is in it first";
 const MOVED_TOO_FAST: &str = "What a directory counts for in quotas could not be counted: directories come or go there all the time with what is in them, or too much changes; try again later";
-const TOO_MANY_COUNTS: &str =
-    "What a directory counts for in quotas could not be counted: too many others are counted now; try again";
 
 /// Without a database all is in memory.
 pub(super) fn not_in_memory(keys: &[Key]) -> Unanswered {

@@ -3,13 +3,17 @@ use std::time::{Duration, Instant};
 
 use savanna_epoch::NodeEpoch;
 use savanna_files::Limits;
+use savanna_files::ids::{InodeId, Txid};
 use savanna_files::request::{BlockName, Create, Written};
 use savanna_journal::Options;
 use savanna_journal::sim::{Fault, SimDisk};
+use savanna_ownership::{BootClock, Clock as _, LeaseHolder, LeaseTerms};
 
 use super::*;
-use crate::options::DatabaseOptions;
+use crate::options::{DatabaseOptions, HostOptions};
+use crate::upkeep::Upkeep;
 
+mod block;
 mod counting;
 mod database;
 mod nodes;
@@ -64,6 +68,15 @@ fn options(
         silence: savanna_files::blocks::Silence::default(),
         database,
     }
+}
+
+/// A lease that covers any instant, until it is revoked.
+fn lease() -> LeaseGuard {
+    let clock = Arc::new(BootClock);
+    let guard = LeaseGuard::new(Arc::<BootClock>::clone(&clock));
+    let terms = LeaseTerms::new(Duration::from_secs(3_600), Duration::from_secs(1)).unwrap();
+    guard.publish(&LeaseHolder::new(terms, clock.now()));
+    guard
 }
 
 impl Running {
@@ -298,4 +311,45 @@ fn a_power_cut_takes_nothing_that_was_answered() {
         }
         assert!(!there.is_empty(), "seed {seed}: something was answered");
     }
+}
+
+/// Whoever asks, by whatever way: what it is told may not be so any more.
+#[test]
+fn without_a_lease_nobody_is_told_anything() {
+    let (disk, folder, guard) = (SimDisk::new(3), tempfile::tempdir().unwrap(), lease());
+    let options = HostOptions { lease: Some(guard.clone()), ..options(&disk, folder.path(), 1, None) };
+    let (files, upkeep) = Files::open(options).unwrap();
+    files.wait_until_read(|| false);
+    let running = Running { files, upkeep };
+    running.write("/d/f", b"some bytes");
+    running.create("/d/open");
+    let root = Asker { user: "root", machine: "127.0.0.1", call: None };
+    let made = Request::Mkdirs { path: "/d/f/g".into(), mode: 0o755.into(), with_parents: true };
+    let change = Request::Mkdirs { path: "/e".into(), mode: 0o755.into(), with_parents: true };
+    let read = Request::FileInfo { path: "/d/f".into() };
+    let summary = || {
+        let (sender, receiver) = sync_channel(1);
+        running.files.summary(&root, "/", move |summary| sender.send(summary).unwrap());
+        receiver.recv().unwrap().map(drop)
+    };
+    let ask = || {
+        let files = &running.files;
+        [
+            running.call(&read).map(drop),
+            running.call(&change).map(drop),
+            running.call(&made).map(drop),
+            summary(),
+            files.safe_mode(&root, None).map(drop),
+            files.check_superuser(&root),
+            files.probe(),
+            files.recover_lease(&root, "/d/f", "other").map(drop),
+            files.leave(InodeId(1), "nobody"),
+        ]
+    };
+    let refused = |told: &Result<(), Unanswered>| matches!(told, Err(Unanswered::Refused(_)));
+    let told = ask();
+    assert!(told[..2].iter().chain(&told[3..]).all(Result::is_ok) && refused(&told[2]), "{told:?}");
+    guard.revoke();
+    assert_eq!(ask().map(|told| told.unwrap_err()), [const { Unanswered::Gone }; 9]);
+    running.stop();
 }

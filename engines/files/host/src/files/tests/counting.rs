@@ -8,7 +8,7 @@ use savanna_files::change::Usage;
 use savanna_files::request::Limit;
 
 use super::*;
-use crate::files::emptying::CountUser;
+use crate::files::counting::{Count, CountUser};
 
 const INODES: usize = 2_000;
 
@@ -60,9 +60,9 @@ fn what_changes_while_it_is_counted_counts() {
     running.make("/e/in");
     let id = running.id("/d");
     let of = |names| Some((id, Usage { names, space: 0 }));
-    let count = running.files.begin_count(id, user("root", true)).unwrap();
+    let (count, walk) = running.files.begin_count(id, user("root", true), false).unwrap();
     running.make("/d/a/before");
-    assert_eq!(count.go_on(), Ok(true));
+    assert_eq!(walk.as_ref().unwrap().go_on(), Ok(true));
     assert_eq!(count.usage(), of(4));
     running.make("/d/a/behind");
     running.make("/elsewhere");
@@ -134,17 +134,17 @@ pub(super) fn hold_threads(running: &Running) -> Vec<Sender<()>> {
 /// A count is given up just behind the answer for which it was.
 pub(super) fn until_none_is_followed(running: &Running) {
     let begun = Instant::now();
-    while !running.files.0.questions.counts().is_empty() {
+    while !running.files.0.questions.counts.are_over().is_empty() {
         assert!(begun.elapsed().as_secs() < 60, "none is followed any more");
         std::thread::yield_now();
     }
 }
 
-fn rename2(from: &str, to: &str) -> Request {
+pub(super) fn rename2(from: &str, to: &str) -> Request {
     Request::Rename2 { from: from.to_owned(), to: to.to_owned(), overwrites: false }
 }
 
-fn begin(running: &Running, request: &Request) -> Receiver<Answer> {
+pub(super) fn begin(running: &Running, request: &Request) -> Receiver<Answer> {
     let (sender, receiver) = sync_channel(1);
     let asker = Asker { user: "root", machine: "127.0.0.1", call: None };
     running.files.call(&asker, request, move |answer| sender.send(answer).unwrap());
@@ -166,7 +166,7 @@ fn a_directory_is_counted_once_for_all_who_wait_for_it() {
     large(&running);
     let held = hold_threads(&running);
     let answers: Vec<_> = (0..300).map(|number| begin(&running, &rename2("/d", &format!("/q/{number}")))).collect();
-    assert_eq!(running.files.0.questions.counts(), [false]);
+    assert_eq!(running.files.0.questions.counts.are_over(), [false]);
     // Others are counted beside it, but not all at once.
     for number in 0..20 {
         for name in 0..300 {
@@ -175,7 +175,7 @@ fn a_directory_is_counted_once_for_all_who_wait_for_it() {
     }
     let others: Vec<_> =
         (0..20).map(|number| begin(&running, &rename2(&format!("/e/{number}"), &format!("/q/e{number}")))).collect();
-    assert_eq!(running.files.0.questions.counts(), [false; 16]);
+    assert_eq!(running.files.0.questions.counts.are_over(), [false; 16]);
     drop(held);
     let done = |answers: Vec<Receiver<Answer>>| {
         answers.into_iter().filter(|answer| answer.recv().unwrap() == Ok(Reply::Done)).count()
@@ -205,10 +205,10 @@ fn rights_that_change_while_a_directory_is_counted_are_asked_again() {
         let asker = Asker { user: "ann", machine: "127.0.0.1", call: None };
         let request = Request::Delete { path: "/q/d".into(), is_recursive: true };
         running.files.call(&asker, &request, move |answer| sender.send(answer).unwrap());
-        assert_eq!(running.files.0.questions.counts(), [false; 0], "rights first");
+        assert_eq!(running.files.0.questions.counts.are_over(), [false; 0], "rights first");
         let next = hold_threads(&running);
         drop(held);
-        until(|| running.files.0.questions.counts() == [false]);
+        until(|| running.files.0.questions.counts.are_over() == [false]);
         // It is neither the first nor the last, and root's.
         running.make(others);
         drop(next);
@@ -232,7 +232,7 @@ pub(super) fn user(name: &str, may_all: bool) -> CountUser {
 fn nobody_has_all_counts() {
     let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
     let running = opened(&disk, folder.path(), 1);
-    let begin = |number, user| running.files.begin_count(InodeId(number), user);
+    let begin = |number, user| running.files.begin_count(InodeId(number), user, false);
     let of = |name: &str, number: u64| -> Vec<_> {
         (0..20).filter_map(|at| begin(number + at, user(name, false))).collect()
     };
@@ -242,8 +242,25 @@ fn nobody_has_all_counts() {
     assert_eq!(of_root.len(), 4, "what is left for who may do everything");
     let shared: Vec<_> = (0..200).map_while(|_| begin(100, user("joe", false))).collect();
     assert_eq!(shared.len(), 128, "one that is there is shared");
-    drop((counts, shared, of_root));
-    assert_eq!(running.files.0.questions.counts(), [false; 0]);
+    let of_all = |from: usize| -> Vec<_> {
+        let names = (from..from + 20).flat_map(|at| std::iter::repeat_n(format!("user {at}"), 128));
+        names.map_while(|name| begin(100, user(&name, false))).collect()
+    };
+    let of_others = of_all(0);
+    assert_eq!(4 * 3 + 4 + shared.len() + of_others.len(), 1_024 - 128);
+    let of_root = (of_root, begin(100, user("root", true)).unwrap());
+    drop((of_others, shared, of_root));
+    // Who waits for those of others has begun none.
+    let [ann, bob, eve, _] = counts;
+    drop(eve);
+    let shared: Vec<_> =
+        [100, 200].into_iter().flat_map(|id| (id..id + 4).map(|id| begin(id, user("joe", false)))).collect();
+    let own: Vec<_> = (0..20).filter_map(|at| begin(400 + at, user("joe", false))).collect();
+    assert_eq!((shared.iter().flatten().count(), own.len()), (8, 4));
+    let again = running.files.begin_count(InodeId(450), user("joe", false), true);
+    assert!(again.is_some(), "one that was over counts no more");
+    drop((ann, bob, shared, own, again));
+    assert_eq!(running.files.0.questions.counts.are_over(), [false; 0]);
     running.stop();
 }
 
@@ -259,10 +276,10 @@ fn what_is_never_the_same_is_not_counted_for_ever() {
         // It comes, and goes.
         let (from, to) = if number % 2 == 0 { ("/other", "/d/other") } else { ("/d/other", "/other") };
         running.shift(from, to);
-        assert_eq!(running.files.0.questions.counts(), [true], "it has to be counted again");
+        assert_eq!(running.files.0.questions.counts.are_over(), [true], "it has to be counted again");
         let next = hold_threads(&running);
         drop(std::mem::replace(&mut held, next));
-        until(|| matches!(running.files.0.questions.counts()[..], [false] | []));
+        until(|| matches!(running.files.0.questions.counts.are_over()[..], [false] | []));
     }
     drop(held);
     let Err(Unanswered::Refused(why)) = answer.recv().unwrap() else { panic!("it is done") };
@@ -270,29 +287,84 @@ fn what_is_never_the_same_is_not_counted_for_ever() {
     running.stop();
 }
 
-#[test]
-fn who_cannot_be_counted_is_told_why() {
-    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
-    let running = opened(&disk, folder.path(), 1);
-    running.make("/d/in");
+/// A request for which something was counted so often, and what it is answered.
+fn counted(request: Request, times: usize, count: Option<Count>) -> (Waiting, Receiver<Answer>) {
     let (sender, receiver) = sync_channel(1);
     let waiting = Waiting {
         user: "root".into(),
         machine: "127.0.0.1".into(),
         call: None,
         groups: Arc::default(),
-        request: Request::Rename2 { from: "/d".into(), to: "/q".into(), overwrites: false },
+        request,
         missing: Missing(Vec::new()),
         asked: 0,
-        counted: 10,
+        counted: times,
         question: None,
-        count: None,
+        count,
         deadline: Instant::now(),
         answer: Box::new(move |answer| sender.send(answer).unwrap()),
     };
+    (waiting, receiver)
+}
+
+#[test]
+fn who_cannot_be_counted_is_told_why() {
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    let running = opened(&disk, folder.path(), 1);
+    running.make("/d/in");
+    let (waiting, answer) = counted(rename2("/d", "/q"), 10, None);
     running.files.ask_first(waiting, Asking::Usage(running.id("/d")));
-    let Err(Unanswered::Refused(why)) = receiver.recv().unwrap() else { panic!("it is counted without end") };
+    let Err(Unanswered::Refused(why)) = answer.recv().unwrap() else { panic!("it is counted without end") };
     assert_eq!(why.class, Class::Retriable);
     assert!(why.message.contains("quotas") && why.message.contains("try again"), "{why}");
+    running.stop();
+}
+
+/// What was counted once is true for each who waited for it, also behind what the first one did, and others.
+#[test]
+fn what_was_counted_once_is_used_by_all_who_waited() {
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    let running = opened(&disk, folder.path(), 1);
+    large(&running);
+    let begin = || running.files.begin_count(running.id("/d"), user("root", true), false).unwrap();
+    let ((first, walk), (second, another)) = (begin(), begin());
+    assert!(another.is_none(), "one counts for all");
+    let walk = walk.unwrap();
+    while walk.go_on() == Ok(false) {}
+    // Nothing is counted again.
+    let held = hold_threads(&running);
+    let limit = Request::SetQuota { path: "/q/d".into(), names: Limit::Most(1 << 20), space: Limit::Same };
+    for (request, count) in [(rename2("/d", "/q/d"), first), (limit, second)] {
+        let (waiting, answer) = counted(request, 1, Some(count));
+        running.files.decide_asked(waiting);
+        assert_eq!(answer.recv_timeout(Duration::from_secs(30)), Ok(Ok(Reply::Done)));
+        running.make(&format!("/q/d/new{}", running.used("/q")));
+    }
+    assert_eq!((running.used("/q/d"), running.used("/q")), (1 + 300 + 2, 1 + 1 + 300 + 2));
+    drop((held, walk));
+    until_none_is_followed(&running);
+    running.stop();
+}
+
+/// Whoever waited hears that nobody counts any more, and who comes then is counted for.
+#[test]
+fn a_count_that_is_given_up_is_given_up_for_all_who_wait() {
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    let running = opened(&disk, folder.path(), 1);
+    large(&running);
+    let (count, walk) = running.files.begin_count(running.id("/d"), user("root", true), false).unwrap();
+    let answers: Vec<_> = (0..3).map(|_| begin(&running, &rename2("/d", "/q/d"))).collect();
+    assert_eq!(running.files.0.questions.counts.are_over(), [false], "they wait for the same");
+    drop(walk);
+    for answer in answers {
+        let Err(Unanswered::Refused(why)) = answer.recv_timeout(Duration::from_secs(30)).unwrap() else {
+            panic!("it is done")
+        };
+        assert_eq!(why.class, Class::Io, "{why}");
+    }
+    assert_eq!(begin(&running, &rename2("/d", "/q/d")).recv_timeout(Duration::from_secs(30)), Ok(Ok(Reply::Done)));
+    assert_eq!(running.used("/q"), 1 + 1 + 300);
+    drop(count);
+    until_none_is_followed(&running);
     running.stop();
 }

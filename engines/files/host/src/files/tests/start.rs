@@ -4,8 +4,6 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use savanna_ownership::{BootClock, Clock as _, LeaseHolder, LeaseTerms};
-
 use super::*;
 use crate::handle::{Brought, Errand};
 
@@ -113,34 +111,50 @@ fn who_stops_before_replicas_were_read_removes_nothing() {
     running.stop();
 }
 
-/// Another process may have the directory by then, and give the numbers that were not given yet.
-#[test]
-fn without_a_lease_nothing_is_removed_at_a_start() {
-    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
-    let running = opened(&disk, folder.path(), 1);
+/// A directory with a file, and a replica with a number that was not given yet; begun with a lease, and held up while replicas are read.
+fn begun_with_a_stray(folder: &Path) -> (Files, Upkeep, LeaseGuard, PathBuf) {
+    let disk = SimDisk::new(3);
+    let running = opened(&disk, folder, 1);
     let last = running.write("/f", b"some bytes");
     let stray = BlockId(last.id.0 + 1);
     let mut writer = running.files.replicas().begin(stray, last.stamp, 512).unwrap();
     writer.write(0, b"stray", &[]).unwrap();
     writer.finish().unwrap();
     running.stop();
-    let pipe = hold(folder.path());
-    let clock = Arc::new(BootClock);
-    let guard = LeaseGuard::new(Arc::<BootClock>::clone(&clock));
-    let terms = LeaseTerms::new(Duration::from_secs(3_600), Duration::from_secs(1)).unwrap();
-    guard.publish(&LeaseHolder::new(terms, clock.now()));
-    let options = HostOptions { lease: Some(guard.clone()), ..options(&disk, folder.path(), 2, None) };
+    let pipe = hold(folder);
+    let guard = lease();
+    let options = HostOptions { lease: Some(guard.clone()), ..options(&disk, folder, 2, None) };
     let (files, upkeep) = Files::open(options).unwrap();
-    guard.revoke();
-    let writer = let_go(&pipe);
-    std::thread::sleep(SILENCE);
-    assert!(!files.has_read());
-    files.close().unwrap();
-    upkeep.wait();
-    drop(writer);
-    std::fs::remove_file(&pipe).unwrap();
-    let (_, whole) = Replicas::open(folder.path().join("blocks")).unwrap();
-    assert_eq!(whole.len(), 2, "{whole:?}");
+    (files, upkeep, guard, pipe)
+}
+
+/// Another process may have the directory by then, and give the numbers that were not given yet.
+#[test]
+fn without_a_lease_nothing_is_removed_at_a_start() {
+    for is_read in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let (files, upkeep, guard, pipe) = begun_with_a_stray(folder.path());
+        // What was read is told to the names: the lease ends before that, or in the middle of it.
+        let state = is_read.then(|| files.0.state.read());
+        if !is_read {
+            guard.revoke();
+        }
+        let writer = let_go(&pipe);
+        if is_read {
+            // Somebody waits to tell them.
+            until(|| files.0.state.try_read().is_none());
+        }
+        guard.revoke();
+        drop(state);
+        std::thread::sleep(SILENCE);
+        assert!(!files.has_read());
+        files.close().unwrap();
+        upkeep.wait();
+        drop(writer);
+        std::fs::remove_file(&pipe).unwrap();
+        let (_, whole) = Replicas::open(folder.path().join("blocks")).unwrap();
+        assert_eq!(whole.len(), 2, "{whole:?}");
+    }
 }
 
 #[test]

@@ -154,7 +154,7 @@ fn a_trash_that_is_refused_is_in_nobodys_way() {
     let begin = 60 * MINUTE * 500_000;
     two_trashes(&running);
     counting::until_none_is_followed(&running);
-    let counts = (0..16).map(|at| running.files.begin_count(InodeId(at), counting::user("root", true)).unwrap());
+    let counts = (0..16).map(|at| running.files.begin_count(InodeId(at), counting::user("root", true), false).unwrap());
     let counts: Vec<_> = counts.collect();
     let mut emptier = Emptier::new(60, Millis(begin)).unwrap();
     running.empty(&mut emptier, begin + 60 * MINUTE);

@@ -2,6 +2,7 @@
 
 use savanna_files::request::Limit;
 
+use super::super::counting;
 use super::*;
 
 const INODES: usize = 1_200;
@@ -38,6 +39,32 @@ fn a_directory_that_is_not_in_memory_is_moved_between_quotas_while_others_write_
     assert_eq!((running.used("/q"), running.used("/r")), (2 + INODES as u64 + made, 1));
     running.delete("/q/d");
     assert_eq!(running.used("/q"), 1, "at once");
+    running.stop();
+}
+
+/// Who waits for a count has no turns: one reads.
+#[test]
+fn what_is_not_in_memory_is_read_once_for_all_who_wait_for_its_count() {
+    let place = Scene::new();
+    let running = place.open(1, 10_000);
+    for number in 0..1_500 {
+        running.make(&format!("/d/{number}"));
+    }
+    running.flushed();
+    running.stop();
+    let running = place.open(2, 10_000);
+    running.make("/q");
+    running.limit("/q", Limit::Most(1 << 20));
+    running.id("/d");
+    running.flushed();
+    let before = running.database().reads;
+    let held = counting::hold_threads(&running);
+    let answers: Vec<_> =
+        (0..100).map(|number| counting::begin(&running, &counting::rename2("/d", &format!("/q/{number}")))).collect();
+    drop(held);
+    let done = answers.into_iter().filter(|answer| answer.recv().unwrap() == Ok(Reply::Done)).count();
+    assert_eq!((done, running.used("/q")), (1, 1 + 1 + 1_500));
+    assert_eq!(running.database().reads - before, 2, "so many pages it has");
     running.stop();
 }
 

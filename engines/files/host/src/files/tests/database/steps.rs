@@ -1,7 +1,7 @@
 //! Ends at each step: of what is sent to the database, and of what is written to the log, while changes are flushed and a subtree is taken apart.
 
-use std::io::{self, Read as _, Write as _};
-use std::net::Shutdown;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use parking_lot::Mutex;
@@ -18,7 +18,8 @@ struct Relay {
 struct Gate {
     /// Messages that may pass; any number, if nobody said how many.
     left: Mutex<Option<usize>>,
-    open: Mutex<Vec<UnixStream>>,
+    /// What ends connections.
+    ends: Mutex<Vec<Box<dyn Fn() + Send>>>,
 }
 
 impl Gate {
@@ -36,10 +37,7 @@ impl Gate {
     }
 
     fn end_all(&self) {
-        for stream in self.open.lock().drain(..) {
-            // It may have ended by itself.
-            let _ = stream.shutdown(Shutdown::Both);
-        }
+        self.ends.lock().drain(..).for_each(|end| end());
     }
 }
 
@@ -47,23 +45,21 @@ impl Relay {
     fn to(server: &PostgreSql) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join(SOCKET)).unwrap();
-        let (gate, target) = (Arc::new(Gate::default()), server.folder.path().join(SOCKET));
-        let entrance = Arc::clone(&gate);
+        let (gate, socket) = (Arc::new(Gate::default()), server.folder.path().join(SOCKET));
+        let (entrance, port) = (Arc::clone(&gate), server.tenants.as_ref().map(|(_, port)| *port));
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 let Ok(client) = client else { break };
+                if entrance.is_shut() {
+                    continue;
+                }
                 let gate = Arc::clone(&entrance);
-                match UnixStream::connect(&target) {
-                    Ok(server) if !gate.is_shut() => {
-                        gate.open.lock().extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
-                        let (mut from, mut to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
-                        std::thread::spawn(move || io::copy(&mut from, &mut to));
-                        std::thread::spawn(move || {
-                            let _ = messages(client, server, &gate);
-                            gate.end_all();
-                        });
+                if let Some(port) = port {
+                    if let Ok(server) = TcpStream::connect(("127.0.0.1", port)) {
+                        carry(client, server, gate, TcpStream::try_clone, TcpStream::shutdown);
                     }
-                    _ => drop(client),
+                } else if let Ok(server) = UnixStream::connect(&socket) {
+                    carry(client, server, gate, UnixStream::try_clone, UnixStream::shutdown);
                 }
             }
         });
@@ -76,8 +72,30 @@ impl Relay {
     }
 }
 
+/// Carries what a client and the server say.
+fn carry<S: Read + Write + Send + 'static>(
+    client: UnixStream,
+    server: S,
+    gate: Arc<Gate>,
+    again: fn(&S) -> io::Result<S>,
+    shut: fn(&S, Shutdown) -> io::Result<()>,
+) {
+    let [mut to, client_ends] = [client.try_clone().unwrap(), client.try_clone().unwrap()];
+    let [mut from, server_ends] = [again(&server).unwrap(), again(&server).unwrap()];
+    gate.ends.lock().push(Box::new(move || {
+        // They may have ended by themselves.
+        let _ = client_ends.shutdown(Shutdown::Both);
+        let _ = shut(&server_ends, Shutdown::Both);
+    }));
+    std::thread::spawn(move || io::copy(&mut from, &mut to));
+    std::thread::spawn(move || {
+        let _ = messages(client, server, &gate);
+        gate.end_all();
+    });
+}
+
 /// Takes messages to the server, as long as they may pass.
-fn messages(mut from: UnixStream, mut to: UnixStream, gate: &Gate) -> io::Result<()> {
+fn messages(mut from: impl Read, mut to: impl Write, gate: &Gate) -> io::Result<()> {
     let mut has_kind = false;
     loop {
         let mut message = vec![0; if has_kind { 5 } else { 4 }];
