@@ -8,7 +8,7 @@
 //!   kafka         x      x      topics, of which each message is a row
 //!   postgres      x      x      tables of a database
 //!   postgres-cdc  x             changes of a table of a database, as they are committed
-//!   redis                x      keys of Redis: hashes, strings, entries of streams and lists
+//!   redis         x      x      keys of Redis: hashes, strings, entries of streams and lists
 //!   webhook              x      requests of HTTP, of some rows each
 //!   function             x      invocations of functions of AWS Lambda, of some rows each
 //!   stdin         x             CSV and NDJSON lines

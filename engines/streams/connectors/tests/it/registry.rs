@@ -23,14 +23,14 @@ fn a_sink_is_no_source_and_a_source_no_sink() {
     let error = source(&print).unwrap_err().to_string();
     assert_eq!(
         error,
-        "table t cannot be read, because connector print only writes; the connectors that read are nexmark, datagen, file, kafka, postgres, postgres-cdc, stdin"
+        "table t cannot be read, because connector print only writes; the connectors that read are nexmark, datagen, file, kafka, postgres, postgres-cdc, redis, stdin"
     );
     let nexmark = checked(table(&[], &[("connector", "nexmark")])).unwrap();
     let Err(error) = BuiltinConnectors::new().sink(&nexmark, nexmark.schema()) else { panic!("a sink was made") };
     assert!(
-        error
-            .to_string()
-            .ends_with("connectors that write are file, kafka, postgres, redis, webhook, function, print, blackhole"),
+        error.to_string().ends_with(
+            "connectors that write are file, kafka, postgres, redis, webhook, function, print, blackhole"
+        ),
         "{error}"
     );
 }
