@@ -8,7 +8,7 @@ fn an_unknown_connector_is_answered_with_the_known_ones() {
     let error = checked(table(&[], &[("connector", "pulsar")])).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "connector 'pulsar' does not exist; there are nexmark, datagen, file, kafka, postgres, postgres-cdc, redis, webhook, function, stdin, print, blackhole"
+        "connector 'pulsar' does not exist; there are nexmark, datagen, file, kafka, postgres, postgres-cdc, redis, delta, webhook, function, stdin, print, blackhole"
     );
     let error = checked(table(&[], &[])).unwrap_err();
     assert!(
@@ -29,7 +29,7 @@ fn a_sink_is_no_source_and_a_source_no_sink() {
     let Err(error) = BuiltinConnectors::new().sink(&nexmark, nexmark.schema()) else { panic!("a sink was made") };
     assert!(
         error.to_string().ends_with(
-            "connectors that write are file, kafka, postgres, redis, webhook, function, print, blackhole"
+            "connectors that write are file, kafka, postgres, redis, delta, webhook, function, print, blackhole"
         ),
         "{error}"
     );
