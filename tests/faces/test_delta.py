@@ -116,6 +116,30 @@ def test_others_write_and_tend_a_table_meanwhile(tmp_path):
     assert len(DeltaTable(str(path)).to_pyarrow_table(filters=[("note", "=", "mine")])) == 9
 
 
+def test_a_table_has_the_columns_that_were_declared_whatever_the_first_query_gives(tmp_path):
+    given = tmp_path / "rows.csv"
+    given.write_text("1,7\n2,\n")
+    node = Node(tmp_path)
+    try:
+        with connect(node) as connection:
+            connection.execute(f"CREATE TABLE rows (a BIGINT, b BIGINT) WITH ('connector' = 'file', 'path' = '{given}', 'format' = 'csv', 'csv.header' = 'false')")
+            connection.execute(f"CREATE TABLE out (a BIGINT, b BIGINT, c VARCHAR, d BIGINT NOT NULL) WITH ('connector' = 'delta', 'path' = '{tmp_path}/out')")
+            for number, select in enumerate(["a, 0, 'x', 1", "a, b, NULL, 2"]):
+                connection.execute(named(f"q{number}"))
+                connection.execute(f"INSERT INTO out SELECT {select} FROM rows")
+                until(lambda number=number: f"q{number}" not in states(node))
+            connection.execute(named("q2"))
+            connection.execute("INSERT INTO out (d, a) SELECT 3, a FROM rows")
+            until(lambda: "q2" not in states(node))
+        assert node.stop() == 0, node.log.read_text()
+    finally:
+        node.kill()
+    table = DeltaTable(str(tmp_path / "out"))
+    assert [(field.name, field.nullable) for field in table.schema().fields] == [("a", True), ("b", True), ("c", True), ("d", False)]
+    found = sorted((tuple(row.values()) for row in table.to_pyarrow_table().to_pylist()), key=lambda row: (row[3], row[0]))
+    assert found == [(1, 0, "x", 1), (2, 0, "x", 1), (1, 7, None, 2), (2, None, None, 2), (1, None, None, 3), (2, None, None, 3)]
+
+
 def test_tables_that_do_not_fit_are_refused(tmp_path):
     other = pyarrow.schema([("at", pyarrow.timestamp("us", "UTC")), ("auction", pyarrow.string()), ("bids", pyarrow.int64())])
     for name, schema, options, wrong in [

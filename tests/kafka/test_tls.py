@@ -1,5 +1,7 @@
 """Brokers that are reached by TLS, and users that log in by SCRAM."""
 
+import subprocess
+
 import psycopg
 import pytest
 
@@ -49,6 +51,7 @@ def test_users_log_in_by_scram_over_tls_and_rows_are_read_and_written(folder, tm
             refused("unknown", "by TLS.*properties.ssl.truststore.certificates", **{"properties.ssl.truststore.certificates": (folder / "client.crt").read_text()})
             with connect(node) as connection:
                 assert "BEGIN CERTIFICATE" not in str(connection.execute("SHOW CREATE TABLE numbers").fetchall())
+            assert "open sesame" not in node.log.read_text()
     finally:
         broker.kill()
 
@@ -66,6 +69,18 @@ def test_brokers_know_clients_by_their_certificates(folder, tmp_path):
             connection.execute(table(broker, "stranger", "n BIGINT", name, **way))
             with pytest.raises(psycopg.Error, match="in Kafka at"):
                 connection.execute("SELECT n FROM stranger").fetchall()
+            subprocess.run(["openssl", "pkcs8", "-topk8", "-v2", "aes256", "-in", folder / "client.key", "-out", folder / "client.enc", "-passout", "pass:of the key"], check=True, timeout=60)
+            secret = {"properties.ssl.keystore.key": one_line(folder / "client.enc"), "properties.ssl.key.password": "of the key"}
+            connection.execute(table(broker, "encrypted", "n BIGINT", name, **(known | secret)))
+            assert connection.execute("SELECT n FROM encrypted").fetchall() == [(1,), (2,)]
+            connection.execute(table(broker, "locked", "n BIGINT", name, **(known | secret | {"properties.ssl.key.password": "of another key"})))
+            with pytest.raises(psycopg.Error) as locked:
+                connection.execute("SELECT n FROM locked").fetchall()
+            # What is secret is told nowhere.
+            asked = [*(f"SHOW CREATE TABLE {name}" for name in ("known", "encrypted", "locked")), "SHOW TABLES", "SELECT reloptions FROM pg_class", "EXPLAIN SELECT n FROM encrypted"]
+            shown = str(locked.value) + "".join(str(connection.execute(statement).fetchall()) for statement in asked)
+        for text in (shown, node.log.read_text()):
+            assert "of the key" not in text and "of another key" not in text and "PRIVATE KEY" not in text
     finally:
         broker.kill()
 

@@ -33,6 +33,8 @@ pub(crate) struct State {
     /// Parts wait for so many others that are being written.
     pub(crate) meet: usize,
     pub(crate) being_written: usize,
+    /// It writes over what was to be created.
+    pub(crate) forgets_conditions: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,7 +55,8 @@ fn gone() -> Error {
 impl Faulty {
     pub(crate) fn new(seed: u64) -> Arc<Self> {
         let rng = ChaCha8Rng::seed_from_u64(seed);
-        let state = State { rng, one_in: 0, left: None, conflicts: 0, meet: 0, being_written: 0 };
+        let state =
+            State { rng, one_in: 0, left: None, conflicts: 0, meet: 0, being_written: 0, forgets_conditions: false };
         Arc::new(Self { store: InMemory::new(), state: parking_lot::Mutex::new(state) })
     }
 
@@ -111,6 +114,7 @@ impl ObjectStore for Faulty {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
+        let options = if self.state.lock().forgets_conditions { PutMode::Overwrite.into() } else { options };
         let put = self.store.put_opts(location, payload, options).await;
         if fault == Fault::Behind { Err(away()) } else { put }
     }

@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 use super::columns::{self, Columns};
 use super::place::{LOG, Place, in_log};
 
+/// A log with more entries behind its last checkpoint takes long to read.
+const ENTRIES_MANY: usize = 10_000;
 /// So many entries are read at once.
 const READ_AT_ONCE: usize = 64;
 /// The newest versions of the protocol whose tables are written.
@@ -37,6 +39,7 @@ struct Protocol {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct MetaData {
+    id: String,
     schema_string: String,
     #[serde(default)]
     partition_columns: Vec<String>,
@@ -67,6 +70,8 @@ struct Writer {
 pub(super) struct Table {
     /// The last version; none if there is no table.
     pub(super) version: Option<u64>,
+    /// The one of the checkpoint that was read, if there was one.
+    pub(super) checkpoint: Option<u64>,
     /// The last epoch of the query.
     pub(super) held: u64,
     /// Who has written the query last.
@@ -102,8 +107,22 @@ impl Table {
         }
         let behind = |version: &u64| checkpoint.is_none_or(|checkpoint| *version > checkpoint);
         let versions: Vec<u64> = names.iter().filter_map(|name| version_of(name, ".json")).filter(behind).collect();
+        if versions.len() > ENTRIES_MANY {
+            let (entries, table) = (versions.len(), place.describe(""));
+            tracing::warn!(
+                table,
+                entries,
+                "the log of a table of Delta is long behind its last checkpoint; have one made"
+            );
+        }
+        table.checkpoint = checkpoint;
         table.read_versions(place, &versions, query)?;
         Ok(table)
+    }
+
+    /// By what the table is known, whatever becomes of its columns.
+    pub(super) fn id(&self) -> Option<&str> {
+        self.meta_data.as_ref().map(|meta_data| meta_data.id.as_str())
     }
 
     /// Reads what has come since.

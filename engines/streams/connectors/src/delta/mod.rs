@@ -26,8 +26,8 @@ use savanna_streams_model::time::parse_duration;
 
 use crate::connector::{Connector, Promise};
 use crate::options::{Kind, OptionSpec, Options, Presence};
-use crate::roots::Roots;
-use place::Place;
+use crate::roots::{Roots, is_url};
+use place::{LOG, Place};
 use sink::DeltaSink;
 
 const NAME: &str = "delta";
@@ -60,6 +60,10 @@ impl Delta {
         let options = Options::check(NAME, OPTIONS, &table.options)?;
         let path = options.get(PATH, |path| (!path.is_empty()).then(|| path.to_owned()))?;
         self.roots.check(Path::new(&path))?;
+        if !is_url(&path) {
+            // It may be a link.
+            self.roots.check(&Path::new(&path).join(LOG))?;
+        }
         Ok((path, options.get(RETRY_TIMEOUT, parse_duration)?))
     }
 }
@@ -82,8 +86,10 @@ impl Connector for Delta {
         columns::of(&table.physical_schema()).map(drop)
     }
 
-    fn sink(&self, table: &TableDef, schema: SchemaRef) -> Result<Box<dyn Sink>> {
+    /// By what the table declares: what a query gives may be narrower.
+    fn sink(&self, table: &TableDef, _: SchemaRef) -> Result<Box<dyn Sink>> {
         let (path, retry) = self.settings(table)?;
-        Ok(Box::new(DeltaSink::new(Place::new(&path, retry)?, &table.name, columns::of(&schema)?)))
+        let columns = columns::of(&table.physical_schema())?;
+        Ok(Box::new(DeltaSink::new(Place::new(&path, retry)?, &table.name, columns)))
     }
 }

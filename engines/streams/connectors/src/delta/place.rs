@@ -54,6 +54,75 @@ impl Place {
         }
     }
 
+    /// Whether a store refuses to create what is there already; a disk does.
+    ///
+    /// # Errors
+    /// It does not, or does not answer.
+    pub(super) fn check_conditions(&self) -> Result<()> {
+        let Self::Bucket(bucket) = self else { return Ok(()) };
+        // Nobody else has this name, and readers of Delta pass it over.
+        let name = in_log(&format!("_probe-{}", unique()?));
+        bucket.create(&name, &Bytes::from_static(b"a"))?;
+        let again = bucket.create(&name, &Bytes::from_static(b"b"))?;
+        bucket.remove(std::slice::from_ref(&name))?;
+        match again {
+            Created::Before => Ok(()),
+            Created::Now => Err(StreamError::invalid(format!(
+                "{} was written over: the store does not honour `If-None-Match: *`, without which rows could be lost; use one that does",
+                bucket.describe(&name)
+            ))),
+        }
+    }
+
+    /// Makes the directory of a table that is made, durably.
+    ///
+    /// # Errors
+    /// The disk refuses it.
+    pub(super) fn make(&self) -> Result<()> {
+        let Self::Directory(directory) = self else { return Ok(()) };
+        let log = directory.join(LOG);
+        let failed = |e: io::Error| StreamError::io(format!("make {}", log.display()), &e);
+        fs::create_dir_all(&log).map_err(failed)?;
+        // A former process may have made some of them and ended before they were on disk.
+        let whole = std::path::absolute(&log).map_err(failed)?;
+        for made in whole.ancestors() {
+            match sync(made) {
+                Err(e) if e.kind() == ErrorKind::PermissionDenied => break,
+                synced => synced.map_err(failed)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a file of the log is there.
+    ///
+    /// # Errors
+    /// The store or the disk does not tell.
+    pub(super) fn has(&self, name: &str) -> Result<bool> {
+        match self {
+            Self::Bucket(bucket) => Ok(bucket.tag(name)?.is_some()),
+            Self::Directory(directory) => {
+                let found = fs::exists(directory.join(name));
+                found.map_err(|e| StreamError::io(format!("look at {}", self.describe(name)), &e))
+            }
+        }
+    }
+
+    /// Removes a file, durably.
+    ///
+    /// # Errors
+    /// The store or the disk refuses it.
+    pub(super) fn remove(&self, name: &str) -> Result<()> {
+        match self {
+            Self::Bucket(bucket) => bucket.remove(&[name.to_owned()]),
+            Self::Directory(directory) => {
+                let path = directory.join(name);
+                let removed = fs::remove_file(&path).and_then(|()| path.parent().map_or(Ok(()), sync));
+                removed.map_err(|e| StreamError::io(format!("remove {}", self.describe(name)), &e))
+            }
+        }
+    }
+
     /// A file of the log.
     ///
     /// # Errors
@@ -120,13 +189,9 @@ pub(super) fn in_log(name: &str) -> String {
 /// Creates a file with all that is in it: who sees its name sees that, also after a loss of power.
 fn create(path: &Path, bytes: &Bytes, unique: &str) -> io::Result<Created> {
     let parent = path.parent().unwrap_or(Path::new("."));
-    if !parent.is_dir() {
-        fs::create_dir_all(parent)?;
-        for made in parent.ancestors().take(2) {
-            sync(made)?;
-        }
-    }
-    let hidden = parent.join(format!(".{unique}"));
+    fs::create_dir_all(parent)?;
+    // What a crash leaves of it in the table's directory goes with VACUUM, which passes other beginnings over.
+    let hidden = parent.join(if parent.ends_with(LOG) { format!("_{unique}.tmp") } else { format!("tmp-{unique}") });
     let mut file = File::create_new(&hidden)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
     let linked = written.and_then(|()| match fs::hard_link(&hidden, path) {
@@ -161,6 +226,9 @@ mod tests {
         assert_eq!(place.read("_delta_log/2").unwrap(), "x");
         assert_eq!(place.log_behind("").unwrap(), ["_delta_log/1", "_delta_log/2"]);
         assert_eq!(place.log_behind("1").unwrap(), ["_delta_log/2"]);
-        assert!(place.create("part", &Bytes::new()).is_ok());
+        assert!(place.create("part", &Bytes::new()).is_ok() && place.make().is_ok());
+        assert!(place.has("_delta_log/2").unwrap() && !place.has("_delta_log/3").unwrap());
+        place.remove("_delta_log/2").unwrap();
+        assert_eq!(place.log_behind("").unwrap(), ["_delta_log/1"]);
     }
 }

@@ -4,6 +4,7 @@
 //!   start:   read the log: the last version v, and the query's epoch s   create v + 1: mine --> who wants v + 1 next is shut out
 //!   epoch:   create the part   create v + 1: it, and epoch e   taken by another writer of the table? take it in, and create v + 2
 //!                                                             taken by another process of this query? this one writes no more
+//!                                                             v is not there any more? read the log anew: is it the same table?
 //! ```
 
 use std::fmt;
@@ -24,10 +25,6 @@ use crate::format::parquet;
 
 /// Nothing is forgotten.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Whoever has not looked at the log for so long looks before it writes: old entries are removed by those who tend a table, and their
-/// numbers are free again.
-const LOOK_AFTER: Duration = Duration::from_secs(3600);
-
 /// Writes a table.
 pub(super) struct DeltaSink {
     place: Place,
@@ -46,7 +43,10 @@ struct Tenure {
     /// Who writes, by a name that nobody else has.
     owner: String,
     table: Table,
-    looked: SystemTime,
+    /// By what the table was known when it was first seen.
+    id: Option<String>,
+    /// Whether there is an entry of this owner.
+    has_written: bool,
 }
 
 impl fmt::Debug for DeltaSink {
@@ -70,14 +70,17 @@ impl DeltaSink {
         }
     }
 
-    /// Shuts out who has written the query before. Makes the table if it is not there.
+    /// Shuts out who has written the query before. A table that is not there is made with the first epoch.
     fn open(&self, query: &QueryId) -> Result<Tenure> {
         let (name, owner) = (format!("savanna-{query}-{}", self.table), unique()?);
+        self.place.check_conditions()?;
         let table = Table::read(&self.place, &name)?;
-        let mut tenure = Tenure { query: query.clone(), name, owner, table, looked: SystemTime::now() };
-        if tenure.table.version.is_some() {
-            self.check(&tenure.table)?;
+        let id = table.id().map(str::to_owned);
+        let mut tenure = Tenure { query: query.clone(), name, owner, table, id, has_written: false };
+        if tenure.table.version.is_none() {
+            return Ok(tenure);
         }
+        self.check(&tenure)?;
         loop {
             let held = tenure.table.held;
             if self.try_advance(&mut tenure, (held > 0).then_some(held), None)? {
@@ -87,51 +90,95 @@ impl DeltaSink {
     }
 
     /// Whether rows may be added to the table.
-    fn check(&self, table: &Table) -> Result<()> {
-        table.check(&self.columns).map_err(|cause| {
+    fn check(&self, tenure: &Tenure) -> Result<()> {
+        let checked = match (&tenure.id, tenure.table.id()) {
+            (Some(before), Some(now)) if before != now => {
+                Err(format!("it was made anew (it is {now} now, and was {before})"))
+            }
+            (Some(before), None) => Err(format!("it is gone (it was {before})")),
+            _ => tenure.table.check(&self.columns),
+        };
+        checked.map_err(|cause| {
+            let place = self.place.describe("");
             StreamError::invalid(format!(
-                "the table of Delta at {} cannot be written: {cause}",
-                self.place.describe("")
+                "the table of Delta at {place} cannot be written: {cause}; put it back and RESUME the query, or write to another one"
             ))
         })
     }
 
-    /// Creates the next version. False if somebody else has taken its number, whose version was taken in.
+    /// Takes in what others have written.
+    fn take_in(&self, tenure: &mut Tenure) -> Result<()> {
+        let mut table = tenure.table.clone();
+        tenure.table = match table.read_on(&self.place, &tenure.name) {
+            Ok(()) => table,
+            // What came next is in a checkpoint by now.
+            Err(StreamError::Data { .. }) => Table::read(&self.place, &tenure.name)?,
+            Err(error) => return Err(error),
+        };
+        tenure.id = tenure.id.take().or_else(|| tenure.table.id().map(str::to_owned));
+        self.check(tenure)
+    }
+
+    /// Creates the next version. False if somebody else has taken its number, or it does not count: what there is was taken in.
     fn try_advance(&self, tenure: &mut Tenure, epoch: Option<u64>, part: Option<&Part>) -> Result<bool> {
         let next = tenure.table.version.map_or(0, |version| version + 1);
         let id = uuid(&unique()?);
         let makes = tenure.table.version.is_none().then_some((id.as_str(), &self.columns));
+        if makes.is_some() {
+            self.place.make()?;
+        }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let now = i64::try_from(now).unwrap_or(i64::MAX);
         let lines = Entry { query: &tenure.name, owner: &tenure.owner, now, epoch, part, makes }.lines();
         let name = in_log(&entry(next));
-        let found = match self.place.create(&name, &lines)? {
-            Created::Now => lines.clone(),
-            // Perhaps the answer of an attempt was lost.
-            Created::Before => self.place.read(&name)?,
+        if self.place.create(&name, &lines)? == Created::Before && self.place.read(&name)? != lines {
+            self.take_in(tenure)?;
+            // It may be of an attempt of this process whose answer was lost.
+            let Tenure { table, owner, .. } = &*tenure;
+            return Ok(table.owner.as_ref() == Some(owner) && epoch.is_some_and(|epoch| table.held >= epoch));
+        }
+        tenure.has_written = true;
+        let follows = match next.checked_sub(1) {
+            Some(last) => self.place.has(&in_log(&entry(last)))?,
+            // The table may have been made, and its first entries removed, since it was looked.
+            None => Table::read(&self.place, &tenure.name)?.checkpoint.is_none(),
         };
-        let applied = tenure.table.apply(next, &found, &tenure.name);
-        applied.map_err(|cause| StreamError::Data {
-            place: self.place.describe(&name),
-            message: format!("{cause}; restore the log, or write to another table"),
-        })?;
-        let Tenure { table, owner, .. } = &*tenure;
-        let is_ours = table.owner.as_ref() == Some(owner) && epoch.is_some_and(|epoch| table.held >= epoch);
-        if found == lines || is_ours {
+        if !follows {
+            return self.beyond_a_gap(tenure, next);
+        }
+        let applied = tenure.table.apply(next, &lines, &tenure.name);
+        applied.map_err(StreamError::Internal)?;
+        tenure.id = tenure.id.take().or_else(|| tenure.table.id().map(str::to_owned));
+        Ok(true)
+    }
+
+    /// The entry before one that was just created is not there: entries have gone since the log was read, with the whole table or behind a
+    /// checkpoint, and their numbers are free again. Tells whether the new one counts all the same; otherwise it goes.
+    fn beyond_a_gap(&self, tenure: &mut Tenure, next: u64) -> Result<bool> {
+        let name = in_log(&entry(next));
+        let found = Table::read(&self.place, &tenure.name);
+        let counts =
+            |table: &Table| table.version >= Some(next) && table.checkpoint.is_some_and(|checkpoint| checkpoint < next);
+        if let Ok(table) = found
+            && counts(&table)
+        {
+            tenure.table = table;
+            self.check(tenure)?;
             return Ok(true);
         }
-        self.check(table)?;
+        self.place.remove(&name)?;
+        tenure.table = Table::read(&self.place, &tenure.name)?;
+        tenure.id = tenure.id.take().or_else(|| tenure.table.id().map(str::to_owned));
+        self.check(tenure)?;
         Ok(false)
     }
 
     /// Has an epoch count, with its part.
     fn advance(&self, tenure: &mut Tenure, epoch: Epoch, part: Option<&Part>) -> Result<()> {
-        if tenure.looked.elapsed().map_or(true, |since| since >= LOOK_AFTER) {
-            tenure.table.read_on(&self.place, &tenure.name)?;
-            tenure.looked = SystemTime::now();
-        }
         loop {
-            if tenure.table.owner.as_ref() != Some(&tenure.owner) {
+            let is_another = tenure.table.owner.as_ref().is_some_and(|owner| *owner != tenure.owner);
+            // Of what is in a checkpoint nobody knows who has written it.
+            if is_another || tenure.has_written && tenure.table.owner.is_none() {
                 return Err(self.shut_out(tenure));
             }
             if self.try_advance(tenure, Some(epoch.0), part)? {
@@ -142,7 +189,8 @@ impl DeltaSink {
 
     fn shut_out(&self, tenure: &Tenure) -> StreamError {
         StreamError::invalid(format!(
-            "another process has begun to write query {} to {}, so that this one writes no more; STOP one of them",
+            "another process has begun to write query {} to {}, so that this one writes no more (or its last entry is gone behind a checkpoint: then \
+             RESUME it); STOP one of them",
             tenure.query,
             self.place.describe("")
         ))
@@ -325,7 +373,7 @@ mod tests {
         for seed in 0..60 {
             let store = Faulty::new(seed);
             let mut rng = ChaCha8Rng::seed_from_u64(seed + 1_000);
-            let mut processes = 0;
+            let (mut processes, mut formers) = (0, Vec::new());
             loop {
                 processes += 1;
                 store.state.lock().left = (processes < 8).then(|| rng.random_range(0..40));
@@ -333,9 +381,14 @@ mod tests {
                 let mut sink = open(&store);
                 let Ok(held) = sink.last_committed(&query()) else { continue };
                 let held = held.unwrap_or(Epoch::ZERO).0;
+                // Former processes that still live write nothing that counts, whenever they try.
+                for former in &mut formers {
+                    let _ = commit(former, held + 1);
+                }
                 if (held + 1..=epochs).all(|epoch| commit(&mut sink, epoch).is_ok()) {
                     break;
                 }
+                formers.push(sink);
             }
             assert_eq!(counting(&store), expected(epochs), "seed {seed}");
         }
@@ -347,18 +400,76 @@ mod tests {
         let mut sink = open(&store);
         commit(&mut sink, 1).unwrap();
         let entry = |version: u64| in_log(&entry(version));
-        // Version 0 has made the table, and version 1 has the epoch.
-        put(&store, &entry(2), "{\"commitInfo\":{\"operation\":\"OPTIMIZE\"}}\n{\"remove\":{\"path\":\"x\"}}\n");
-        put(&store, &entry(3), "{\"txn\":{\"appId\":\"another\",\"version\":9}}\n");
+        put(&store, &entry(1), "{\"commitInfo\":{\"operation\":\"OPTIMIZE\"}}\n{\"remove\":{\"path\":\"x\"}}\n");
+        put(&store, &entry(2), "{\"txn\":{\"appId\":\"another\",\"version\":9}}\n");
         commit(&mut sink, 2).unwrap();
-        assert!(all(&store).contains_key(&entry(4)));
+        assert!(all(&store).contains_key(&entry(3)));
         assert_eq!(counting(&store), expected(2));
         let others = columns::of(&Schema::new(vec![Field::new("n", DataType::Utf8View, true)])).unwrap();
-        let meta = json!({ "metaData": { "schemaString": others.described.to_string() } });
-        put(&store, &entry(5), meta.to_string());
+        let id = sink.tenure.as_ref().unwrap().id.clone();
+        let meta = json!({ "metaData": { "id": id, "schemaString": others.described.to_string() } });
+        put(&store, &entry(4), meta.to_string());
         let error = commit(&mut sink, 4).unwrap_err().to_string();
         assert!(error.contains("its column n is string, and long is written"), "{error}");
         assert_eq!(counting(&store), expected(2));
+    }
+
+    #[test]
+    fn a_table_that_is_made_anew_or_gone_takes_no_rows_that_nobody_would_find() {
+        for is_made_anew in [true, false] {
+            let store = Faulty::new(1);
+            let mut sink = open(&store);
+            (1..=5).for_each(|epoch| commit(&mut sink, epoch).unwrap());
+            let before = all(&store);
+            before.keys().for_each(|name| remove(&store, name));
+            if is_made_anew {
+                let other = QueryId { code: "abc".into(), job: 9 };
+                open(&store).commit(&other, Epoch(1), &rows(1)).unwrap();
+            }
+            let error = commit(&mut sink, 7).unwrap_err().to_string();
+            assert!(error.contains(if is_made_anew { "it was made anew" } else { "it is gone" }), "{error}");
+            let entries: Vec<_> = all(&store).into_keys().filter(|name| name.ends_with(".json")).collect();
+            assert_eq!(entries.len(), usize::from(is_made_anew), "{entries:?}");
+            // Nor does the next process make it anew where the query has written it before.
+            before.iter().for_each(|(name, bytes)| put(&store, name, bytes.clone()));
+            assert_eq!(open(&store).last_committed(&query()).unwrap(), Some(Epoch(5)));
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_free_again_behind_a_checkpoint_is_not_taken() {
+        let store = Faulty::new(1);
+        let mut former = open(&store);
+        (1..=2).for_each(|epoch| commit(&mut former, epoch).unwrap());
+        let mut next = open(&store);
+        (3..=5).for_each(|epoch| commit(&mut next, epoch).unwrap());
+        // Versions 0 and 1 are the former one's, 2 is the claim, and 3 to 5 are the next one's.
+        checkpoint(&store, 4);
+        let error = commit(&mut former, 3).unwrap_err().to_string();
+        assert!(error.contains("another process has begun to write"), "{error}");
+        let entries: Vec<_> = all(&store).into_keys().filter(|name| name.ends_with(".json")).collect();
+        assert_eq!(entries, [in_log(&entry(5))]);
+        commit(&mut next, 7).unwrap();
+        assert_eq!(open(&store).last_committed(&query()).unwrap(), Some(Epoch(7)));
+    }
+
+    #[test]
+    fn an_entry_right_behind_a_checkpoint_counts() {
+        let store = Faulty::new(1);
+        let mut sink = open(&store);
+        (1..=4).for_each(|epoch| commit(&mut sink, epoch).unwrap());
+        checkpoint(&store, 3);
+        commit(&mut sink, 5).unwrap();
+        commit(&mut sink, 7).unwrap();
+        assert_eq!(open(&store).last_committed(&query()).unwrap(), Some(Epoch(7)));
+    }
+
+    #[test]
+    fn a_store_that_writes_over_what_was_to_be_created_is_refused() {
+        let store = Faulty::new(1);
+        store.state.lock().forgets_conditions = true;
+        let error = open(&store).last_committed(&query()).unwrap_err().to_string();
+        assert!(error.contains("_delta_log/_probe-") && error.contains("was written over"), "{error}");
     }
 
     #[test]
@@ -369,7 +480,8 @@ mod tests {
             open(&store).last_committed(&query()).unwrap_err().to_string()
         };
         let described = columns::of(&schema()).unwrap().described.to_string();
-        let meta = |by: &[&str]| json!({ "metaData": { "schemaString": described, "partitionColumns": by } });
+        let meta =
+            |by: &[&str]| json!({ "metaData": { "id": "x", "schemaString": described, "partitionColumns": by } });
         let protocol = |writer: i64| json!({ "protocol": { "minReaderVersion": 1, "minWriterVersion": writer } });
         assert!(of(&[protocol(7), meta(&[])]).contains("written by version 7 of the protocol"));
         assert!(of(&[protocol(2), meta(&["dt"])]).contains("partitioned by dt"));
@@ -377,39 +489,42 @@ mod tests {
         assert!(of(&[json!("x")]).contains("expected an action"));
     }
 
+    /// Makes a checkpoint of the entries up to a version, as others do, and removes those.
+    fn checkpoint(store: &Faulty, version: u64) {
+        let text = |name: &str| Field::new(name, DataType::Utf8, true);
+        let group = |name: &str, fields: Vec<Field>| Field::new(name, DataType::Struct(fields.into()), true);
+        let number = |name: &str, of: DataType| Field::new(name, of, true);
+        let columns = DataType::List(Arc::new(Field::new("element", DataType::Utf8, true)));
+        let columns = Field::new("partitionColumns", columns, true);
+        let versions = ["minReaderVersion", "minWriterVersion"].map(|name| number(name, DataType::Int32));
+        let schema = Arc::new(Schema::new(vec![
+            group("txn", vec![text("appId"), number("version", DataType::Int64)]),
+            group("add", vec![text("path")]),
+            group("metaData", vec![text("id"), text("schemaString"), columns]),
+            group("protocol", versions.to_vec()),
+        ]));
+        let lines: Vec<u8> = (0..=version).flat_map(|version| all(store)[&in_log(&entry(version))].to_vec()).collect();
+        let mut decoder = arrow::json::ReaderBuilder::new(Arc::clone(&schema)).build_decoder().unwrap();
+        decoder.decode(&lines).unwrap();
+        let rows = decoder.flush().unwrap().unwrap();
+        let written = parquet::write(Vec::new(), &schema, &[rows]).unwrap();
+        put(store, &in_log(&format!("{version:020}.checkpoint.parquet")), written);
+        (0..=version).for_each(|version| remove(store, &in_log(&entry(version))));
+    }
+
     #[test]
     fn a_log_whose_first_entries_are_in_a_checkpoint_goes_on() {
         let store = Faulty::new(1);
         let mut sink = open(&store);
         (1..=4).for_each(|epoch| commit(&mut sink, epoch).unwrap());
-        // As others make one of the entries up to version 3, and remove those.
-        let text = |name: &str| Field::new(name, DataType::Utf8, true);
-        let group = |name: &str, fields: Vec<Field>| Field::new(name, DataType::Struct(fields.into()), true);
-        let number = |name: &str, of: DataType| Field::new(name, of, true);
-        let columns = DataType::List(Arc::new(Field::new("element", DataType::Utf8, true)));
-        let checkpoint = Arc::new(Schema::new(vec![
-            group("txn", vec![text("appId"), number("version", DataType::Int64)]),
-            group("add", vec![text("path")]),
-            group("metaData", vec![text("schemaString"), Field::new("partitionColumns", columns, true)]),
-            group(
-                "protocol",
-                vec![number("minReaderVersion", DataType::Int32), number("minWriterVersion", DataType::Int32)],
-            ),
-        ]));
-        let lines: Vec<u8> = (0..=3).flat_map(|version| all(&store)[&in_log(&entry(version))].to_vec()).collect();
-        let mut decoder = arrow::json::ReaderBuilder::new(Arc::clone(&checkpoint)).build_decoder().unwrap();
-        decoder.decode(&lines).unwrap();
-        let rows = decoder.flush().unwrap().unwrap();
-        let written = parquet::write(Vec::new(), &checkpoint, &[rows]).unwrap();
-        put(&store, &in_log(&format!("{:020}.checkpoint.parquet", 3)), written);
-        (0..=3).for_each(|version| remove(&store, &in_log(&entry(version))));
+        checkpoint(&store, 2);
         let mut next = open(&store);
         assert_eq!(next.last_committed(&query()).unwrap(), Some(Epoch(4)));
         commit(&mut next, 5).unwrap();
-        assert!(all(&store).contains_key(&in_log(&entry(6))));
+        assert!(all(&store).contains_key(&in_log(&entry(5))));
         // A part of it that is missing is missed.
-        remove(&store, &in_log(&entry(4)));
+        remove(&store, &in_log(&entry(3)));
         let error = open(&store).last_committed(&query()).unwrap_err().to_string();
-        assert!(error.contains("00000000000000000004.json") && error.contains("version 5 is"), "{error}");
+        assert!(error.contains("00000000000000000003.json") && error.contains("version 4 is"), "{error}");
     }
 }

@@ -7,16 +7,16 @@ use parking_lot::Mutex;
 use savanna_streams_api::Result;
 
 use super::client::{partitions, reader, reader_config};
-use super::settings::Settings;
+use super::settings::{Properties, Settings};
 
 /// So long an answer is good.
 const REMEMBERED: Duration = Duration::from_secs(5);
 
-/// Servers, user, topic.
-type Name = (String, String, String);
+/// A topic, and who asks for it where and how: another user may not see it.
+type Name = (String, Properties);
 
 fn name_of(settings: &Settings) -> Name {
-    (settings.servers.clone(), settings.user.clone(), settings.topic.clone())
+    (settings.topic.clone(), settings.of_clients.clone())
 }
 
 /// The topics that were asked for.

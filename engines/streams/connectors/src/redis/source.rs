@@ -17,8 +17,8 @@ use super::settings::{Form, JUDGES, Settings, told};
 use crate::format::malformed::{BadRow, Malformed, excerpt};
 use crate::format::messages::{MessageDecoder, MessageFormat, Messages};
 
-/// So many keys are asked for at once, about.
-const KEYS_AT_ONCE: usize = 1_000;
+/// So many keys are asked for at once, about: a value may be long.
+const KEYS_AT_ONCE: usize = 100;
 
 /// A table that is read.
 #[derive(Debug)]
@@ -127,42 +127,67 @@ impl Reader {
         Ok(keys)
     }
 
-    /// What the server has for keys, an answer for each command.
+    /// What the server has for keys, by one command for each: what a key has is what it has at one moment.
     fn ask(&mut self, keys: &[Vec<u8>]) -> Result<Vec<Value>> {
-        let mut asked = redis::pipe();
+        let (mut asked, fields) = (redis::pipe(), &self.fields);
         for key in keys {
             match self.settings.form {
-                Form::Hash if self.fields.is_empty() => asked.cmd("EXISTS").arg(key.as_slice()),
+                Form::Hash if fields.is_empty() => asked.cmd("EXISTS").arg(key.as_slice()),
                 Form::Hash => {
-                    asked.cmd("EXISTS").arg(key.as_slice()).cmd("HMGET").arg(key.as_slice());
-                    self.fields.iter().fold(&mut asked, |asked, (name, _)| asked.arg(name))
+                    asked.cmd("HMGET").arg(key.as_slice());
+                    fields.iter().fold(&mut asked, |asked, (name, _)| asked.arg(name))
                 }
                 _ => asked.cmd("GET").arg(key.as_slice()),
             };
         }
-        let count = keys.len() * self.answers_per_key();
+        let mut answers = self.request(&asked, keys.len())?;
+        // A hash that has none of these fields may have others, or be gone.
+        let has_none =
+            |answer: &Value| matches!(answer, Value::Array(values) if values.iter().all(|v| *v == Value::Nil));
+        let unclear: Vec<usize> = (0..answers.len()).filter(|at| has_none(&answers[*at])).collect();
+        if !unclear.is_empty() {
+            let mut asked = redis::pipe();
+            for at in &unclear {
+                asked.cmd("HGETALL").arg(keys[*at].as_slice());
+            }
+            for (at, whole) in unclear.iter().zip(self.request(&asked, unclear.len())?) {
+                answers[*at] = self.of_whole(whole);
+            }
+        }
+        Ok(answers)
+    }
+
+    fn request(&mut self, asked: &redis::Pipeline, count: usize) -> Result<Vec<Value>> {
         let answers = self.connection.req_packed_commands(&asked.get_packed_pipeline(), 0, count);
         answers.map_err(|error| failed(&self.settings, &error))
     }
 
-    fn answers_per_key(&self) -> usize {
-        if self.settings.form == Form::Hash && !self.fields.is_empty() { 2 } else { 1 }
+    /// The fields that are read of all that a hash has; nil if it is gone.
+    fn of_whole(&self, whole: Value) -> Value {
+        let pairs: Vec<(Value, Value)> = match whole {
+            Value::Array(words) => words.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect(),
+            Value::Map(pairs) => pairs,
+            other => return other,
+        };
+        if pairs.is_empty() {
+            return Value::Nil;
+        }
+        let value = |name: &String| {
+            let is_it =
+                |(field, _): &&(Value, Value)| matches!(field, Value::BulkString(field) if field == name.as_bytes());
+            pairs.iter().find(is_it).map_or(Value::Nil, |(_, value)| value.clone())
+        };
+        Value::Array(self.fields.iter().map(|(name, _)| value(name)).collect())
     }
 
     /// A row as JSON, by what the server has for its key; none if the key has gone or is something else by now.
-    fn object(&self, key: &[u8], answers: &[Value]) -> Result<Option<Vec<u8>>, String> {
-        let has_gone = |answer: &Value| match answer {
-            Value::Nil | Value::Int(0) => true,
-            Value::ServerError(error) => error.code() == "WRONGTYPE",
-            _ => false,
-        };
-        if answers.iter().any(has_gone) {
-            return Ok(None);
-        }
+    fn object(&self, key: &[u8], answer: &Value) -> Result<Option<Vec<u8>>, String> {
         let mut object = vec![b'{'];
-        match answers {
-            [Value::Int(_)] => {}
-            [Value::Int(_), Value::Array(values)] => {
+        match answer {
+            Value::Nil | Value::Int(0) => return Ok(None),
+            Value::ServerError(error) if error.code() == "WRONGTYPE" => return Ok(None),
+            Value::Int(_) => {}
+            Value::Array(values) => {
                 for ((name, of), value) in self.fields.iter().zip(values) {
                     match value {
                         Value::BulkString(value) => push(&mut object, name, of, value)?,
@@ -171,13 +196,13 @@ impl Reader {
                     }
                 }
             }
-            [Value::BulkString(text)] => {
+            Value::BulkString(text) => {
                 let whole = serde_json::from_slice::<&RawValue>(text).ok().map(|value| value.get().trim());
                 let fields = whole.and_then(|text| text.strip_prefix('{')?.strip_suffix('}'));
                 let fields = fields.ok_or_else(|| format!("expected a JSON object, got {}", excerpt(text)))?;
                 object.extend_from_slice(fields.trim().as_bytes());
             }
-            others => return Err(format!("expected what the key has, got {others:?}")),
+            other => return Err(format!("expected what the key has, got {other:?}")),
         }
         // The last field of a name counts.
         let rest = key.strip_prefix(self.settings.prefix.as_bytes()).unwrap_or_default();
@@ -188,6 +213,10 @@ impl Reader {
             })?;
             push(&mut object, name, of, value)?;
         }
+        // What is there has not been taken away.
+        if let Some(name) = &self.settings.delete_column {
+            push(&mut object, name, &DataType::Boolean, b"false")?;
+        }
         object.push(b'}');
         Ok(Some(object))
     }
@@ -195,13 +224,15 @@ impl Reader {
     /// The rows of keys.
     fn rows(&mut self, keys: &[Vec<u8>]) -> Result<RecordBatch> {
         let answers = self.ask(keys)?;
-        let per_key = self.answers_per_key();
         let (mut messages, mut objects) = (Messages::default(), Vec::new());
-        for (key, answers) in keys.iter().zip(answers.chunks(per_key)) {
-            if let Some(Value::ServerError(error)) = answers.iter().find(|answer| is_refusal(answer)) {
-                return Err(failed(&self.settings, &error.clone().into()));
+        for (key, answer) in keys.iter().zip(&answers) {
+            match answer {
+                Value::ServerError(error) if error.code() != "WRONGTYPE" => {
+                    return Err(failed(&self.settings, &error.clone().into()));
+                }
+                _ => {}
             }
-            match self.object(key, answers) {
+            match self.object(key, answer) {
                 Ok(Some(object)) => {
                     messages.push(objects.len() as i64, Some(&object));
                     objects.push((key, object));
@@ -230,11 +261,6 @@ impl Reader {
     fn place_of(&self, key: &[u8]) -> String {
         format!("key {} of {}", excerpt(key), self.settings.server)
     }
-}
-
-/// Whether a server refuses something, other than because a key is of another type by now.
-fn is_refusal(answer: &Value) -> bool {
-    matches!(answer, Value::ServerError(error) if error.code() != "WRONGTYPE")
 }
 
 /// What all keys with a beginning match.

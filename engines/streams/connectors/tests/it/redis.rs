@@ -329,7 +329,7 @@ fn keys_that_were_written_are_rows_again_each_once() {
     assert!(error.contains(&place) && error.contains("expected"), "{error}");
     assert_eq!(rows_of(&server, &[HASHES, &[("on-error", "skip")]].concat()).unwrap().len(), 3);
     let strings = [("key", "[*"), ("key.fields", "n"), ("type", "string")];
-    commit(server.sink(&strings).as_mut(), 1, &[(1, Some("a")), (2, None)]).unwrap();
+    commit(server.sink(&strings).as_mut(), 2, &[(1, Some("a")), (2, None)]).unwrap();
     assert_eq!(rows_of(&server, &strings).unwrap(), [r#"{"n":1,"text":"a"}"#, r#"{"n":2}"#]);
     let error = rows_of(&server, LIST).unwrap_err().to_string();
     assert!(error.contains("written and not read"), "{error}");
@@ -342,7 +342,7 @@ fn a_row_that_says_so_takes_its_key_away_in_the_order_of_the_rows() {
     let (url, columns) =
         (server.url(), [("n", DataType::Int64), ("text", DataType::Utf8View), ("goes", DataType::Boolean)]);
     let given = [("connector", "redis"), ("url", url.as_str()), ("sink.delete-column", "goes")];
-    let declared = |more: &[(&str, &str)]| checked(table(&columns, &[&given, more].concat()));
+    let declared = |more: &[(&str, &str)]| checked(table(&columns, &[&given[..], more].concat()));
     let of = declared(HASHES).unwrap();
     let mut sink = BuiltinConnectors::new().sink(&of, of.schema()).unwrap();
     let mut commit = |epoch: u64, rows: &[(i64, &str, Option<bool>)]| {
@@ -387,6 +387,58 @@ fn a_key_is_read_once_while_the_server_grows() {
     let different: BTreeSet<i64> = numbers.iter().copied().collect();
     assert_eq!(numbers.len(), different.len());
     assert!((0..5_000).all(|n| different.contains(&n)), "what is there from the beginning is read");
+}
+
+/// A server that names one key for ever, and has for each command what the test says.
+fn server_that_answers(answers: &'static [(&str, &str)]) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                while let Ok(count) = stream.read(&mut bytes)
+                    && count > 0
+                {
+                    let asked = String::from_utf8_lossy(&bytes[..count]).to_uppercase();
+                    let lines: Vec<&str> = asked.split("\r\n").collect();
+                    // Behind the number of words and the length of the first one.
+                    let begins = |line: &&str| line.strip_prefix('*').is_some_and(|rest| rest.parse::<u8>().is_ok());
+                    for at in (0..lines.len()).filter(|at| begins(&lines[*at])) {
+                        let known = answers.iter().find(|(name, _)| lines.get(at + 2) == Some(name));
+                        let answer = known.map_or("+OK\r\n", |(_, answer)| answer);
+                        stream.write_all(answer.as_bytes()).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    port
+}
+
+#[test]
+fn a_key_that_goes_while_it_is_read_is_no_row() {
+    const SCAN: (&str, &str) = ("SCAN", "*2\r\n$1\r\n0\r\n*1\r\n$5\r\nrow:1\r\n");
+    for (answers, expected) in [
+        // It was there when it was named.
+        (&[SCAN, ("HMGET", "*1\r\n$-1\r\n"), ("HGETALL", "*0\r\n")], vec![]),
+        // It has another field.
+        (&[SCAN, ("HMGET", "*1\r\n$-1\r\n"), ("HGETALL", "*2\r\n$1\r\nx\r\n$1\r\ny\r\n")], vec![r#"{"n":1}"#]),
+        // It was made anew meanwhile.
+        (
+            &[SCAN, ("HMGET", "*1\r\n$-1\r\n"), ("HGETALL", "*2\r\n$4\r\ntext\r\n$1\r\ny\r\n")],
+            vec![r#"{"n":1,"text":"y"}"#],
+        ),
+        // It is no hash any more.
+        (&[SCAN, ("HMGET", "-WRONGTYPE another\r\n"), ("HGETALL", "*0\r\n")], vec![]),
+    ] {
+        let url = format!("redis://127.0.0.1:{}", server_that_answers(answers));
+        let given = [("connector", "redis"), ("url", url.as_str())];
+        let columns = [("n", DataType::Int64), ("text", DataType::Utf8View)];
+        let of = checked(table(&columns, &[&given[..], HASHES].concat())).unwrap();
+        assert_eq!(read_all(&of).unwrap(), expected);
+    }
 }
 
 #[test]
