@@ -250,3 +250,15 @@ def test_a_query_that_is_kept_in_a_bucket_waits_for_it_and_may_be_dropped_withou
         assert any("/log/" in name for name in store.objects("kept/hot"))
         connection.execute("DROP QUERY 'hot'")
     assert store.objects("kept") == {}
+
+
+def test_a_query_that_does_not_fit_is_not_taken_from_the_node_that_has_it(tmp_path, store, start):
+    first, second = start("first"), start("second")
+    begin_kept(first, SESSIONS)
+    until(lambda: states(first)["hot"]["snapshot"].startswith("epoch"))
+    with pytest.raises(psycopg.Error, match="read 1 source partitions before and would read 2 now"):
+        take_over(second, "SET 'parallelism' = '2'")
+    assert "hot" not in states(second)
+    assert states(first)["hot"]["state"] == "running"
+    until(lambda: "hot" not in states(first), deadline=120)
+    assert store.lines("out/hot") == undisturbed(tmp_path / "expected", SESSIONS)

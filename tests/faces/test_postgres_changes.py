@@ -5,8 +5,11 @@ import time
 
 import psycopg
 import pytest
+import redis
+from pyarrow import parquet
 
 from node import Node
+from ports import free_port
 from postgresql import PostgreSQL
 
 SEED = random.randrange(1 << 32)
@@ -208,6 +211,57 @@ def test_each_change_is_told_once_in_order_over_kills(tmp_path, database):
         assert sorted(int(line[2]) for line in lines[:20_000]) == list(range(1, 20_001)), f"seed {SEED}"
         assert {line[0] for line in lines[:20_000]} == {"read"}
         assert [int(line[2]) for line in lines[20_000 : 20_000 + last]] == list(range(1, last + 1)), f"seed {SEED}"
+    finally:
+        node.kill()
+
+
+def test_changes_are_in_keys_and_in_parquet_whoever_is_killed(tmp_path, database):
+    dice = random.Random(SEED)
+    settings = {"keys.port": free_port(), "keys.appendfsync": "always"}
+    copy = {"connector": "redis", "url": f"redis://127.0.0.1:{settings['keys.port']}", "key": "order:", "key.fields": "id;part", "sink.delete-column": "goes"}
+    file = {"connector": "file", "path": tmp_path / "log", "format": "parquet"}
+    node = Node(tmp_path, settings=settings)
+    try:
+        with database.connect(autocommit=True) as connection:
+            connection.execute("ALTER TABLE orders REPLICA IDENTITY FULL")
+            change(connection, dice, 30)
+        begin(node, "copy", source(database, slot__name="copies"), f"CREATE TABLE copy (id BIGINT, part VARCHAR, amount DECIMAL(12, 2), body VARCHAR, goes BOOLEAN) WITH ({given(copy)})",
+              "INSERT INTO copy SELECT id, part, amount, body, op IN ('delete', 'update_before') FROM orders")
+        begin(node, "log", "DROP TABLE orders", source(database), f"CREATE TABLE log (op VARCHAR, lsn BIGINT, id BIGINT, part VARCHAR, amount DECIMAL(12, 2)) WITH ({given(file)})",
+              "INSERT INTO log SELECT op, lsn, id, part, amount FROM orders")
+        for round_ in range(4):
+            with database.connect(autocommit=True) as connection:
+                change(connection, dice, dice.randrange(10, 40))
+            if round_ == 1:
+                database.kill()
+                database.start()
+            node.kill()
+            node = Node(tmp_path, settings=settings)
+        expected = [(id_, part, amount, body) for id_, part, amount, body, _ in rows(database, "orders")]
+
+        def copied():
+            keys = redis.Redis(port=settings["keys.port"], decode_responses=True)
+            found = [(key.removeprefix("order:").split(":", 1), keys.hgetall(key)) for key in keys.scan_iter("order:*", count=1000)]
+            return sorted((int(id_), part, *(fields.get(name) for name in ("amount", "body"))) for (id_, part), fields in found)
+
+        def logged():
+            """What the changes of the log make of a table, and how many they are."""
+            parts = sorted((tmp_path / "log").rglob("part-*.parquet"), key=lambda part: int(part.stem.rsplit("-", 1)[1]))
+            changes = [change for part in parts for change in parquet.read_table(part).to_pylist()]
+            held = {}
+            for change in changes:
+                key = change["id"], change["part"]
+                if change["op"] in ("delete", "update_before"):
+                    assert key in held, f"seed {SEED}: {change} of a row that is not there"
+                    del held[key]
+                else:
+                    assert key not in held, f"seed {SEED}: {change} of a row that is there"
+                    held[key] = change["amount"]
+            return held
+
+        until(lambda: copied() == [(id_, part, None if amount is None else str(amount), body) for id_, part, amount, body in expected if amount is not None or body is not None])
+        until(lambda: logged() == {(id_, part): amount for id_, part, amount, _ in expected})
+        assert {name: row["state"] for name, row in queries(node).items()} == {"copy": "running", "log": "running"}
     finally:
         node.kill()
 

@@ -1,4 +1,4 @@
-"""What a query writes to Redis, or to the keys of another node, is there once, whoever is killed."""
+"""What a query writes to Redis, or to the keys of another node, is there once, whoever is killed; and rows are looked up there."""
 
 import json
 import random
@@ -10,7 +10,7 @@ import redis
 
 from node import SAVANNA, Node, command
 from ports import free_port
-from test_survival import BIDS, HOT, NEXMARK, connect, hot, lines, named, states
+from test_survival import BIDS, EVENTS, HOT, NEXMARK, connect, hot, lines, named, states, until
 
 SEED = random.randrange(1 << 32)
 
@@ -89,3 +89,41 @@ def test_windows_are_written_once_however_often_both_sides_are_killed(tmp_path, 
     expected = sorted(told(*line.split(",")) for line in lines(tmp_path / "expected"))
     assert len(expected) > 1000
     assert rows == expected, f"seed {SEED}"
+
+
+@pytest.mark.parametrize("kind", [pytest.param("redis", marks=pytest.mark.long), "savanna"])
+def test_rows_are_looked_up_in_keys_as_they_were_read_however_often_the_node_is_killed(tmp_path, kind):
+    dice, count = random.Random(SEED), 400_000
+    target, out = Target(kind, tmp_path / "target"), tmp_path / "out"
+    keys = redis.Redis(port=target.port)
+    for number in range(50):
+        keys.hset(f"name:{number}", mapping={"name": f"name {number}", "other": "x"})
+    nexmark = NEXMARK.replace(str(EVENTS), str(count)).replace("250000", "100000")
+    names = f"""CREATE TABLE names (id BIGINT, name VARCHAR)
+        WITH ('connector' = 'redis', 'url' = 'redis://127.0.0.1:{target.port}', 'key' = 'name:', 'key.fields' = 'id')"""
+    found = f"CREATE TABLE found (auction BIGINT, name VARCHAR) WITH ('connector' = 'file', 'path' = '{out}', 'format' = 'csv', 'csv.header' = 'false')"
+    asked = """INSERT INTO found SELECT B.auction, N.name FROM (SELECT *, PROCTIME() AS p FROM bids) B
+        LEFT JOIN names FOR SYSTEM_TIME AS OF B.p AS N ON mod(B.auction, 100) = N.id"""
+    node, kills = Node(tmp_path), 0
+    try:
+        with connect(node) as connection:
+            for statement in [nexmark, BIDS, names, found, named("found"), asked]:
+                connection.execute(statement)
+        until(lambda: lines(out))
+        # What was read is kept: a row that is computed again is what it was.
+        keys.hset("name:1", "name", "another")
+        keys.delete("name:2")
+        for _ in range(3):
+            kills += "found" in states(node)
+            node.kill()
+            node = Node(tmp_path)
+            time.sleep(dice.uniform(0.3, 1))
+        until(lambda: "found" not in states(node), deadline=120)
+        assert node.stop() == 0, node.log.read_text()
+    finally:
+        node.kill()
+        target.kill()
+    assert kills >= 2, f"seed {SEED}: it was over too soon"
+    rows = [line.split(",") for line in lines(out)]
+    assert len(rows) == count * 46 // 50, f"seed {SEED}"
+    assert all(name == (f"name {int(auction) % 100}" if int(auction) % 100 < 50 else "") for auction, name in rows), f"seed {SEED}"

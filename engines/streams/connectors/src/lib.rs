@@ -8,7 +8,8 @@
 //!   kafka         x      x      topics, of which each message is a row
 //!   postgres      x      x      tables of a database
 //!   postgres-cdc  x             changes of a table of a database, as they are committed
-//!   redis                x      keys of Redis: hashes, strings, entries of streams and lists
+//!   redis         x      x      keys of Redis: hashes, strings, entries of streams and lists
+//!   delta                x      tables of Delta Lake, in a directory or a bucket
 //!   webhook              x      requests of HTTP, of some rows each
 //!   function             x      invocations of functions of AWS Lambda, of some rows each
 //!   stdin         x             CSV and NDJSON lines
@@ -24,6 +25,9 @@ mod bucket;
 mod connector;
 mod crash;
 mod datagen;
+mod delta;
+#[cfg(test)]
+mod faulty;
 mod file;
 mod format;
 mod http;

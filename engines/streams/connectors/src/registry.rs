@@ -14,6 +14,7 @@ use savanna_streams_model::source::{ConnectorInfo, Connectors, Source};
 use crate::blackhole::Blackhole;
 use crate::connector::Connector;
 use crate::datagen::Datagen;
+use crate::delta::Delta;
 use crate::file::FileConnector;
 use crate::http::{Function, Webhook};
 use crate::kafka::Kafka;
@@ -63,6 +64,7 @@ impl BuiltinConnectors {
                 Box::new(Postgres),
                 Box::new(PostgresChanges),
                 Box::new(Redis),
+                Box::new(Delta { roots: roots.clone() }),
                 Box::new(Webhook),
                 Box::new(Function),
                 Box::new(Stdin { input: Arc::new(Mutex::new(Some(input))), roots }),

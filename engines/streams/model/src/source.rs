@@ -108,6 +108,16 @@ pub trait Source: Debug + Send + Sync {
     /// Who knows cannot be asked.
     fn partitions(&self, wanted: usize) -> Result<usize>;
 
+    /// The same, of a source that [grows](Self::grows), for a query that goes on and has read `known`: by what those who are asked say now, and
+    /// if that are fewer, in a while, because they may not have heard of all yet.
+    ///
+    /// # Errors
+    /// As [`Self::partitions`], or there are fewer.
+    fn partitions_again(&self, wanted: usize, known: usize) -> Result<usize> {
+        let _ = known;
+        self.partitions(wanted)
+    }
+
     /// Whether it may come to have more partitions, which then join a query that reads it: [`SourceReader::partitions`] tells.
     fn grows(&self) -> bool {
         false

@@ -58,6 +58,12 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// How many partitions a scan has.
+    pub(crate) fn known(&self, scan: usize) -> usize {
+        let base = self.scans.get(scan).map_or(0, |count| *count as usize);
+        base + self.joined.iter().filter(|joined| joined.scan as usize == scan).count()
+    }
+
     fn is_unsaid(&self) -> bool {
         self.scans.is_empty() && self.joined.is_empty()
     }

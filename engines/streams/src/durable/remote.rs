@@ -24,7 +24,7 @@ use savanna_streams_api::ids::Epoch;
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_connectors::{Bucket, Created, unique};
 use savanna_streams_runtime::driver::{EpochRecord, Outcome};
-use savanna_streams_runtime::records::{EpochLog, WhenDurable};
+use savanna_streams_runtime::records::{EpochLog, WhenDurable, join_snapshot};
 use savanna_streams_runtime::snapshot::{Manifest, Snapshot};
 use savanna_streams_runtime::store_log::{Entry, Found, StoreLog};
 
@@ -46,8 +46,11 @@ const ENTRY_MAX: u64 = 64 << 20;
 const READ_AT_ONCE: usize = 64;
 /// Entries that go while they are read were those of a process that runs: then it is looked again, so often.
 const LOOKS_MAX: usize = 5;
-/// A folder of a name has so many folders with digits for a name at most; what else is there may be any number.
-const FOLDERS_MAX: usize = 1_000;
+/// A folder of a name has so many queries at most; what else is there may be any number.
+const QUERIES_MAX: usize = 1_000;
+/// So many names are listed at once to find them, and so often.
+const NAMES_AT_ONCE: usize = 1_000;
+const LISTINGS_MAX: usize = 1_000;
 /// The folder of a query is named by milliseconds of a clock, which have so many digits.
 const DIGITS_MIN: usize = 13;
 /// A query's entries come first in its log, whatever else is there.
@@ -96,6 +99,8 @@ pub(crate) struct Kept {
     pub(crate) query: StoredQuery,
     /// The folder of it alone.
     pub(crate) url: String,
+    /// The records of its epochs from where it goes on, that of its snapshot first.
+    pub(crate) records: Vec<EpochRecord>,
     /// Who has it.
     token: String,
 }
@@ -159,28 +164,37 @@ fn jobs(bucket: &Bucket) -> Result<Vec<u64>> {
     let mut jobs = Vec::new();
     // Digits come before letters.
     let mut behind = "0".to_owned();
-    for _ in 0..FOLDERS_MAX {
-        let Some(name) = bucket.some_behind("", &behind, 1)?.pop().filter(|name| name.starts_with(is_digit)) else {
-            return Ok(jobs);
-        };
-        behind = match name.split_once('/') {
-            Some((folder, _)) => {
-                let job = numbers::<1>(folder).filter(|_| folder.len() >= DIGITS_MIN);
-                jobs.extend(job.map(|[job]| job));
-                // Behind all that is in it: what comes behind '/' is '0'.
-                format!("{folder}0")
+    for _ in 0..LISTINGS_MAX {
+        let names = bucket.some_behind("", &behind, NAMES_AT_ONCE)?;
+        let is_all = names.len() < NAMES_AT_ONCE;
+        for name in &names {
+            if !name.starts_with(|c: char| c.is_ascii_digit()) {
+                return Ok(jobs);
             }
-            None => name,
+            let folder = name.split_once('/').map(|(folder, _)| folder).filter(|folder| folder.len() >= DIGITS_MIN);
+            if let Some([job]) = folder.and_then(numbers::<1>).filter(|[job]| jobs.last() != Some(job)) {
+                jobs.push(job);
+            }
+        }
+        if jobs.len() > QUERIES_MAX {
+            break;
+        }
+        behind = match names.last().map(|name| (name, name.split_once('/'))) {
+            Some((name, None)) => name.clone(),
+            // Behind all that is in it: what comes behind '/' is '0'.
+            Some((_, Some((folder, _)))) => format!("{folder}0"),
+            None => return Ok(jobs),
         };
+        if is_all {
+            return Ok(jobs);
+        }
     }
     Err(StreamError::invalid(format!(
-        "expected a folder for queries, got one with more than {FOLDERS_MAX} entries that begin with digits: {}; SET another 'query.store'",
+        "expected a folder with at most {QUERIES_MAX} queries and {} objects that begin with digits, got one with more: {}; SET another \
+         'query.store'",
+        NAMES_AT_ONCE * LISTINGS_MAX,
         bucket.describe("")
     )))
-}
-
-fn is_digit(c: char) -> bool {
-    c.is_ascii_digit()
 }
 
 /// Whether a folder is that of a query, and not that of a name.
@@ -200,8 +214,15 @@ fn all_in(bucket: &Bucket, url: &str, at: &dyn Fn(&str) -> Result<Bucket>) -> Re
     for url in folders {
         let bucket = at(&url)?;
         match look(&bucket).and_then(|(entries, _)| found(&bucket, entries)) {
-            Ok(Found { claim: Some(claim), .. }) => match serde_json::from_str(&claim.query) {
-                Ok(query) => kept.push(Kept { query, url, token: claim.token }),
+            Ok(Found { claim: Some(claim), records, .. }) => match serde_json::from_str(&claim.query) {
+                Ok(query) => {
+                    let mut records = records.into_iter().map(|(_, record)| record).collect();
+                    if let Some(manifest) = &claim.snapshot {
+                        // One that is of no use will be found to be so by whoever reads it.
+                        join_snapshot(&mut records, &manifest.record);
+                    }
+                    kept.push(Kept { query, url, records, token: claim.token });
+                }
                 Err(e) => {
                     failed = Some(unreadable(&bucket, &format!("expected a query, got something else ({e})")));
                 }

@@ -8,7 +8,7 @@ use savanna_streams_api::handle::SessionId;
 use savanna_streams_api::ids::QueryId;
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_connectors::is_url;
-use savanna_streams_runtime::cannot_survive;
+use savanna_streams_runtime::{Query as RunningQuery, cannot_survive};
 
 use super::Inner;
 use super::going_on::Planned;
@@ -90,6 +90,10 @@ impl Inner {
             )));
         }
         drop(sink);
+        let options = settings::restored(&self.options.runtime, &query.settings)?;
+        let functions = savanna_streams_functions::functions();
+        let connectors = Arc::clone(&self.options.connectors);
+        RunningQuery::check_records(query.id.clone(), graph, functions, connectors, options, &found.records)?;
         let _changing = self.changing.lock();
         let stored = store.take_over(&found, query)?;
         self.queries.begin_after(stored.id.job);

@@ -37,15 +37,28 @@ struct Envelope<'m> {
 type Change<'m> = (&'static str, &'m str);
 
 /// What stands in the place of a long value that PostgreSQL has not sent, because it was not changed: in an array once, in an `hstore` within
-/// a text, and of bytes in Base64 or as digits.
+/// a text, and of bytes in Base64 (perhaps with `=` behind it) or as digits.
 const NOT_SENT: [&str; 3] = [
     "__debezium_unavailable_value",
     "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ",
     "5f5f646562657a69756d5f756e617661696c61626c655f76616c7565",
 ];
 
-fn is_not_sent(text: &str) -> bool {
-    NOT_SENT.iter().any(|word| text.contains(word))
+/// Whether a value of a row, as JSON, was not sent. A text in which somebody writes of it was.
+fn is_not_sent(value: &str) -> bool {
+    let within = |text: &str| {
+        let stands =
+            |word: &str, at: usize| text[..at].ends_with('"') && text[at + word.len()..].starts_with(['"', '=']);
+        NOT_SENT.iter().any(|word| text.match_indices(word).any(|(at, _)| stands(word, at)))
+    };
+    if !value.starts_with('"') {
+        return within(value);
+    }
+    // A text that cannot be read is found to be so by what reads the row.
+    serde_json::from_str::<Cow<'_, str>>(value).is_ok_and(|text| {
+        let has_others = text.starts_with(['{', '[']) || text.contains("=>");
+        NOT_SENT.contains(&text.trim_end_matches('=')) || has_others && within(&text)
+    })
 }
 
 /// Makes a message of each row, with the offset of its change. One without a value follows the deletion of its key, and is no row.
@@ -118,7 +131,8 @@ fn changes<'v>(value: &'v [u8]) -> Result<[Option<Change<'v>>; 2], String> {
 
 /// Whether all columns that are read have their values.
 fn all_sent<'m>(changes: [Option<Change<'m>>; 2], wanted: &Schema) -> Result<[Option<Change<'m>>; 2], String> {
-    for (_, row) in changes.iter().flatten().filter(|(_, row)| is_not_sent(row)) {
+    let may_lack = |row: &str| NOT_SENT.iter().any(|word| row.contains(word));
+    for (_, row) in changes.iter().flatten().filter(|(_, row)| may_lack(row)) {
         let fields: BTreeMap<Cow<'_, str>, &RawValue> =
             serde_json::from_str(row).map_err(|error| format!("expected an object, got {error}"))?;
         let is_missing =
@@ -216,6 +230,14 @@ mod tests {
         ] {
             let (read, malformed) = rows(&[Some(&format!(r#"{{"after":{{"id":1,"a":{value}}},"op":"u"}}"#))]);
             assert_eq!((read.len(), malformed), (0, 1), "{value}");
+        }
+        for value in [
+            r#""no __debezium_unavailable_value in it""#,
+            r#"["it says __debezium_unavailable_value"]"#,
+            r#""{\"told\": \"of __debezium_unavailable_value, too\"}""#,
+        ] {
+            let (read, malformed) = rows(&[Some(&format!(r#"{{"after":{{"id":1,"a":{value}}},"op":"u"}}"#))]);
+            assert_eq!((read.len(), malformed), (1, 0), "{value}");
         }
     }
 

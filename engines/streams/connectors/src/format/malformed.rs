@@ -62,7 +62,7 @@ pub(crate) struct Malformed {
     on_error: OnError,
     /// What is being read, for messages.
     pub(crate) place: String,
-    /// What [`BadRow::line`] counts there.
+    /// What [`BadRow::line`] counts there; nothing if it counts nothing.
     unit: &'static str,
     /// How many rows were skipped.
     pub(crate) skipped: u64,
@@ -97,12 +97,18 @@ impl Malformed {
         Ok(Self { unit: "offset", ..Self::new(on_error, place)? })
     }
 
+    /// The same for keys of a server, which are named by the place.
+    pub(crate) fn of_keys(on_error: OnError, place: impl Into<String>) -> Result<Self> {
+        Ok(Self { unit: "", ..Self::new(on_error, place)? })
+    }
+
     /// Takes a row: an error if the query is to fail on it.
     pub(crate) fn row(&mut self, bad: &BadRow<'_>) -> Result<()> {
         if self.on_error == OnError::Fail {
             let column = bad.column.map_or_else(String::new, |c| format!(", column {c}"));
+            let line = if self.unit.is_empty() { String::new() } else { format!(" {} {}", self.unit, bad.line) };
             return Err(StreamError::Data {
-                place: format!("{} {} {}{column}", self.place, self.unit, bad.line),
+                place: format!("{}{line}{column}", self.place),
                 message: format!("{}; fix the row or set 'on-error' = 'skip'", bad.message),
             });
         }

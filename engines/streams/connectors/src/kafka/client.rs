@@ -350,6 +350,8 @@ impl fmt::Display for Words<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0, self.0.rdkafka_error_code()) {
             (KafkaError::Transaction(error), _) => f.write_str(&error.string()),
+            // Not its value, which may be a secret.
+            (KafkaError::ClientConfig(_, cause, name, _), _) => write!(f, "{cause} ({name})"),
             (_, Some(code)) => write!(f, "{code}"),
             (error, None) => write!(f, "{error}"),
         }

@@ -257,7 +257,7 @@ impl fmt::Debug for Registry {
 }
 
 /// Properties of the client library. Not shown: one of them is a password.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Properties(pub(super) Vec<(&'static str, String)>);
 
 impl fmt::Debug for Properties {

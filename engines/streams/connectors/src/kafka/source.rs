@@ -87,6 +87,17 @@ impl Source for KafkaSource {
         self.topics.partitions(&self.settings)
     }
 
+    fn partitions_again(&self, _: usize, known: usize) -> Result<usize> {
+        let begun = Instant::now();
+        loop {
+            match self.topics.partitions_now(&self.settings)? {
+                found if found >= known => return Ok(found),
+                found if begun.elapsed() >= PATIENCE => return Err(fewer_partitions(&self.settings, known, found)),
+                _ => thread::sleep(LOOK_AGAIN),
+            }
+        }
+    }
+
     /// Topics may get more partitions while they are read.
     fn grows(&self) -> bool {
         true

@@ -7,13 +7,17 @@ use parking_lot::Mutex;
 use savanna_streams_api::Result;
 
 use super::client::{partitions, reader, reader_config};
-use super::settings::Settings;
+use super::settings::{Properties, Settings};
 
 /// So long an answer is good.
 const REMEMBERED: Duration = Duration::from_secs(5);
 
-/// Servers, user, topic.
-type Name = (String, String, String);
+/// A topic, and who asks for it where and how: another user may not see it.
+type Name = (String, Properties);
+
+fn name_of(settings: &Settings) -> Name {
+    (settings.topic.clone(), settings.of_clients.clone())
+}
 
 /// The topics that were asked for.
 #[derive(Debug, Default)]
@@ -25,16 +29,23 @@ impl Topics {
     /// # Errors
     /// The brokers cannot be reached, or there is no such topic.
     pub(super) fn partitions(&self, settings: &Settings) -> Result<usize> {
-        let name = (settings.servers.clone(), settings.user.clone(), settings.topic.clone());
-        let known = self.0.lock().get(&name).filter(|(asked, _)| asked.elapsed() < REMEMBERED).copied();
-        if let Some((_, count)) = known {
-            return Ok(count);
+        let known = self.0.lock().get(&name_of(settings)).filter(|(asked, _)| asked.elapsed() < REMEMBERED).copied();
+        match known {
+            Some((_, count)) => Ok(count),
+            None => self.partitions_now(settings),
         }
+    }
+
+    /// The same, by what the brokers say now.
+    ///
+    /// # Errors
+    /// As [`Self::partitions`].
+    pub(super) fn partitions_now(&self, settings: &Settings) -> Result<usize> {
         let client = reader(settings, &reader_config(settings, &settings.group))?;
         let count = partitions(settings, &client)?;
         let mut all = self.0.lock();
         all.retain(|_, (asked, _)| asked.elapsed() < REMEMBERED);
-        all.insert(name, (Instant::now(), count));
+        all.insert(name_of(settings), (Instant::now(), count));
         Ok(count)
     }
 }

@@ -71,7 +71,14 @@ pub(super) fn commands(settings: &Settings, rows: &[RecordBatch]) -> Result<Comm
 
 fn push(commands: &mut Commands, settings: &Settings, row: &Row<'_>) -> Result<()> {
     let key = key_of(settings, row)?;
-    let others = row.iter().filter(|(name, _)| !settings.key_fields.contains(name));
+    let goes =
+        |(name, value): &(String, &RawValue)| settings.delete_column.as_ref() == Some(name) && value.get() == "true";
+    if row.iter().any(goes) {
+        commands.push(&[b"DEL", &key]);
+        commands.keys.insert(key);
+        return Ok(());
+    }
+    let others = row.iter().filter(|(name, _)| settings.is_value(name));
     let (present, absent): (Vec<_>, Vec<_>) =
         others.map(|(name, value)| (name, text_of(value))).partition(|(_, value)| value.is_some());
     let present: Vec<(&[u8], Vec<u8>)> =
@@ -134,7 +141,7 @@ fn text_of(value: &RawValue) -> Option<Vec<u8>> {
 /// A JSON object of the columns that are not in the key.
 fn object_of(settings: &Settings, row: &Row<'_>) -> Vec<u8> {
     let mut object = vec![b'{'];
-    for (name, value) in row.iter().filter(|(name, _)| !settings.key_fields.contains(name)) {
+    for (name, value) in row.iter().filter(|(name, _)| settings.is_value(name)) {
         if object.len() > 1 {
             object.push(b',');
         }

@@ -22,10 +22,8 @@ use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::sink::{Delivery, Remote, Sink};
 
 use super::rows::{Commands, commands};
-use super::settings::{Form, JUDGES, Settings};
+use super::settings::{Form, JUDGES, Settings, told};
 
-/// How long the server may take for one step.
-const STEP: Duration = Duration::from_secs(10);
 /// After so long a failed epoch is tried again, and later less often.
 const BACK_OFF: Duration = Duration::from_millis(100);
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
@@ -90,9 +88,7 @@ impl RedisSink {
         let Some((query, name)) = &self.tenure else {
             return Err(Failure::Final(StreamError::Internal("a sink that was not asked what it holds".into())));
         };
-        let mut connection = self.settings.client.get_connection_with_timeout(STEP).map_err(failed)?;
-        connection.set_read_timeout(Some(STEP)).map_err(failed)?;
-        connection.set_write_timeout(Some(STEP)).map_err(failed)?;
+        let mut connection = self.settings.connect().map_err(failed)?;
         let judge = format!("{JUDGES}{query}:{}", self.table);
         let owner = format!("{name}:{}", self.connections);
         if takes_over {
@@ -321,14 +317,6 @@ fn refused(answer: &Value) -> Option<(String, String)> {
     match answer {
         Value::ServerError(error) => Some((error.code().to_owned(), error.details().unwrap_or_default().to_owned())),
         _ => None,
-    }
-}
-
-/// An error in words.
-fn told(error: &RedisError) -> String {
-    match (error.code(), error.detail()) {
-        (Some(code), Some(detail)) => format!("{code} {detail}"),
-        _ => error.to_string(),
     }
 }
 

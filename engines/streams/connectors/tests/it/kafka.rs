@@ -400,3 +400,22 @@ fn rows_that_are_gone_are_messages_without_values_and_those_are_rows_that_are_go
         [row(1, Some("x"), "upsert"), row(2, Some("y"), "upsert"), row(1, None, "delete"), row(2, None, "delete")]
     );
 }
+
+#[test]
+fn a_partition_that_came_to_be_is_read_from_its_beginning_also_if_its_broker_is_away() {
+    let cluster = cluster(2);
+    let mut keyed = sink(&cluster, &[("sink.delivery-guarantee", "at-least-once"), ("key.fields", "n")]);
+    let values: Vec<i64> = (0..40).collect();
+    keyed.commit(&query(99), Epoch(1), &batch(&cluster, &values)).unwrap();
+    let table = declared(&cluster, &[("scan.startup.mode", "latest")]);
+    let source = source(&table).unwrap();
+    let scan = ScanSpec::everything(table.clone());
+    cluster.partition_leader("t", 1, None).unwrap();
+    // The query began with one partition.
+    let mut first = source.open(&scan, 0, 1, None).unwrap();
+    let mut second = source.open(&scan, 1, 2, None).unwrap();
+    assert!(matches!(first.read(10, Duration::from_millis(20)).unwrap(), Read::Pending), "it begins at the end");
+    cluster.partition_leader("t", 1, Some(1)).unwrap();
+    assert!(second.offset().0.contains(r#""begin":0,"next":0"#), "{:?}", second.offset());
+    assert_eq!(read(second.as_mut(), 10).len(), 10);
+}

@@ -1,6 +1,7 @@
 //! The connectors through their public face.
 
 mod datagen;
+mod delta;
 mod files;
 mod following;
 mod fuzz;

@@ -1,5 +1,6 @@
 //! Tables in Redis, beside a server of it.
 
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
@@ -8,17 +9,17 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use arrow::array::{Int64Array, RecordBatch, StringViewArray};
-use arrow::datatypes::DataType;
+use arrow::array::{AsArray, BooleanArray, Int64Array, RecordBatch, StringViewArray};
+use arrow::datatypes::{DataType, Int64Type};
 use redis::{Connection, cmd};
 use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_connectors::BuiltinConnectors;
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::sink::{Delivery, Sink};
-use savanna_streams_model::source::Connectors;
+use savanna_streams_model::source::{Connectors, Read};
 
-use crate::{checked, table};
+use crate::{checked, open, read_all, table};
 
 /// A server with a log, in a directory.
 struct Server {
@@ -291,4 +292,164 @@ fn what_makes_no_keys_is_refused_when_it_is_declared() {
         let error = checked(table(&columns, &options)).unwrap_err().to_string();
         assert!(error.contains(told), "{error}");
     }
+}
+
+/// The rows of a table, sorted.
+fn rows_of(server: &Server, options: &[(&str, &str)]) -> Result<Vec<String>> {
+    let mut rows = read_all(&server.declared(options))?;
+    rows.sort_unstable();
+    Ok(rows)
+}
+
+#[test]
+fn keys_that_were_written_are_rows_again_each_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let mut hashes = server.sink(HASHES);
+    commit(hashes.as_mut(), 1, &[(1, Some("a \"b\"\n")), (2, Some("7"))]).unwrap();
+    for words in [
+        vec!["HSET", "row:3", "other", "x"],
+        // Others, and one that is no hash.
+        vec!["HSET", "other:4", "text", "x"],
+        vec!["SET", "row:5", "x"],
+    ] {
+        server.ask::<()>(&words);
+    }
+    assert_eq!(
+        rows_of(&server, HASHES).unwrap(),
+        [r#"{"n":1,"text":"a \"b\"\n"}"#, r#"{"n":2,"text":"7"}"#, r#"{"n":3}"#]
+    );
+    // The key that says which epochs are there is no row.
+    let all = rows_of(&server, &[("key.fields", "text")]).unwrap();
+    assert_eq!(all, ["other:4", "row:1", "row:2", "row:3"].map(|key| format!(r#"{{"text":"{key}"}}"#)));
+    // What is no row is told with its key, or left out.
+    server.ask::<()>(&["HSET", "row:no", "text", "x"]);
+    let error = rows_of(&server, HASHES).unwrap_err().to_string();
+    let place = format!("key 'row:no' of 127.0.0.1:{}, column n", server.port);
+    assert!(error.contains(&place) && error.contains("expected"), "{error}");
+    assert_eq!(rows_of(&server, &[HASHES, &[("on-error", "skip")]].concat()).unwrap().len(), 3);
+    let strings = [("key", "[*"), ("key.fields", "n"), ("type", "string")];
+    commit(server.sink(&strings).as_mut(), 2, &[(1, Some("a")), (2, None)]).unwrap();
+    assert_eq!(rows_of(&server, &strings).unwrap(), [r#"{"n":1,"text":"a"}"#, r#"{"n":2}"#]);
+    let error = rows_of(&server, LIST).unwrap_err().to_string();
+    assert!(error.contains("written and not read"), "{error}");
+}
+
+#[test]
+fn a_row_that_says_so_takes_its_key_away_in_the_order_of_the_rows() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let (url, columns) =
+        (server.url(), [("n", DataType::Int64), ("text", DataType::Utf8View), ("goes", DataType::Boolean)]);
+    let given = [("connector", "redis"), ("url", url.as_str()), ("sink.delete-column", "goes")];
+    let declared = |more: &[(&str, &str)]| checked(table(&columns, &[&given[..], more].concat()));
+    let of = declared(HASHES).unwrap();
+    let mut sink = BuiltinConnectors::new().sink(&of, of.schema()).unwrap();
+    let mut commit = |epoch: u64, rows: &[(i64, &str, Option<bool>)]| {
+        let numbers = Int64Array::from_iter_values(rows.iter().map(|row| row.0));
+        let texts: StringViewArray = rows.iter().map(|row| Some(row.1)).collect();
+        let goes: BooleanArray = rows.iter().map(|row| row.2).collect();
+        let rows = RecordBatch::try_new(of.schema(), vec![Arc::new(numbers), Arc::new(texts), Arc::new(goes)]);
+        sink.commit(&query(), Epoch(epoch), &[rows.unwrap()]).unwrap();
+    };
+    commit(1, &[(1, "a", None), (2, "b", Some(false)), (3, "c", Some(true)), (1, "", Some(true)), (1, "d", None)]);
+    assert_eq!(rows_of(&server, HASHES).unwrap(), [r#"{"n":1,"text":"d"}"#, r#"{"n":2,"text":"b"}"#]);
+    assert_eq!(server.ask::<Vec<String>>(&["HKEYS", "row:1"]), ["text"], "it is not written");
+    commit(2, &[(1, "", Some(true)), (2, "", Some(true))]);
+    assert_eq!(rows_of(&server, HASHES).unwrap(), [""; 0]);
+    let error = declared(LIST).unwrap_err().to_string();
+    assert!(error.contains("sink.delete-column") && error.contains("an entry more"), "{error}");
+}
+
+#[test]
+fn a_key_is_read_once_while_the_server_grows() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let mut hashes = server.sink(HASHES);
+    let some = |from: i64| (from..from + 5_000).map(|n| (n, Some("x"))).collect::<Vec<_>>();
+    commit(hashes.as_mut(), 1, &some(0)).unwrap();
+    let table = server.declared(HASHES);
+    let mut reader = open(&table, None).unwrap();
+    let mut rows = Vec::new();
+    for epoch in 2.. {
+        match reader.read(100, Duration::ZERO).unwrap() {
+            Read::Rows(batch) => rows.push(batch.rows),
+            Read::End => break,
+            _ => {}
+        }
+        // A server that grows names keys again.
+        if epoch < 10 {
+            commit(hashes.as_mut(), epoch, &some(epoch as i64 * 5_000)).unwrap();
+        }
+    }
+    let numbers: Vec<i64> =
+        rows.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec()).collect();
+    let different: BTreeSet<i64> = numbers.iter().copied().collect();
+    assert_eq!(numbers.len(), different.len());
+    assert!((0..5_000).all(|n| different.contains(&n)), "what is there from the beginning is read");
+}
+
+/// A server that names one key for ever, and has for each command what the test says.
+fn server_that_answers(answers: &'static [(&str, &str)]) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                while let Ok(count) = stream.read(&mut bytes)
+                    && count > 0
+                {
+                    let asked = String::from_utf8_lossy(&bytes[..count]).to_uppercase();
+                    let lines: Vec<&str> = asked.split("\r\n").collect();
+                    // Behind the number of words and the length of the first one.
+                    let begins = |line: &&str| line.strip_prefix('*').is_some_and(|rest| rest.parse::<u8>().is_ok());
+                    for at in (0..lines.len()).filter(|at| begins(&lines[*at])) {
+                        let known = answers.iter().find(|(name, _)| lines.get(at + 2) == Some(name));
+                        let answer = known.map_or("+OK\r\n", |(_, answer)| answer);
+                        stream.write_all(answer.as_bytes()).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    port
+}
+
+#[test]
+fn a_key_that_goes_while_it_is_read_is_no_row() {
+    const SCAN: (&str, &str) = ("SCAN", "*2\r\n$1\r\n0\r\n*1\r\n$5\r\nrow:1\r\n");
+    for (answers, expected) in [
+        // It was there when it was named.
+        (&[SCAN, ("HMGET", "*1\r\n$-1\r\n"), ("HGETALL", "*0\r\n")], vec![]),
+        // It has another field.
+        (&[SCAN, ("HMGET", "*1\r\n$-1\r\n"), ("HGETALL", "*2\r\n$1\r\nx\r\n$1\r\ny\r\n")], vec![r#"{"n":1}"#]),
+        // It was made anew meanwhile.
+        (
+            &[SCAN, ("HMGET", "*1\r\n$-1\r\n"), ("HGETALL", "*2\r\n$4\r\ntext\r\n$1\r\ny\r\n")],
+            vec![r#"{"n":1,"text":"y"}"#],
+        ),
+        // It is no hash any more.
+        (&[SCAN, ("HMGET", "-WRONGTYPE another\r\n"), ("HGETALL", "*0\r\n")], vec![]),
+    ] {
+        let url = format!("redis://127.0.0.1:{}", server_that_answers(answers));
+        let given = [("connector", "redis"), ("url", url.as_str())];
+        let columns = [("n", DataType::Int64), ("text", DataType::Utf8View)];
+        let of = checked(table(&columns, &[&given[..], HASHES].concat())).unwrap();
+        assert_eq!(read_all(&of).unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_server_that_cannot_be_read_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let table = server.declared(HASHES);
+    server.ask::<()>(&["CONFIG", "SET", "requirepass", "secret"]);
+    let error = read_all(&table).unwrap_err().to_string();
+    assert!(error.contains(&format!("127.0.0.1:{} lets nobody read keys", server.port)), "{error}");
+    drop(server);
+    let error = read_all(&table).unwrap_err().to_string();
+    assert!(error.contains("read keys of 127.0.0.1") && error.contains("look whether the server is up"), "{error}");
 }

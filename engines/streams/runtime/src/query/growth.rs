@@ -19,6 +19,7 @@ use savanna_streams_model::time::EventTime;
 
 use super::again::Again;
 use super::partition::ScanPartition;
+use super::turns::blocking;
 use super::{Common, Partition, Shared, Sources, Starting, standing};
 use crate::driver::{EpochRecord, Input, Joined, Layout, Outcome};
 use crate::error::broken;
@@ -34,12 +35,13 @@ impl Growing {
         let _ = self.0.set(Arc::downgrade(growth));
     }
 
-    /// A scan has so many partitions now. Those that are not known are opened, and wait for the driver to let them join.
+    /// A scan has so many partitions now. Those that are not known are opened, and wait for the driver to let them join. False if others
+    /// are being opened: it is to be told again.
     ///
     /// # Errors
     /// One cannot be opened, or the query cannot read it.
-    pub(crate) fn grown(&self, scan: StageId, count: usize) -> Result<()> {
-        self.0.get().and_then(Weak::upgrade).map_or(Ok(()), |growth| growth.grown(scan, count))
+    pub(crate) fn grown(&self, scan: StageId, count: usize) -> Result<bool> {
+        self.0.get().and_then(Weak::upgrade).map_or(Ok(true), |growth| growth.grown(scan, count))
     }
 }
 
@@ -56,6 +58,9 @@ pub(super) struct Growth {
     base: usize,
     /// Behind which record the query began.
     behind: Option<EpochRecord>,
+    /// Held by the only one who opens partitions.
+    opening: Mutex<()>,
+    /// Whoever drives queries waits for it, so that it is held for a moment only.
     state: Mutex<State>,
 }
 
@@ -64,7 +69,7 @@ struct State {
     /// Those that are open and have not joined, the last ones of the layout.
     waiting: VecDeque<ScanPartition>,
     /// None when the query is over: sources have connections, which go with it.
-    parts: Option<Parts>,
+    parts: Option<Arc<Parts>>,
 }
 
 impl fmt::Debug for Growth {
@@ -84,8 +89,8 @@ fn scans(graph: &StageGraph) -> impl Iterator<Item = (&Stage, &Scan)> {
 impl Growth {
     pub(super) fn new(parts: Parts, layout: Layout, behind: Option<EpochRecord>) -> Self {
         let base = parts.sources.total();
-        let state = State { layout, waiting: VecDeque::new(), parts: Some(parts) };
-        Self { base, behind, state: Mutex::new(state) }
+        let state = State { layout, waiting: VecDeque::new(), parts: Some(Arc::new(parts)) };
+        Self { base, behind, opening: Mutex::new(()), state: Mutex::new(state) }
     }
 
     /// Opens what sources have beyond what the records know, before anything else is read: it joins at the first epoch that is not
@@ -97,16 +102,21 @@ impl Growth {
         Ok(self.state.lock().waiting.len())
     }
 
-    fn grown(&self, scan: StageId, count: usize) -> Result<()> {
-        let mut state = self.state.lock();
-        let State { layout, waiting, parts } = &mut *state;
-        let Some(Parts { starting, sources, common }) = parts else { return Ok(()) };
+    fn grown(&self, scan: StageId, count: usize) -> Result<bool> {
+        // Others would wait for a source that may take long to answer.
+        let Some(_opening) = self.opening.try_lock() else { return Ok(false) };
+        let (parts, layout) = {
+            let state = self.state.lock();
+            let Some(parts) = &state.parts else { return Ok(true) };
+            (Arc::clone(parts), state.layout.clone())
+        };
+        let Parts { starting, sources, common } = parts.as_ref();
         let of_scan = scans(&starting.graph).enumerate().find(|(_, (stage, _))| stage.id == scan);
         let (ordinal, (stage, scan)) = of_scan.ok_or_else(|| broken("more partitions of what is no scan"))?;
         let (source, base) = sources.of(stage)?;
         let known = base + layout.joined.iter().filter(|joined| joined.scan as usize == ordinal).count();
         if count <= known {
-            return Ok(());
+            return Ok(true);
         }
         if starting.options.cloud.is_some() {
             return Err(StreamError::invalid(format!(
@@ -115,25 +125,35 @@ impl Growth {
                 scan.source.table.name
             )));
         }
+        let (mut opened, mut joined) = (Vec::with_capacity(count - known), Vec::with_capacity(count - known));
         for number in known..count {
-            let reader = source.open(&scan.source, number, count, None)?;
+            let reader = blocking(|| source.open(&scan.source, number, count, None))?;
             let (bounded, repeats, number) = (source.bounded(), source.repeats(), number as u32);
             let partition = Partition { stage, scan, number, bounded, repeats, reader };
-            let place = self.base + layout.joined.len();
+            let place = self.base + layout.joined.len() + joined.len();
             let again = Again::new(VecDeque::new(), true);
-            waiting.push_back(starting.scan_partition(partition, common, place, again, Epoch::ZERO)?);
-            layout.joined.push(Joined { scan: ordinal as u32, number });
+            opened.push(starting.scan_partition(partition, common, place, again, Epoch::ZERO)?);
+            joined.push(Joined { scan: ordinal as u32, number });
+        }
+        {
+            let mut state = self.state.lock();
+            // The query is over.
+            if state.parts.is_none() {
+                return Ok(true);
+            }
+            state.waiting.extend(opened);
+            state.layout.joined.append(&mut joined);
         }
         // A driver that has not begun does not hear it: it was told how many wait.
         common.driver.send(Input::Joins { count: count - known });
-        Ok(())
+        Ok(true)
     }
 
     /// Those that wait join at the beginning of an epoch; `last` is the record of the one before, if this process has sealed it.
     fn join(&self, epoch: Epoch, count: usize, last: Option<&EpochRecord>) -> Vec<ScanPartition> {
         let mut state = self.state.lock();
         let State { layout, waiting, parts } = &mut *state;
-        let Some(Parts { starting, common, .. }) = parts else { return Vec::new() };
+        let Some(Parts { starting, common, .. }) = parts.as_deref() else { return Vec::new() };
         let mut joining: Vec<_> = waiting.drain(..count.min(waiting.len())).collect();
         for partition in &mut joining {
             let of_stage = scans(&starting.graph).enumerate().find(|(_, (stage, _))| stage.id == partition.stage);
@@ -225,9 +245,16 @@ impl Starting {
         let mut more = Vec::new();
         let scans: Vec<StageId> = scans(&self.graph).map(|(stage, _)| stage.id).collect();
         let found = |scan: &StageId| sources.0.get(scan).map_or((0, false), |(source, count)| (*count, source.grows()));
-        let (counts, grows): (Vec<usize>, Vec<bool>) = scans.iter().map(found).unzip();
+        let (mut counts, grows): (Vec<usize>, Vec<bool>) = scans.iter().map(found).unzip();
         let mut layout = records.last().map_or_else(Layout::default, |record| record.layout.clone());
-        if layout.scans.len() != scans.len() {
+        let is_said = layout.scans.len() == scans.len();
+        for (ordinal, scan) in scans.iter().enumerate().filter(|(ordinal, _)| grows[*ordinal] && !records.is_empty()) {
+            let known = if is_said { layout.known(ordinal) } else { 0 };
+            if let Some((source, _)) = sources.0.get(scan) {
+                counts[ordinal] = source.partitions_again(self.options.source_partitions.max(1), known)?;
+            }
+        }
+        if !is_said {
             layout.scans = counts.iter().map(|count| *count as u32).collect();
             // A record of a former release: only one of its scans can have grown.
             let growing: Vec<usize> = (0..scans.len()).filter(|scan| grows[*scan]).collect();
@@ -240,8 +267,8 @@ impl Starting {
             }
         }
         for (ordinal, scan) in scans.iter().enumerate() {
-            let joined = layout.joined.iter().filter(|joined| joined.scan as usize == ordinal).count();
-            let known = layout.scans[ordinal] as usize + joined;
+            let known = layout.known(ordinal);
+            let joined = known - layout.scans[ordinal] as usize;
             if counts[ordinal] > known && grows[ordinal] {
                 more.push((*scan, counts[ordinal]));
             }

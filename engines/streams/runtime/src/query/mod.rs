@@ -61,7 +61,7 @@ use crate::member::{Member, StageOperator};
 use crate::merge_stage::MergeOperator;
 use crate::options::{Mode, RuntimeOptions};
 use crate::output::OutputOperator;
-use crate::records::skippable;
+use crate::records::{self, skippable};
 use crate::scan::ScanOperator;
 use crate::scan_output::{ReadOutput, ScanOutput};
 use crate::sink_stage::{SideTable, SinkOperator};
@@ -207,6 +207,25 @@ impl Query {
         let held = records.iter().map(|record| record.committed).max().unwrap_or_default();
         let skipped = skippable(records, held, &reach)?;
         Ok(records[..skipped].last().map_or(Epoch::ZERO, |record| record.epoch))
+    }
+
+    /// Whether a query can go on from these records with the partitions that its sources have now. Nothing is opened, and no sink is asked.
+    ///
+    /// # Errors
+    /// It cannot, or a source cannot be asked for its partitions.
+    pub fn check_records(
+        id: QueryId,
+        graph: StageGraph,
+        functions: Arc<TaskContext>,
+        connectors: Arc<dyn Connectors>,
+        options: RuntimeOptions,
+        records: &[EpochRecord],
+    ) -> Result<()> {
+        let starting = Starting::new(id, graph, functions, connectors, options);
+        let mut sources = starting.sources()?;
+        starting.lay_out(&mut sources, records)?;
+        let held = records.iter().map(|record| record.committed).max().unwrap_or_default();
+        records::check(records, sources.total(), "the sink", held)
     }
 
     /// Where the query stands. The statement is empty: whoever started the query knows it.

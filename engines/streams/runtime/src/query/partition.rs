@@ -264,8 +264,9 @@ impl Filling {
 
     fn read(&mut self) -> Result<Next> {
         if let Some(count) = self.scan.reader.partitions().filter(|count| *count > self.told_partitions) {
-            self.scan.growing.grown(self.scan.stage, count)?;
-            self.told_partitions = count;
+            if self.scan.growing.grown(self.scan.stage, count)? {
+                self.told_partitions = count;
+            }
         }
         let wanted = usize::try_from(self.wanted()).unwrap_or(usize::MAX);
         let read = self.scan.reader.read(wanted, READ_WAIT)?;

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use savanna_streams_api::handle::QueryState;
 use savanna_streams_api::ids::Epoch;
 use savanna_streams_model::graph::Waiting;
 use savanna_streams_runtime::driver::{EpochRecord, Joined};
-use savanna_streams_runtime::{Mode, RuntimeOptions};
+use savanna_streams_runtime::{Mode, Query, RuntimeOptions};
 
 use crate::going_on::{FOREVER, Held, Judge, Log, options, start_with, until};
 use crate::graphs::{MILLI, window};
@@ -42,12 +44,16 @@ impl World {
         Self { memory: Arc::new(memory), visible, sink: Held::default(), log: Arc::default() }
     }
 
-    /// Runs the query until something is so.
-    fn run(&self, mode: Mode, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+    fn start(&self, mode: Mode) -> Arc<Query> {
         let waiting = Waiting { idle_after: Some(2 * MILLI), alignment: None };
         let judge = Judge(Arc::clone(&self.sink), None);
         let options = RuntimeOptions { mode, ..options() };
-        let query = start_with(&self.memory, judge, &self.log, options, waiting).unwrap();
+        start_with(&self.memory, judge, &self.log, options, waiting).unwrap()
+    }
+
+    /// Runs the query until something is so.
+    fn run(&self, mode: Mode, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+        let query = self.start(mode);
         until(what, || is_so(self) || query.status().state.is_over());
         query.cancel();
         assert_eq!(query.wait_timeout(FOREVER).unwrap().unwrap().state, QueryState::Cancelled, "{what}");
@@ -155,4 +161,43 @@ fn nothing_waits_for_rows_of_others_before_a_partition_joins() {
     });
     let held: BTreeMap<Epoch, usize> = world.log.all.lock().iter().map(|r| (r.epoch, r.sources.len())).collect();
     assert_eq!(held.values().max(), Some(&3));
+}
+
+#[test]
+fn a_query_that_is_over_keeps_nothing_of_its_sources() {
+    let world = World::new(partitions());
+    let query = world.start(Mode::Serverless);
+    until("some of it is read", || world.written().len() > 50);
+    assert!(Arc::strong_count(&world.visible) > 2, "sources have connections and threads");
+    query.cancel();
+    query.wait_timeout(FOREVER).unwrap().unwrap();
+    assert_eq!(Arc::strong_count(&world.visible), 2, "the test's own and its table's");
+    assert_eq!(query.status().state, QueryState::Cancelled);
+}
+
+#[test]
+fn a_partition_that_takes_long_to_open_holds_up_no_other_query() {
+    // More than there are threads that read: each of them is told of the new one.
+    const KNOWN: usize = 100;
+    let mut world = World::new(vec![rows(0); KNOWN + 1]);
+    world.visible.store(KNOWN, Ordering::Release);
+    let opens = Arc::get_mut(&mut world.memory).unwrap().hold_opening("t");
+    let query = world.start(Mode::Serverless);
+    until("some of it is read", || world.log.all.lock().len() > 5);
+    world.visible.store(KNOWN + 1, Ordering::Release);
+    thread::sleep(Duration::from_millis(100));
+    let other = World::new(vec![rows(0), rows(0)]);
+    let beside = other.start(Mode::Serverless);
+    let begun = Instant::now();
+    while other.reached() < ROWS - 10 && begun.elapsed() < Duration::from_secs(30) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let reached = other.reached();
+    opens.store(true, Ordering::Release);
+    assert!(reached >= ROWS - 10, "the other query waits at {reached}");
+    until("it joins", || world.recorded() == KNOWN + 1);
+    for query in [query, beside] {
+        query.cancel();
+        assert_eq!(query.wait_timeout(FOREVER).unwrap().unwrap().state, QueryState::Cancelled);
+    }
 }

@@ -49,6 +49,10 @@ pub(crate) struct Table {
     pub(crate) then: Then,
     /// Where it is set, nothing comes until it holds `true`.
     pub(crate) gate: Option<Arc<AtomicBool>>,
+    /// Where it is set, the gate is that of this partition alone, which says that it has rows.
+    pub(crate) held: Option<usize>,
+    /// Where it is set, the last partition cannot be opened until it holds `true`.
+    pub(crate) opens: Option<Arc<AtomicBool>>,
     /// Where it is set, the value of all rows is how often the table was read.
     pub(crate) readings: Option<Arc<AtomicI64>>,
     /// Where it is set, only so many partitions are there so far.
@@ -79,6 +83,19 @@ impl Memory {
     pub(crate) fn gate(&mut self, name: &str) -> Arc<AtomicBool> {
         let gate = Arc::new(AtomicBool::new(false));
         self.tables.get_mut(name).unwrap().gate = Some(Arc::clone(&gate));
+        gate
+    }
+
+    /// Holds the rows of one partition back, which it says to have, until the gate that is returned is opened.
+    pub(crate) fn hold(&mut self, name: &str, partition: usize) -> Arc<AtomicBool> {
+        self.tables.get_mut(name).unwrap().held = Some(partition);
+        self.gate(name)
+    }
+
+    /// Has the last partition of a table wait to be opened until the gate that is returned is.
+    pub(crate) fn hold_opening(&mut self, name: &str) -> Arc<AtomicBool> {
+        let gate = Arc::new(AtomicBool::new(false));
+        self.tables.get_mut(name).unwrap().opens = Some(Arc::clone(&gate));
         gate
     }
 
@@ -139,6 +156,11 @@ impl Source for Table {
 
     fn open(&self, _: &ScanSpec, partition: usize, _: usize, from: Option<&Offset>) -> Result<Box<dyn SourceReader>> {
         let next = from.map_or(0, |offset| offset.0.parse().unwrap());
+        if let Some(gate) = self.opens.as_ref().filter(|_| partition + 1 == self.partitions.len()) {
+            while !gate.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
         let reading = self.readings.as_ref().map(|readings| readings.fetch_add(1, Ordering::AcqRel) + 1);
         Ok(Box::new(Reader { table: self.clone(), partition, next, reading }))
     }
@@ -151,9 +173,16 @@ struct Reader {
     reading: Option<i64>,
 }
 
+impl Reader {
+    fn is_held_back(&self) -> bool {
+        let is_meant = self.table.held.is_none_or(|held| held == self.partition);
+        is_meant && self.table.gate.as_ref().is_some_and(|gate| !gate.load(Ordering::Acquire))
+    }
+}
+
 impl SourceReader for Reader {
     fn read(&mut self, max_events: usize, wait: Duration) -> Result<Read> {
-        if self.table.gate.as_ref().is_some_and(|gate| !gate.load(Ordering::Acquire)) {
+        if self.is_held_back() {
             std::thread::yield_now();
             return Ok(Read::Pending);
         }
@@ -177,6 +206,10 @@ impl SourceReader for Reader {
 
     fn offset(&self) -> Offset {
         Offset(self.next.to_string())
+    }
+
+    fn has_rows(&self) -> bool {
+        self.table.held.is_some() && self.is_held_back()
     }
 
     fn partitions(&self) -> Option<usize> {

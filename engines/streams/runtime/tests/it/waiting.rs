@@ -181,6 +181,32 @@ fn an_idle_partition_does_not_hold_windows_back() {
 }
 
 #[test]
+fn a_partition_whose_rows_cannot_be_given_yet_does_not_rest() {
+    let rows: Vec<Row> = (0..100).map(|i| Row { time: Some(i), key: Some(0), value: i }).collect();
+    let partitions = vec![rows.clone(), rows];
+    let mut memory = Memory::with("t", partitions.clone()).then(Then::Wait);
+    let gate = memory.hold("t", 1);
+    let scan = waiting("t", 0, Waiting { idle_after: Some(5 * MILLI), alignment: None });
+    let graph = windowed(scan, identity(&input_schema()), window(10, 10, 0), true);
+    let mut options =
+        RuntimeOptions { clock: Arc::new(Ticking::default()), batch_rows: 4, ..RuntimeOptions::default() };
+    options.epoch.target = Duration::from_millis(1);
+    let (sender, receiver) = channel();
+    let id = QueryId { code: graph.code(), job: 1 };
+    let query = Query::start(id, graph, functions(), Arc::new(memory), Box::new(Telling(sender)), options).unwrap();
+    assert!(receiver.recv_timeout(Duration::from_millis(300)).is_err(), "windows wait for it");
+    gate.store(true, Ordering::Release);
+    let mut told = Vec::new();
+    while told.iter().map(RecordBatch::num_rows).sum::<usize>() < 9 {
+        told.extend(receiver.recv().expect("the query runs"));
+    }
+    query.cancel();
+    let mut expected = truth(&partitions, &window(10, 10, 0), 0, false, true).windows;
+    expected.retain(|((_, end), _), _| *end <= 90);
+    assert_eq!(groups(&told, true), expected);
+}
+
+#[test]
 fn bounded_sources_that_meet_keep_step() {
     for rows_per_read in [[50, 1], [1, 50]] {
         let read = Arc::new(Mutex::new(ReadSoFar { rows: [0, 0], ahead: 0 }));

@@ -454,9 +454,29 @@ fn what_else_lies_in_the_folder_of_a_name_is_hardly_listed() {
     claim(&other, &query(), &kept("a"), Whom::Ourselves).unwrap();
     assert!(living_in(&named, "s3://test/kept/named", &at).unwrap().unwrap().ends_with("/1700000000007"));
     assert_eq!(jobs(&named).unwrap(), [1_700_000_000_007]);
-    (0..FOLDERS_MAX).for_each(|number| drop(put(format!("{}/a", 20_000_000 + number))));
+    // What else begins with digits is any number of folders and objects.
+    for number in 0..2 * NAMES_AT_ONCE {
+        put(format!("{}/a", 20_000_000 + number));
+        put(format!("{}-a.parquet", 20_000_000 + number));
+        put(format!("1700000000007/part-{number}"));
+    }
+    assert_eq!(jobs(&named).unwrap(), [1_700_000_000_007]);
+    (0..QUERIES_MAX).for_each(|number| drop(put(format!("{}/a", 1_700_000_000_008 + number))));
     let error = jobs(&named).unwrap_err().to_string();
-    assert!(error.contains("more than 1000 entries") && error.contains("'query.store'"), "{error}");
+    assert!(error.contains("at most 1000 queries") && error.contains("'query.store'"), "{error}");
+}
+
+#[test]
+fn whether_a_name_is_free_is_not_known_while_a_store_does_not_answer() {
+    let (store, url) = (Store::new(1, 0), "s3://test/kept/named");
+    let (named, at) = of_name(&store);
+    let job = at("kept/named/1700000000007").unwrap();
+    claim(&job, &query(), &kept("a"), Whom::Ourselves).unwrap();
+    store.is_silent.store(true, Ordering::Release);
+    let told = living_in(&named, url, &at);
+    assert!(matches!(told, Err(StreamError::Io { .. })), "{told:?}");
+    store.is_silent.store(false, Ordering::Release);
+    assert!(living_in(&named, url, &at).unwrap().unwrap().ends_with("/1700000000007"));
 }
 
 #[test]

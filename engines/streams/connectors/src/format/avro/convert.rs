@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, ListArray, MapArray, StringViewArray, StructArray, new_null_array};
+use arrow::buffer::NullBuffer;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field};
 use savanna_streams_api::type_name;
@@ -12,14 +13,25 @@ use savanna_streams_api::type_name;
 /// # Errors
 /// Its type does not fit, or a value does not, in words.
 pub(super) fn convert(array: &ArrayRef, from: &Field, to: &Field) -> Result<ArrayRef, String> {
+    convert_within(array, from, to, None)
+}
+
+/// The same, of a field of records of which only some are there.
+fn convert_within(
+    array: &ArrayRef,
+    from: &Field,
+    to: &Field,
+    records: Option<&NullBuffer>,
+) -> Result<ArrayRef, String> {
     let converted = match (array.data_type(), to.data_type()) {
         (DataType::Struct(fields), DataType::Struct(wanted)) => {
             let record = array.as_struct();
+            let there = NullBuffer::union(records, array.nulls());
             let columns = wanted.iter().map(|to| {
                 let from = fields.iter().position(|from| from.name() == to.name());
                 from.map_or_else(
                     || Ok(new_null_array(to.data_type(), array.len())),
-                    |at| convert(record.column(at), &fields[at], to),
+                    |at| convert_within(record.column(at), &fields[at], to, there.as_ref()),
                 )
             });
             let columns = columns.collect::<Result<Vec<_>, _>>()?;
@@ -52,6 +64,16 @@ pub(super) fn convert(array: &ArrayRef, from: &Field, to: &Field) -> Result<Arra
             if cast.logical_null_count() > array.logical_null_count() {
                 return Err(format!("expected a value of {}, got one that it has no room for", type_name(wanted)));
             }
+            if of.is_integer() && wanted.is_floating() {
+                // Large whole numbers would become others.
+                let again = cast_with_options(&cast, of, &options).map_err(|e| e.to_string())?;
+                if again.as_ref() != array.as_ref() {
+                    let wanted = type_name(wanted);
+                    return Err(format!(
+                        "expected a whole number that {wanted} has exactly, got one with too many digits"
+                    ));
+                }
+            }
             cast
         }
         (DataType::Union(..), _) => return Err("expected a field of one type, got a union of several".into()),
@@ -63,7 +85,11 @@ pub(super) fn convert(array: &ArrayRef, from: &Field, to: &Field) -> Result<Arra
             ));
         }
     };
-    if !to.is_nullable() && converted.logical_null_count() > 0 {
+    let is_missing = |nulls: NullBuffer| match records {
+        Some(records) => nulls.iter().zip(records.iter()).any(|(is_there, is_wanted)| is_wanted && !is_there),
+        None => nulls.null_count() > 0,
+    };
+    if !to.is_nullable() && converted.logical_nulls().is_some_and(is_missing) {
         return Err(format!("expected a value NOT NULL of {}, got none", to.name()));
     }
     Ok(converted)

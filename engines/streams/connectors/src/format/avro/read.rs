@@ -32,6 +32,9 @@ impl fmt::Debug for AvroDecoder {
     }
 }
 
+/// Of so many schemas, what reads their messages is kept; it is made anew for others.
+const DECODERS_MAX: usize = 100;
+
 /// A message, by its offset.
 type Message<'m> = (i64, &'m [u8]);
 
@@ -73,6 +76,14 @@ impl AvroDecoder {
             .map_err(|e| StreamError::Internal(format!("messages of Avro gave unlike rows: {e}")))
     }
 
+    /// Keeps what reads messages of a schema.
+    fn keep(&mut self, id: u32, decoder: Decoder) {
+        if self.decoders.len() >= DECODERS_MAX {
+            self.decoders.clear();
+        }
+        self.decoders.insert(id, decoder);
+    }
+
     fn run(
         &mut self,
         (id, messages): (u32, Vec<Message<'_>>),
@@ -99,7 +110,7 @@ impl AvroDecoder {
         };
         // All at once; and one by one if one of them spoils that.
         if let Ok(rows) = self.decode(&mut whole, &messages) {
-            self.decoders.insert(id, whole);
+            self.keep(id, whole);
             batches.push(rows);
             return Ok(());
         }
@@ -118,7 +129,9 @@ impl AvroDecoder {
                 Err(wrong) => malformed.row(&bad(message.0, message.1, &wrong))?,
             }
         }
-        self.decoders.extend(last.map(|last| (id, last)));
+        if let Some(last) = last {
+            self.keep(id, last);
+        }
         Ok(())
     }
 

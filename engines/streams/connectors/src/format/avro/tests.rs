@@ -64,6 +64,45 @@ fn columns_take_the_fields_of_their_names_whatever_schema_a_message_was_written_
     assert_eq!((a, b, skipped), (vec![1, 300, -2, -3], vec![None, Some("y"), None, None], 0));
 }
 
+/// A whole number of Avro.
+fn long(value: i64) -> Vec<u8> {
+    let (mut rest, mut bytes) = (((value << 1) ^ (value >> 63)).cast_unsigned(), Vec::new());
+    while rest > 0x7f {
+        bytes.push(0x80 | (rest & 0x7f) as u8);
+        rest >>= 7;
+    }
+    bytes.push(rest as u8);
+    bytes
+}
+
+#[test]
+fn whole_numbers_that_floating_ones_would_round_are_malformed() {
+    const LONG: &str = r#"{"type":"record","name":"r","fields":[{"name":"a","type":"long"}]}"#;
+    for (to, whole) in [(DataType::Float64, 1_i64 << 53), (DataType::Float32, 1 << 24)] {
+        let values = [whole, -whole, 0, whole + 2].map(|value| Some(message(7, &long(value))));
+        let (rows, skipped) = read(&schema(&[("a", to.clone())]), OnError::Fail, &[(7, LONG)], &values).unwrap();
+        assert_eq!((rows.num_rows(), skipped), (4, 0), "{to}");
+        for other in [whole + 1, -whole - 1, i64::MAX] {
+            let value = [Some(message(7, &long(other)))];
+            let error = read(&schema(&[("a", to.clone())]), OnError::Fail, &[(7, LONG)], &value).unwrap_err();
+            assert!(error.to_string().contains("has exactly, got one with too many digits"), "{other}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_record_that_is_not_there_needs_none_of_its_fields() {
+    const OUTER: &str = r#"{"type":"record","name":"r","fields":[{"name":"in","type":["null",
+        {"type":"record","name":"s","fields":[{"name":"n","type":["null","long"]}]}]}]}"#;
+    let fields: Fields = vec![Field::new("n", DataType::Int64, false)].into();
+    let wanted = schema(&[("in", DataType::Struct(fields))]);
+    let of = |bodies: &[&[u8]]| bodies.iter().map(|body| Some(message(7, body))).collect::<Vec<_>>();
+    let (rows, _) = read(&wanted, OnError::Fail, &[(7, OUTER)], &of(&[&[0], &[2, 2, 6]])).unwrap();
+    assert_eq!((rows.num_rows(), rows.column(0).null_count()), (2, 1));
+    let error = read(&wanted, OnError::Fail, &[(7, OUTER)], &of(&[&[0], &[2, 0]])).unwrap_err().to_string();
+    assert!(error.contains("offset 101") && error.contains("NOT NULL of n, got none"), "{error}");
+}
+
 #[test]
 fn a_malformed_message_spoils_none_but_itself_and_is_told_with_its_offset() {
     let wanted = schema(&[("a", DataType::Int8), ("gone", DataType::Utf8View)]);
