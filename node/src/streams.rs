@@ -15,6 +15,7 @@ pub use savanna_streams_lambda::LambdaOptions;
 
 use crate::config::NodeConfig;
 use crate::data_dir;
+use crate::functions;
 use crate::services::StreamsService;
 
 // What the project's binaries allocate with.
@@ -34,9 +35,10 @@ pub fn open(config: &NodeConfig) -> StreamsService {
 ///
 /// # Errors
 /// The program of stages cannot be read, or the host has no address.
-pub fn open_on_functions(config: &NodeConfig, functions: LambdaOptions) -> Result<StreamsService, StreamError> {
+pub fn open_on_functions(config: &NodeConfig, on: LambdaOptions) -> Result<StreamsService, StreamError> {
     let mut options = options(config);
-    options.runtime.cloud = Some(Arc::new(Lambda::new(functions)?));
+    options.price.memory_mb = on.memory_mb;
+    options.runtime.cloud = Some(Arc::new(Lambda::new(on)?));
     Ok(service(StreamEngine::new(options)))
 }
 
@@ -107,6 +109,11 @@ fn options_in_node(config: &NodeConfig) -> EngineOptions {
 fn options(config: &NodeConfig) -> EngineOptions {
     let mut options = EngineOptions::default();
     options.runtime.give_back = || mi_collect(true);
+    match functions::prices(config) {
+        Ok(prices) => options.price.prices = prices,
+        // Functions themselves are refused then.
+        Err(error) => tracing::warn!(%error, "EXPLAIN says what functions cost by the prices of AWS"),
+    }
     if let Some(parallelism) = config.streams_parallelism {
         options.runtime.source_partitions = parallelism;
     }

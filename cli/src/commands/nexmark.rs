@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use savanna_node::Config;
-use savanna_node::billing::FunctionPrice;
+use savanna_node::price::FunctionPrice;
 use savanna_streams_api::handle::{HandleError, QueryStatus};
 use serde::Serialize;
 use tempfile::TempDir;
@@ -51,7 +51,7 @@ impl Report {
             events_per_cpu_second: events / status.cpu_seconds.max(1e-9),
             peak_rss_bytes: peak_rss_bytes(),
             billed_ms: status.billed_ms,
-            cost_usd: price.cost_usd(status.invocations, status.billed_ms),
+            cost_usd: price.dollars(status.invocations, status.billed_ms),
         }
     }
 }
