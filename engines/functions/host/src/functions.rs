@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use savanna_epoch::NodeEpoch;
 use savanna_functions::catalog::{Catalog, Change, Context, Language, Recursion, RuntimeKind};
 use savanna_functions::core::{CallId, Core, Counts, EventId, Input, InstanceId, Options};
 use savanna_functions::meter::{Meter, Micros, Prices, Usage};
@@ -20,6 +21,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::clock::Clock;
 use crate::code::{self, CodeStore, PinnedCode};
+use crate::crash::crash_at;
 use crate::driver::{self, Call, Item, Settled, Slot, weight};
 use crate::instance::{self, Machine};
 use crate::leftovers;
@@ -100,6 +102,8 @@ pub(crate) struct Shared {
     pub(crate) code: CodeStore,
     pub(crate) machine: Machine,
     pub(crate) region: String,
+    /// The epoch under which the log is open.
+    pub(crate) epoch: NodeEpoch,
     bounds: Bounds,
     concurrency: u32,
     prices: Prices,
@@ -181,6 +185,7 @@ impl Functions {
             code,
             machine,
             region: options.region,
+            epoch: options.epoch,
             bounds: options.bounds,
             concurrency: options.concurrency,
             prices: options.prices,
@@ -280,6 +285,29 @@ impl Functions {
                 RefusalKind::InvalidZip,
                 format!("Could not unzip uploaded file. Please check your file, then try to upload again. ({error})"),
             )),
+            Err(error) => Err(Refusal::new(RefusalKind::Service, error.to_string())),
+        }
+    }
+
+    /// Code that a function has already, by its hash, for as long as another one or whoever has asked has it.
+    ///
+    /// # Errors
+    /// No function has such code, or it is damaged: its zip has to be sent.
+    pub async fn known_code(&self, sha256: &str) -> Result<PinnedCode, Refusal> {
+        let lacks =
+            || Refusal::parameter(format!("No function here has code of SHA-256 {sha256}; send the zip as ZipFile"));
+        let known = |catalog: &Catalog| catalog.codes().find(|code| code.sha256 == sha256).cloned();
+        let code = self.read(|catalog| known(catalog).ok_or_else(lacks)).await?;
+        let functions = self.clone();
+        let found = tokio::task::spawn_blocking(move || {
+            let pinned = PinnedCode::new(functions.clone(), code);
+            let is_wanted = || functions.0.state.lock().catalog.codes().any(|code| code == pinned.code());
+            functions.0.code.has(pinned.code(), is_wanted).then_some(pinned)
+        });
+        match found.await {
+            Ok(Some(pinned)) => Ok(pinned),
+            // What has gone since is told when its end is durable.
+            Ok(None) => self.read(|_| Err(lacks())).await,
             Err(error) => Err(Refusal::new(RefusalKind::Service, error.to_string())),
         }
     }
@@ -557,6 +585,7 @@ impl Functions {
         }
         let lsn = self.0.journal.append(&[draft(kind::ACCEPTED, &accepted.encode())]);
         let lsn = lsn.map_err(|error| self.unavailable(&error.to_string()))?;
+        crash_at("event-appended");
         state.numbers.event += 1;
         state.event_bytes += weight;
         state.core.count_payload(&accepted.function, accepted.payload.len());

@@ -168,6 +168,8 @@ pub enum Action {
         function: Arc<str>,
         /// Its code and settings.
         build: u64,
+        /// Its number among those of the function: no two that have not ended have the same, and the next one takes the lowest that is free.
+        slot: u32,
     },
     /// Give an instance work, which has to be done before the deadline.
     Deliver {
@@ -238,6 +240,8 @@ pub enum Action {
 struct Instance {
     function: Arc<str>,
     build: Build,
+    /// Its number among those of the function.
+    slot: u32,
     state: State,
     /// Its code is not wanted any more: it ends when it has nothing to do.
     retired: bool,

@@ -1,5 +1,6 @@
 //! Instances: who gets work, and when a process ends.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Action, Build, CallId, Core, Function, Instance, InstanceId, Outcome, Settings, State, Work};
@@ -145,9 +146,20 @@ impl Core {
         if let Some(function) = self.functions.get_mut(name) {
             function.meter.cold_starts += 1;
         }
-        let state = State::Starting { work, began: now };
-        self.instances.insert(id, Instance { function: Arc::clone(name), build, state, retired: false });
-        actions.push(Action::Start { instance: id, function: Arc::clone(name), build: build.number });
+        let (slot, state) = (self.free_slot(name), State::Starting { work, began: now });
+        self.instances.insert(id, Instance { function: Arc::clone(name), build, slot, state, retired: false });
+        actions.push(Action::Start { instance: id, function: Arc::clone(name), build: build.number, slot });
+    }
+
+    /// The lowest number that no instance of a function has. One that was told to end has its number until it has ended.
+    fn free_slot(&self, name: &Arc<str>) -> u32 {
+        let taken: BTreeSet<u32> = self
+            .instances
+            .values()
+            .filter(|instance| instance.function == *name)
+            .map(|instance| instance.slot)
+            .collect();
+        (0..).find(|slot| !taken.contains(slot)).unwrap_or(u32::MAX)
     }
 
     /// There are never more processes than work that there may be, but those that are ending.

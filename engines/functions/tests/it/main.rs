@@ -1,4 +1,5 @@
 //! The core under seeds: what may happen happens in any order, processes and the host die, and a checker looks at what came of it.
 
+mod ages;
 mod simulation;
 mod world;
