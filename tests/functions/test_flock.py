@@ -150,6 +150,46 @@ def test_a_host_that_is_killed_on_the_way_changes_nothing(tmp_path):
         host.kill()
 
 
+def test_more_functions_than_run_at_once_are_refused_by_their_number(tmp_path):
+    folder = tmp_path / "host"
+    folder.mkdir()
+    host = Server(folder, {"functions.concurrency": 4})
+    try:
+        path = tmp_path / "q5.sql"
+        path.write_text(script("q5", tmp_path / "out").replace("'group-size' = '2'", "'group-size' = '8'"))
+        words = [SAVANNA, "sql", "-f", path, *map(str, on(host))]
+        refused = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+        assert refused.returncode != 0 and "group-size" in refused.stderr and "functions.concurrency" in refused.stderr, refused.stderr
+        assert not usage(host), "nothing is made"
+    finally:
+        host.kill()
+
+
+@pytest.mark.long
+def test_what_a_killed_run_has_left_does_not_take_calls_from_the_next_one(host, tmp_path):
+    expected = run("q5", tmp_path / "here")
+    out = tmp_path / "there"
+    others = usage(host).keys()
+    assert run("q5", out, *on(host)) == expected
+
+    def requests():
+        return sum(function["requests"] for name, function in usage(host).items() if name not in others)
+
+    before = requests()
+    assert run("q5", out, *on(host)) == expected
+    quiet = requests() - before
+    shutil.rmtree(out)
+    killed = subprocess.Popen([SAVANNA, "sql", "-f", out.with_suffix(".sql"), "--output", "json", *map(str, on(host))], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    before = requests()
+    while requests() < before + quiet // 2:
+        assert killed.poll() is None, "it has ended too soon"
+    killed.kill()
+    killed.wait()
+    before = requests()
+    assert run("q5", out, *on(host)) == expected
+    assert requests() - before <= 1.3 * quiet + 8, f"{requests() - before} requests, {quiet} where nobody was killed"
+
+
 def test_estimates_and_bills_are_by_one_table_of_prices(tmp_path):
     prices = tmp_path / "prices.json"
     prices.write_text(json.dumps({"per_million_requests": 7_000_000, "per_gigabyte_second": 3.5}))

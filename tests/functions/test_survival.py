@@ -146,6 +146,41 @@ def test_code_that_came_when_the_host_ended_is_nobodys(tmp_path):
         server.kill()
 
 
+@pytest.mark.parametrize("step", ["change-appended:1", "change-durable:1", "change-appended:2", "change-durable:2"])
+def test_code_that_is_known_by_its_hash_stays_with_whoever_has_it_when_the_host_ends(tmp_path, step):
+    server = open_server(tmp_path)
+    try:
+        known = server.client().get_function_configuration(FunctionName="records")["CodeSha256"]
+        server.kill()
+        server.start({"FUNCTIONS_CRASH_AT": step})
+        body = {"FunctionName": "other", "Runtime": "python3.11", "Handler": "main.handler", "Role": ROLE, "Code": {"SavannaCodeSha256": known}}
+        connection = http.client.HTTPConnection("127.0.0.1", server.port)
+        is_made = False
+        try:
+            connection.request("POST", "/2015-03-31/functions", json.dumps(body))
+            answer = connection.getresponse()
+            is_made = (answer.status, bool(answer.read())) == (201, True)
+            connection.request("DELETE", "/2015-03-31/functions/records")
+            connection.getresponse()
+        except (http.client.HTTPException, OSError):
+            pass
+        assert server.process.wait(30) == -signal.SIGABRT
+        # Whatever was removed meanwhile is removed at the next start, too.
+        for _ in range(2):
+            server.start()
+            client = server.client()
+            names = {function["FunctionName"] for function in client.list_functions()["Functions"]}
+            assert names and ("other" in names or not is_made)
+            for number, name in enumerate(sorted(names)):
+                file = tmp_path / f"{name}-{number}"
+                file.unlink(missing_ok=True)
+                answer = client.invoke(FunctionName=name, Payload=json.dumps({"n": 1, "file": str(file)}))
+                assert "FunctionError" not in answer and lines(file) == ["1"], answer
+            server.kill()
+    finally:
+        server.kill()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("step", ["snapshot-begun:2", "snapshot-ended:1"])
 def test_a_log_that_is_made_short_when_the_host_ends_says_the_same(tmp_path, step):

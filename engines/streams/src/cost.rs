@@ -12,8 +12,9 @@ use savanna_price::FunctionPrice;
 use savanna_streams_model::graph::{Exchange, Operator, Stage, StageGraph};
 use savanna_streams_runtime::RuntimeOptions;
 
-/// US dollars per hour of a core that is always there: AWS c7g.medium (arm64), us-east-1, on demand.
-const USD_PER_CORE_HOUR: f64 = 0.0363;
+/// US dollars per hour of a core that is always there, of the processor that the prices of functions are of, in us-east-1, on demand: AWS
+/// c7g.medium (arm64), or half of c7i.large (x86).
+const USD_PER_CORE_HOUR: f64 = if cfg!(target_arch = "aarch64") { 0.0363 } else { 0.0446 };
 /// The memory with which a function gets a whole core (AWS Lambda); with less it gets a share, and takes longer.
 const MB_PER_CORE: f64 = 1769.0;
 /// Seconds of CPU for each event: between a filter and an aggregate with many keys.

@@ -301,3 +301,24 @@ impl CodeStore {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_that_nobody_wants_any_more_or_that_is_damaged_is_not_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let store = CodeStore::open(directory.path(), &BTreeSet::new(), 1 << 20, None, runtime.handle()).unwrap();
+        let zip = crate::zips::zip_of(&[("x", 0o100_644, b"x")]);
+        let code = CodeStore::code_of(&zip);
+        assert!(!store.has(&code, || true));
+        store.keep(&code, &zip).unwrap();
+        assert!(store.has(&code, || true));
+        // Its file is there until whoever removes it has come so far.
+        assert!(!store.has(&code, || false));
+        fs::write(store.path(&code.sha256), b"damaged").unwrap();
+        assert!(!store.has(&code, || true));
+    }
+}

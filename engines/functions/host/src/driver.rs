@@ -131,6 +131,12 @@ impl Functions {
                     slot.kill();
                 }
             }
+            Action::Crowded { function } => tracing::warn!(
+                %function,
+                concurrency = self.0.concurrency,
+                "more functions are in use than may have a process at once: one that was used a moment ago is ended for another one, and starts again \
+                 when it is called; raise functions.concurrency, or run less at once"
+            ),
             Action::Refuse { call, kind } => {
                 if let Some(call) = state.calls.remove(&call) {
                     let message = match kind {

@@ -17,7 +17,7 @@ use savanna_functions::{Refusal, RefusalKind};
 use savanna_journal::{Journal, Lsn, Stats as LogStats};
 use savanna_ownership::guard::LeaseGuard;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 
 use crate::clock::Clock;
 use crate::code::{self, CodeStore, PinnedCode};
@@ -30,6 +30,9 @@ use crate::logs::FunctionLog;
 use crate::options::{Bounds, HostError, HostOptions};
 use crate::recovery::{draft, recover};
 use crate::zip::ZipError;
+
+/// Zips that are read at once for clients.
+const ZIPS_AT_ONCE: usize = 4;
 
 /// What a client asks a function.
 #[derive(Clone, Debug)]
@@ -105,8 +108,10 @@ pub(crate) struct Shared {
     /// The epoch under which the log is open.
     pub(crate) epoch: NodeEpoch,
     bounds: Bounds,
-    concurrency: u32,
+    pub(crate) concurrency: u32,
     prices: Prices,
+    /// Who has one may read a zip: they are in memory as a whole.
+    zips: Semaphore,
     pub(crate) settled: mpsc::UnboundedSender<Settled>,
     pub(crate) runtime: Handle,
     pub(crate) timer: Notify,
@@ -189,6 +194,7 @@ impl Functions {
             bounds: options.bounds,
             concurrency: options.concurrency,
             prices: options.prices,
+            zips: Semaphore::new(ZIPS_AT_ONCE),
             settled,
             runtime: runtime.clone(),
             timer: Notify::new(),
@@ -299,6 +305,7 @@ impl Functions {
         let known = |catalog: &Catalog| catalog.codes().find(|code| code.sha256 == sha256).cloned();
         let code = self.read(|catalog| known(catalog).ok_or_else(lacks)).await?;
         let functions = self.clone();
+        let _one = self.0.zips.acquire().await;
         let found = tokio::task::spawn_blocking(move || {
             let pinned = PinnedCode::new(functions.clone(), code);
             let is_wanted = || functions.0.state.lock().catalog.codes().any(|code| code == pinned.code());
@@ -322,6 +329,7 @@ impl Functions {
             known.ok_or_else(|| Refusal::not_found("There is no such code"))
         };
         let pinned = PinnedCode::new(self.clone(), self.read(known).await?);
+        let _one = self.0.zips.acquire().await;
         let read = tokio::task::spawn_blocking(move || pinned.functions().0.code.zip(&pinned.code().sha256));
         match read.await {
             Ok(Ok(zip)) => Ok(zip),
@@ -395,7 +403,7 @@ impl Functions {
         &self,
         make: impl FnOnce(&Catalog, &Context<'_>) -> Result<(Option<Change>, T), Refusal>,
     ) -> Result<T, Refusal> {
-        let (lsn, made, dropped) = {
+        let (lsn, made, dropped, is_changed) = {
             let state = &mut *self.0.state.lock();
             let revision = unique();
             let context = Context {
@@ -410,13 +418,14 @@ impl Functions {
                 // What was refused is told when that for which it was is as durable.
                 Err(refusal) => (None, Err(refusal)),
             };
-            let mut dropped = Vec::new();
+            let (mut dropped, is_changed) = (Vec::new(), change.is_some());
             if let Some(change) = change {
                 self.has_space()?;
                 dropped = state.catalog.dropped_by(&change);
                 state.numbers.build += 2;
                 let lsn = self.0.journal.append(&[draft(kind::CHANGE, &json(&change))]);
                 state.changed = lsn.map_err(|error| self.unavailable(&error.to_string()))?;
+                crash_at("change-appended");
                 let input = match &change {
                     Change::Put(function) => Input::Configure {
                         function: Arc::from(function.name.as_str()),
@@ -430,9 +439,12 @@ impl Functions {
                 state.catalog.apply(change);
                 self.step(state, input);
             }
-            (state.changed, made, dropped)
+            (state.changed, made, dropped, is_changed)
         };
         self.durable(lsn).await?;
+        if is_changed {
+            crash_at("change-durable");
+        }
         self.remove_unwanted(dropped);
         made
     }

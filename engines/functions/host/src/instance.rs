@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 
 use crate::code::PinnedCode;
 use crate::functions::Functions;
-use crate::interpreter::{Interpreter, Interpreters};
+use crate::interpreter::{Interpreter, Interpreters, system_folders};
 use crate::launcher::{Confinement, FAILED, RUNTIME, Spec, TASK};
 use crate::leftovers;
 use crate::logs::{FunctionLog, InstanceLog};
@@ -351,18 +351,18 @@ struct Seen<'a> {
 /// Where libraries are looked for, in Lambda's order: those of the program that runs the handler and of the system come before those of the zip, so
 /// that a zip does not take the place of what the program is linked with.
 fn libraries(interpreter: Option<&Interpreter>, seen: &Seen<'_>) -> String {
-    let machine = format!("{}-linux-gnu", std::env::consts::ARCH);
     let of_program = interpreter.into_iter().flat_map(|interpreter| {
         let beside = interpreter.executable.parent().and_then(Path::parent).map(Path::to_owned);
         beside.into_iter().chain(interpreter.readable.clone()).map(|prefix| prefix.join("lib"))
     });
-    let of_system = ["/usr/local/lib", "/lib", "/usr/lib"].into_iter().flat_map(|folder| {
-        [Path::new(folder).join(&machine), PathBuf::from(format!("{folder}64")), PathBuf::from(folder)]
-    });
+    // One that brings a C library of its own starts with no other.
+    let takes_system = interpreter.is_none_or(|interpreter| interpreter.takes_system);
+    let of_system = system_folders().filter(|_| takes_system);
     let own = [seen.runtime, seen.task].into_iter().flat_map(|folder| [folder.to_owned(), folder.join("lib")]);
     let mut folders: Vec<String> = Vec::new();
     for folder in of_program.chain(of_system).chain(own).map(|folder| folder.display().to_string()) {
-        if !folders.contains(&folder) {
+        // One with a colon in its name cannot be named here.
+        if !folders.contains(&folder) && !folder.contains(':') {
             folders.push(folder);
         }
     }

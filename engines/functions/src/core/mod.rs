@@ -185,6 +185,11 @@ pub enum Action {
         /// Which.
         instance: InstanceId,
     },
+    /// More functions are in use than there may be processes: one that was used a moment ago is ended for another one. Said once a minute.
+    Crowded {
+        /// The one whose process is ended.
+        function: Arc<str>,
+    },
     /// Tell a client that as many run as may.
     Refuse {
         /// The request.
@@ -257,7 +262,7 @@ enum State {
     /// Works.
     Busy { work: Work, began: Micros, init: Micros },
     /// Has answered, and not asked again yet. It may have got work already, for when it does.
-    Resting { until: Micros, work: Option<Work> },
+    Resting { since: Micros, until: Micros, work: Option<Work> },
     /// Was told to end.
     Ending,
 }
@@ -307,6 +312,8 @@ pub struct Core {
     /// Functions with events that wait.
     waiting: BTreeSet<Arc<str>>,
     next_instance: u64,
+    /// When it was said last that there are too many.
+    crowded: Option<Micros>,
     /// For aliases that go to two versions.
     dice: u64,
 }
@@ -334,6 +341,7 @@ impl Core {
             ages: BTreeSet::new(),
             waiting: BTreeSet::new(),
             next_instance: 1,
+            crowded: None,
             dice: dice | 1,
         }
     }

@@ -379,6 +379,7 @@ impl World {
                     (process.is_killed, process.work) = (true, None);
                 }
             }
+            Action::Crowded { .. } => {}
             Action::Refuse { call, .. } => {
                 self.refused += 1;
                 self.answer(call.0);

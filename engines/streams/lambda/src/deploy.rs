@@ -13,11 +13,31 @@ use crate::Lambda;
 use crate::client::Answer;
 
 const RUNTIME: &str = "provided.al2023";
+const FUNCTIONS: &str = "/2015-03-31/functions";
 /// A function that is being made is waited for.
 const SETTLING_MAX: Duration = Duration::from_secs(300);
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
 impl Lambda {
+    /// Sees to it that so many functions can be in use at once, if the host says how many invocations it has.
+    ///
+    /// # Errors
+    /// They cannot: each call would end the process of another one, which is about to be called.
+    pub(crate) fn check_room(&self, functions: usize) -> Result<()> {
+        let answer = self.client.ask_unsure(Method::GET, "/2016-08-19/account-settings", None)?;
+        let most = answer.body["AccountLimit"]["UnreservedConcurrentExecutions"].as_u64();
+        match most.filter(|most| answer.status == 200 && functions as u64 > *most) {
+            None => Ok(()),
+            Some(most) => Err(StreamError::Limit {
+                message: format!(
+                    "the query has {functions} functions, of which all are in use at once, and {} runs {most} invocations at once; use fewer \
+                     members (group-size), or raise functions.concurrency",
+                    self.client.host()
+                ),
+            }),
+        }
+    }
+
     /// Sees to it that a function is there. What it is, is in its name, so that one which is there needs no change.
     ///
     /// # Errors
@@ -42,22 +62,40 @@ impl Lambda {
         let packed = self.code.packed()?;
         tracing::info!(function = function.name, "a function is made");
         if self.takes_hashes.load(Ordering::Relaxed) {
-            let answer = self.create_with(function, &json!({ "SavannaCodeSha256": packed.sha256 }))?;
-            if answer.status != 400 {
-                return self.made(function, answer);
+            if self.is_known(function, &packed.sha256)? {
+                return Ok(());
             }
             // It has got the zip from here, and does not know it: it is no host of Savanna's.
             if self.has_sent.load(Ordering::Relaxed) {
                 self.takes_hashes.store(false, Ordering::Relaxed);
             }
         }
-        let answer = self.create_with(function, &json!({ "ZipFile": packed.zip }))?;
+        let create = self.request(function, &json!({ "ZipFile": packed.zip }));
+        let answer = self.client.ask(Method::POST, FUNCTIONS, Some(&create))?;
         self.made(function, answer)?;
         self.has_sent.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    fn create_with(&self, function: &CloudFunction, code: &Value) -> Result<Answer> {
+    /// Makes a function of code that the host has by this hash. Whether it is there now: what any other host says to that is all the same.
+    fn is_known(&self, function: &CloudFunction, sha256: &str) -> Result<bool> {
+        let create = self.request(function, &json!({ "SavannaCodeSha256": sha256 }));
+        let answer = self.client.ask_unsure(Method::POST, FUNCTIONS, Some(&create))?;
+        match answer.status {
+            // Somebody else has made it meanwhile; or it would be refused with its zip as well.
+            409 | 401 | 403 | 429 => self.made(function, answer).map(|()| true),
+            200..300 if answer.body["CodeSha256"] == sha256 => Ok(true),
+            // It was made of something else.
+            200..300 => {
+                let path = format!("{FUNCTIONS}/{}", function.name);
+                let removed = self.client.ask(Method::DELETE, &path, None)?;
+                self.check(&function.name, removed).map(|_| false)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn request(&self, function: &CloudFunction, code: &Value) -> Value {
         let mut create = json!({
             "FunctionName": function.name,
             "Code": code,
@@ -72,7 +110,7 @@ impl Lambda {
         if cfg!(target_arch = "aarch64") {
             create["Architectures"] = json!(["arm64"]);
         }
-        self.client.ask(Method::POST, "/2015-03-31/functions", Some(&create))
+        create
     }
 
     fn made(&self, function: &CloudFunction, answer: Answer) -> Result<()> {
@@ -80,6 +118,7 @@ impl Lambda {
         if answer.status == 409 { Ok(()) } else { self.check(&function.name, answer).map(drop) }
     }
 
+    /// What there is of a function; nothing if it is not there.
     fn configuration(&self, name: &str) -> Result<Option<Value>> {
         let answer = self.client.ask(Method::GET, &format!("/2015-03-31/functions/{name}/configuration"), None)?;
         if answer.status == 404 { Ok(None) } else { self.check(name, answer).map(Some) }
@@ -136,21 +175,33 @@ mod tests {
     /// How functions came by their code, in the order of the requests.
     type Sources = Arc<Mutex<Vec<&'static str>>>;
 
-    /// A host that finds code by its hash once it has got it, or never.
-    fn host(knows_hashes: bool) -> (String, Sources) {
+    /// What a host makes of hashes.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Hashes {
+        /// It finds code once it has got it.
+        Finds,
+        Refuses,
+        /// It fails.
+        Fails,
+        /// It does not look at them, and makes a function of nothing.
+        Ignores,
+    }
+
+    /// A host of three invocations.
+    fn host(hashes: Hashes) -> (String, Sources) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, sources) = (listener.local_addr().unwrap(), Sources::default());
         let (there, told) = (Arc::new(Mutex::new(BTreeSet::new())), Arc::clone(&sources));
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let (there, told) = (Arc::clone(&there), Arc::clone(&told));
-                thread::spawn(move || serve(stream.unwrap(), knows_hashes, &there, &told));
+                thread::spawn(move || serve(stream.unwrap(), hashes, &there, &told));
             }
         });
         (format!("http://{address}"), sources)
     }
 
-    fn serve(stream: TcpStream, knows_hashes: bool, there: &Mutex<BTreeSet<String>>, told: &Mutex<Vec<&'static str>>) {
+    fn serve(stream: TcpStream, hashes: Hashes, there: &Mutex<BTreeSet<String>>, told: &Mutex<Vec<&'static str>>) {
         let mut reader = BufReader::new(stream);
         loop {
             let (mut head, mut length) = (String::new(), 0);
@@ -171,21 +222,34 @@ mod tests {
             reader.read_exact(&mut body).unwrap();
             let path = head.split(' ').nth(1).unwrap();
             let (status, answer) = match path.strip_prefix("/2015-03-31/functions/") {
+                _ if path.ends_with("/account-settings") => {
+                    (200, json!({ "AccountLimit": { "UnreservedConcurrentExecutions": 3 } }))
+                }
+                Some(name) if head.starts_with("DELETE") => {
+                    there.lock().unwrap().remove(name);
+                    told.lock().unwrap().push("removed");
+                    (204, Value::Null)
+                }
                 Some(name) if there.lock().unwrap().contains(name.trim_end_matches("/configuration")) => {
                     (200, json!({ "Runtime": RUNTIME, "State": "Active" }))
                 }
                 Some(_) => (404, json!({})),
                 None => {
                     let request: Value = serde_json::from_slice(&body).unwrap();
-                    let is_zip = request["Code"]["ZipFile"].is_string();
+                    let hash = request["Code"]["SavannaCodeSha256"].as_str();
                     let mut told = told.lock().unwrap();
-                    let has_it = knows_hashes && told.contains(&"zip");
-                    told.push(if is_zip { "zip" } else { "hash" });
-                    if is_zip || has_it {
+                    let has_it = told.contains(&"zip");
+                    told.push(if hash.is_some() { "hash" } else { "zip" });
+                    let (is_made, shown) = match (hash, hashes) {
+                        (None, _) | (Some(_), Hashes::Ignores) => (true, "of something"),
+                        (Some(hash), Hashes::Finds) => (has_it, hash),
+                        (Some(_), _) => (false, ""),
+                    };
+                    if is_made {
                         there.lock().unwrap().insert(request["FunctionName"].as_str().unwrap().to_owned());
-                        (201, json!({}))
+                        (201, json!({ "CodeSha256": shown }))
                     } else {
-                        (400, json!({ "message": "there is no such code" }))
+                        (if hashes == Hashes::Fails { 500 } else { 400 }, json!({ "message": "there is no such code" }))
                     }
                 }
             };
@@ -195,8 +259,7 @@ mod tests {
         }
     }
 
-    fn sent_to(knows_hashes: bool) -> Vec<&'static str> {
-        let (endpoint, sources) = host(knows_hashes);
+    fn lambda(endpoint: String) -> Lambda {
         let lambda = Lambda::new(LambdaOptions {
             endpoint,
             region: "us-east-1".into(),
@@ -206,19 +269,38 @@ mod tests {
             timeout: Duration::from_secs(1),
             stage: concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").into(),
         });
-        let functions = ["a", "b", "c"].map(|name| CloudFunction { name: name.into(), context: String::new() });
-        lambda.unwrap().deploy(&functions).unwrap();
+        lambda.unwrap()
+    }
+
+    fn functions(names: &[&str]) -> Vec<CloudFunction> {
+        names.iter().map(|name| CloudFunction { name: (*name).into(), context: String::new() }).collect()
+    }
+
+    fn sent_to(hashes: Hashes) -> Vec<&'static str> {
+        let (endpoint, sources) = host(hashes);
+        lambda(endpoint).deploy(&functions(&["a", "b", "c"])).unwrap();
         let sources = sources.lock().unwrap().clone();
         sources
     }
 
     #[test]
     fn the_program_is_sent_once_where_it_is_known_by_its_hash() {
-        assert_eq!(sent_to(true), ["hash", "zip", "hash", "hash"]);
-        assert_eq!(
-            sent_to(false),
-            ["hash", "zip", "hash", "zip", "zip"],
-            "who does not know hashes is not asked again"
-        );
+        assert_eq!(sent_to(Hashes::Finds), ["hash", "zip", "hash", "hash"]);
+        let sent = ["hash", "zip", "hash", "zip", "zip"];
+        assert_eq!(sent_to(Hashes::Refuses), sent, "who does not know hashes is not asked again");
+        assert_eq!(sent_to(Hashes::Fails), sent);
+    }
+
+    #[test]
+    fn a_function_that_was_made_of_something_else_is_made_again() {
+        assert_eq!(sent_to(Hashes::Ignores), ["hash", "removed", "zip", "hash", "removed", "zip", "zip"]);
+    }
+
+    #[test]
+    fn more_functions_than_run_at_once_are_refused() {
+        let (endpoint, sources) = host(Hashes::Finds);
+        let refused = lambda(endpoint).deploy(&functions(&["a", "b", "c", "d"])).unwrap_err().to_string();
+        assert!(refused.contains("has 4 functions") && refused.contains("runs 3 invocations at once"), "{refused}");
+        assert_eq!(sources.lock().unwrap().len(), 0, "nothing is made");
     }
 }

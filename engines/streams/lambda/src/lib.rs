@@ -74,6 +74,7 @@ impl Cloud for Lambda {
     }
 
     fn deploy(&self, functions: &[CloudFunction]) -> Result<()> {
+        self.check_room(functions.len())?;
         functions.iter().try_for_each(|function| self.deploy_one(function))
     }
 

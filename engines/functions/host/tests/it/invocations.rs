@@ -194,6 +194,13 @@ fn libraries_of_a_zip_are_found_where_lambda_finds_them_and_behind_those_of_the_
         let path = answer[1].as_str().unwrap();
         assert!(path.ends_with(":/var/runtime:/var/runtime/lib:/var/task:/var/task/lib"), "{path}");
     }
+    let says = b"#!/bin/sh\necho \"looks in $LD_LIBRARY_PATH\"\nexit 7\n";
+    host.make("provided", "provided.al2023", &[("bootstrap", 0o100_755, says)], &json!({}));
+    host.call("provided", &json!({}));
+    let log = host.log("provided");
+    let path = log.lines().find_map(|line| line.strip_prefix("looks in ")).unwrap();
+    let (system, task) = (path.find("/usr/lib").unwrap(), path.rfind("/lib").unwrap());
+    assert!(path.starts_with("/usr/local/lib/") && system < task && !path.contains("::"), "{path}");
     let own = json!({ "Environment": { "Variables": { "LD_LIBRARY_PATH": "/of/my/own" } } });
     let source = b"import os\ndef handler(event, context):\n    return os.environ['LD_LIBRARY_PATH']\n";
     host.make("own", "python3.11", &[("main.py", 0o100_644, source)], &own);
