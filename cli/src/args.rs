@@ -349,7 +349,9 @@ pub(crate) enum FunctionsCommand {
     #[command(after_help = "Example:\n  savanna functions logs hello")]
     Logs(OneFunction),
     /// Shows what functions have used since the node began, each second
-    #[command(after_help = "Example:\n  savanna functions top --count 1 --output json")]
+    #[command(
+        after_help = "Examples:\n  savanna functions top --count 1 --output json\n  savanna functions top --query e8a2025be89d"
+    )]
     Top(TopFunctions),
     /// Deletes a function with all its versions and aliases, or all functions of a query
     #[command(
@@ -403,6 +405,9 @@ pub(crate) struct TopFunctions {
     /// So many times [default: until Ctrl-C]
     #[arg(long, value_name = "COUNT")]
     pub(crate) count: Option<u32>,
+    /// Shows the functions of this query, by its id or what is before the job in it, and what they have used together
+    #[arg(long, value_name = "QUERY")]
+    pub(crate) query: Option<String>,
     #[command(flatten)]
     pub(crate) of: OfFunctions,
 }

@@ -77,7 +77,7 @@ pub(crate) fn start(config: &NodeConfig, membership: &Membership) -> Result<Serv
         concurrency: u32::try_from(config.functions_concurrency).unwrap_or(u32::MAX),
         idle: config.functions_idle,
         retry_minute: config.functions_retry_minute,
-        prices: config.functions_prices.as_deref().map(prices).transpose()?.unwrap_or_default(),
+        prices: prices(config)?,
     };
     Ok(Server::start(ServerOptions {
         address: SocketAddr::new(config.address, config.functions_port),
@@ -111,7 +111,9 @@ fn store(config: &NodeConfig) -> Result<Option<Folder>, FunctionsError> {
     Ok(Some((Arc::new(bucket.connect().map_err(FunctionsError::Store)?), path.clone())))
 }
 
-fn prices(path: &Path) -> Result<Prices, FunctionsError> {
+/// What is paid: by the file that is configured, else as AWS has it.
+pub(crate) fn prices(config: &NodeConfig) -> Result<Prices, FunctionsError> {
+    let Some(path) = config.functions_prices.as_deref() else { return Ok(Prices::default()) };
     let failed = |reason: String| FunctionsError::Prices { path: path.to_owned(), reason };
     let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
     serde_json::from_str(&text).map_err(|error| failed(error.to_string()))

@@ -42,6 +42,6 @@ pub use config::{Config, NodeConfig};
 pub use data_dir::DirectoryLost;
 pub use error::NodeError;
 pub use node::{Lost, Node};
+pub use savanna_price as price;
 pub use savanna_resp::ClusterPort;
-pub use savanna_streams::billing;
 pub use services::StreamsService;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use savanna_epoch::NodeEpoch;
 use savanna_ownership::guard::LeaseGuard;
+use savanna_price::FunctionPrice;
 use savanna_streams::connectors::{BuiltinConnectors, Roots};
 use savanna_streams::{EngineOptions, HasItsPlace, StoreOptions, StreamEngine};
 use savanna_streams_api::StreamError;
@@ -15,6 +16,7 @@ pub use savanna_streams_lambda::LambdaOptions;
 
 use crate::config::NodeConfig;
 use crate::data_dir;
+use crate::functions;
 use crate::services::StreamsService;
 
 // What the project's binaries allocate with.
@@ -26,17 +28,21 @@ unsafe extern "C" {
 }
 
 /// An engine in this process, with the options of the configuration. Its tables use any files of the user's.
-pub fn open(config: &NodeConfig) -> StreamsService {
-    service(StreamEngine::new(options(config)))
+///
+/// # Errors
+/// The prices of functions cannot be had.
+pub fn open(config: &NodeConfig) -> Result<StreamsService, StreamError> {
+    Ok(service(StreamEngine::new(EngineOptions { price: price(config)?, ..options(config) })))
 }
 
 /// The same, with the stages of queries as functions of a host.
 ///
 /// # Errors
-/// The program of stages cannot be read, or the host has no address.
-pub fn open_on_functions(config: &NodeConfig, functions: LambdaOptions) -> Result<StreamsService, StreamError> {
-    let mut options = options(config);
-    options.runtime.cloud = Some(Arc::new(Lambda::new(functions)?));
+/// The program of stages or the prices of functions cannot be read, or the host has no address.
+pub fn open_on_functions(config: &NodeConfig, on: LambdaOptions) -> Result<StreamsService, StreamError> {
+    let price = FunctionPrice { memory_mb: on.memory_mb, ..price(config)? };
+    let mut options = EngineOptions { price, ..options(config) };
+    options.runtime.cloud = Some(Arc::new(Lambda::new(on)?));
     Ok(service(StreamEngine::new(options)))
 }
 
@@ -101,7 +107,21 @@ impl StreamHandle for Refusing {
 fn options_in_node(config: &NodeConfig) -> EngineOptions {
     let roots = roots(config);
     let connectors = Arc::new(BuiltinConnectors::with_roots(roots.clone()));
-    EngineOptions { connectors, roots, ..options(config) }
+    let price = price(config).unwrap_or_else(|error| {
+        // Functions themselves, if they are served, do not start.
+        tracing::warn!(%error, "EXPLAIN says what functions cost by the prices of AWS");
+        FunctionPrice::default()
+    });
+    EngineOptions { connectors, roots, price, ..options(config) }
+}
+
+/// What functions cost, for what `EXPLAIN` and the benchmark say.
+///
+/// # Errors
+/// The file with the prices cannot be read, or has none.
+pub fn price(config: &NodeConfig) -> Result<FunctionPrice, StreamError> {
+    let prices = functions::prices(config).map_err(|error| StreamError::invalid(error.to_string()))?;
+    Ok(FunctionPrice { prices, ..FunctionPrice::default() })
 }
 
 fn options(config: &NodeConfig) -> EngineOptions {

@@ -1,12 +1,18 @@
 """Runs the same question over the same rows in Savanna (as a stream) and in DuckDB (in batch)."""
 
+import concurrent.futures
 import itertools
+import json
 import os
 import pathlib
 import subprocess
+import threading
+import urllib.request
 
 import duckdb
 import pytest
+
+from functions_server import STAGE, Server
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
@@ -28,11 +34,13 @@ def modes():
     return [f"SET 'mode' = '{mode}';" for mode in ("serverless", "provisioned")] if '"mode"' in settings else [""]
 
 
-MODES = modes()
+# With DIFFERENTIAL_ON=functions the stages run as functions of a node, whose instances are ended all the time.
+ON_FUNCTIONS = os.environ.get("DIFFERENTIAL_ON") == "functions"
+MODES = ["SET 'mode' = 'serverless';"] if ON_FUNCTIONS else modes()
 
 # Random queries of each kind. The long suites ask for more of them, and for every combination of settings.
 CASES = int(os.environ.get("DIFFERENTIAL_CASES", "24"))
-THOROUGH = "DIFFERENTIAL_CASES" in os.environ
+THOROUGH = "DIFFERENTIAL_CASES" in os.environ and not ON_FUNCTIONS
 
 # Parallelism, events per epoch and mode.
 SETTINGS = (
@@ -41,15 +49,53 @@ SETTINGS = (
 
 
 @pytest.fixture(scope="session")
-def run_script(tmp_path_factory):
+def run_script(tmp_path_factory, on_functions):
     """Runs a script of statements to its end."""
     path = tmp_path_factory.mktemp("script") / "script.sql"
 
     def run(script):
         path.write_text(script)
-        return savanna("sql", "-f", path, "--output", "json")
+        return savanna("sql", "-f", path, "--output", "json", *on_functions)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def on_functions(tmp_path_factory):
+    """The options for running stages as functions, if they are to."""
+    if not ON_FUNCTIONS:
+        yield ()
+        return
+    host, ended = Server(tmp_path_factory.mktemp("functions"), {"functions.concurrency": 1000}), threading.Event()
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        retiring = threads.submit(retire, host, ended)
+        yield "--on", "functions", "--functions-url", host.url, "--stage", STAGE
+        ended.set()
+        # What has ended it too soon is an error here.
+        retiring.result()
+    # Those that hold state; the others have instances as they need them.
+    members = [function for function in functions(host) if function["name"].count("-") == 3]
+    host.kill()
+    starts = sum(member["cold_starts"] for member in members)
+    assert starts > 1.5 * len(members), f"{starts} instances of {len(members)} members: too few were ended for anything to be shown"
+
+
+def functions(host):
+    with urllib.request.urlopen(host.url + "/savanna/functions", timeout=60) as shown:
+        return json.loads(shown.read())["functions"]
+
+
+def retire(host, ended):
+    """Each change of a function's settings ends its instances: its next call finds one without state."""
+    turn = 0
+    while not ended.wait(1):
+        turn += 1
+        for function in functions(host):
+            if function["instances"]:
+                body = json.dumps({"EphemeralStorage": {"Size": 512 + turn % 2}}).encode()
+                url = f"{host.url}/2015-03-31/functions/{function['name']}/configuration"
+                with urllib.request.urlopen(urllib.request.Request(url, body, method="PUT"), timeout=60) as answer:
+                    answer.read()
 
 
 @pytest.fixture

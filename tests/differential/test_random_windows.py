@@ -10,7 +10,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from conftest import CASES, MODES, assert_same_rows
+from conftest import CASES, MODES, ON_FUNCTIONS, assert_same_rows
 
 BASE_MS = 1_700_000_000_000
 
@@ -134,6 +134,9 @@ class Case:
             "group-size": self.rng.choice([1, 2, 4]),
             "epoch-events": self.rng.choice([7, 100, 3_000, 1_000_000]),
         }
+        if ON_FUNCTIONS:
+            # Each epoch is a call of each function.
+            self.settings["epoch-events"] = max(self.settings["epoch-events"], 500)
         self.mode = self.rng.choice(MODES)
 
     def input(self, name, late=True):

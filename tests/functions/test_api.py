@@ -7,13 +7,15 @@ import pathlib
 import re
 import subprocess
 import threading
+import time
 import urllib.error
 import urllib.request
 
 import pytest
 from botocore.exceptions import ClientError
 
-from conftest import EXAMPLE, ROLE, Server, zip_of
+from conftest import ROLE, zip_of
+from functions_server import EXAMPLE, Server
 from node import SAVANNA, states
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -50,7 +52,8 @@ def test_a_function_is_made_waited_for_run_changed_and_deleted(client, make):
     assert made["FunctionArn"] == "arn:aws:lambda:us-east-1:000000000000:function:f"
     assert made["CodeSha256"] == base64.b64encode(hashlib.sha256(code).digest()).decode() and made["CodeSize"] == len(code)
     assert (made["State"], made["LastUpdateStatus"], made["Version"], made["Timeout"]) == ("Active", "Successful", "$LATEST", 5)
-    client.get_waiter("function_active_v2").wait(FunctionName="f")
+    for waiter in ("function_exists", "function_active", "function_active_v2"):
+        client.get_waiter(waiter).wait(FunctionName="f")
     answer, body = invoke(client, "f", {"a": 1}, LogType="Tail")
     assert (answer["StatusCode"], answer["ExecutedVersion"], "FunctionError" in answer) == (200, "$LATEST", False)
     assert body == {"event": {"a": 1}, "arn": made["FunctionArn"], "version": "$LATEST", "custom": None, "word": "w"}
@@ -60,7 +63,8 @@ def test_a_function_is_made_waited_for_run_changed_and_deleted(client, make):
     location = client.get_function(FunctionName="f")["Code"]["Location"]
     assert urllib.request.urlopen(location).read() == code
     client.update_function_configuration(FunctionName="f", Environment={"Variables": {"WORD": "other"}})
-    client.get_waiter("function_updated_v2").wait(FunctionName="f")
+    for waiter in ("function_updated", "function_updated_v2"):
+        client.get_waiter(waiter).wait(FunctionName="f")
     assert invoke(client, "f")[1]["word"] == "other"
     client.update_function_code(FunctionName="f", ZipFile=zip_of({"main.py": "def handler(e, c):\n    return 'new'\n"}))
     assert invoke(client, "f")[1] == "new"
@@ -74,6 +78,7 @@ def test_versions_stay_and_aliases_go_where_they_are_sent(client, make):
     make("f", "def handler(e, c):\n    return 1\n", Publish=True)
     client.update_function_code(FunctionName="f", ZipFile=zip_of({"main.py": "def handler(e, c):\n    return 2\n"}))
     assert client.publish_version(FunctionName="f")["Version"] == "2"
+    client.get_waiter("published_version_active").wait(FunctionName="f", Qualifier="2")
     assert client.publish_version(FunctionName="f")["Version"] == "2", "nothing has changed"
     assert [v["Version"] for v in client.list_versions_by_function(FunctionName="f")["Versions"]] == ["$LATEST", "1", "2"]
     answer, body = invoke(client, "f", Qualifier="1")
@@ -130,28 +135,6 @@ def test_limits(client, make):
     refused(400, "InvalidRequestContentException", client.invoke, FunctionName="f", Payload="{")
 
 
-def test_what_is_refused_has_lambdas_name(client, make):
-    make("f", ECHO)
-    refused(409, "ResourceConflictException", make, name="f", source=ECHO)
-    refused(404, "ResourceNotFoundException", client.invoke, FunctionName="none")
-    refused(400, "ValidationException", make, name="g", source=ECHO, Timeout=901)
-    refused(400, "InvalidParameterValueException", make, name="g", source=ECHO, Runtime="nodejs22.x")
-    assert "not on this machine" in refused(400, "InvalidParameterValueException", make, name="g", source=ECHO, Runtime="python3.15")
-    refused(400, "InvalidParameterValueException", make, name="g", source=ECHO, Environment={"Variables": {"AWS_REGION": "x"}})
-    refused(400, "InvalidParameterValueException", make, name="g", source=ECHO, Layers=["arn:aws:lambda:us-east-1:000000000000:layer:l:1"])
-    message = refused(
-        400, "InvalidParameterValueException", client.create_function, FunctionName="g", Runtime="python3.11", Handler="a.b", Role=ROLE, Code={"ZipFile": b"none"},
-    )
-    assert message.startswith("Could not unzip uploaded file.")
-    refused(
-        400, "InvalidParameterValueException", client.create_function, FunctionName="g", Runtime="python3.11", Handler="a.b", Role=ROLE,
-        Code={"S3Bucket": "bucket", "S3Key": "k"},
-    )
-    refused(412, "PreconditionFailedException", client.update_function_configuration, FunctionName="f", RevisionId="old", Timeout=4)
-    refused(501, "UnsupportedOperationException", client.list_layers)
-    refused(501, "UnsupportedOperationException", client.list_event_source_mappings)
-
-
 def test_a_zip_that_leads_out_is_refused_and_nothing_is_written(client, server):
     for name in ["../../../../escaped", "/escaped"]:
         refused(
@@ -199,6 +182,56 @@ def test_settings_of_events_and_loops(client, make):
     refused(404, "ResourceNotFoundException", client.delete_function_event_invoke_config, FunctionName="f")
     assert client.get_function_recursion_config(FunctionName="f")["RecursiveLoop"] == "Terminate"
     assert client.put_function_recursion_config(FunctionName="f", RecursiveLoop="Allow")["RecursiveLoop"] == "Allow"
+
+
+def test_an_event_that_fails_goes_to_the_dead_letter(client, make):
+    letters = "arn:aws:lambda:us-east-1:000000000000:function:letters"
+    make("letters", "import json\ndef handler(e, c):\n    print('letter', json.dumps(e))\n")
+    made = make("f", "def handler(e, c):\n    raise ValueError('no')\n", DeadLetterConfig={"TargetArn": letters})
+    assert made["DeadLetterConfig"] == {"TargetArn": letters}
+    client.invoke(FunctionName="f", InvocationType="Event", Payload='{"n": 7}')
+
+    def printed():
+        with urllib.request.urlopen(client.meta.endpoint_url + "/savanna/functions/letters/log") as log:
+            return [json.loads(line.split(" ", 1)[1]) for line in log.read().decode().splitlines() if line.startswith("letter ")]
+
+    deadline = time.monotonic() + 60
+    while not printed():
+        assert time.monotonic() < deadline, "nobody was told"
+        time.sleep(0.05)
+    [letter] = printed()
+    assert letter["requestPayload"] == {"n": 7} and letter["requestContext"]["approximateInvokeCount"] == 3
+    client.update_function_configuration(FunctionName="f", DeadLetterConfig={"TargetArn": ""})
+    assert "DeadLetterConfig" not in client.get_function_configuration(FunctionName="f")
+
+
+def test_code_that_a_function_has_is_not_sent_again(client, make, server):
+    def create(name, code):
+        body = {"FunctionName": name, "Runtime": "python3.11", "Handler": "main.handler", "Role": ROLE, "Code": code}
+        try:
+            with urllib.request.urlopen(server.url + "/2015-03-31/functions", json.dumps(body).encode()) as answer:
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+
+    made = make("f", ECHO)
+    status, known = create("g", {"SavannaCodeSha256": made["CodeSha256"]})
+    assert (status, known["CodeSha256"], known["CodeSize"]) == (201, made["CodeSha256"], made["CodeSize"])
+    assert invoke(client, "g", 1)[1]["event"] == 1
+    assert len(list((server.folder / "data" / "functions" / "code").iterdir())) == 1
+    other = base64.b64encode(bytes(32)).decode()
+    for code in ({"SavannaCodeSha256": other}, {"SavannaCodeSha256": "f"}, {"SavannaCodeSha256": other, "ZipFile": ""}, {}):
+        status, refusal = create("h", code)
+        assert status == 400 and ("ZipFile" in refusal["Message"] or "CodeSha256" in refusal["Message"]), refusal
+    client.delete_function(FunctionName="f")
+    assert invoke(client, "g", 2)[1]["event"] == 2
+
+
+def test_what_is_reserved_for_later_is_there(client, make):
+    make("f", "import os\ndef handler(e, c):\n    return [os.environ['SAVANNA_EXECUTOR_ID'], os.environ['SAVANNA_CACHE']]\n")
+    executor, cache = invoke(client, "f")[1]
+    # The epoch of the node is another one after each start.
+    assert re.fullmatch(r"f/\d+\.0", executor) and cache == ""
 
 
 def test_a_function_that_calls_itself_is_stopped_after_sixteen_times(client, make, server):
@@ -301,8 +334,9 @@ def test_the_command_line(client, make, server):
     assert "ResourceNotFoundException" in run("invoke", "f").stderr
 
 
-def test_a_crowd_makes_functions_at_once(server):
-    code, names = zip_of({"main.py": ECHO}), [f"f{number}" for number in range(200)]
+@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.long)])
+def test_a_crowd_makes_functions_at_once(server, count):
+    code, names = zip_of({"main.py": ECHO}), [f"f{number}" for number in range(count)]
 
     def create(part):
         client = server.client()

@@ -2,19 +2,19 @@
 
 import collections
 import json
-import os
 import pathlib
 import shutil
 import subprocess
+import time
+import urllib.request
 
 import pytest
 
-from conftest import EXAMPLE, Server
-from node import SAVANNA, TARGET
+from functions_server import EXAMPLE, STAGE, Server
+from node import SAVANNA
 
 pytestmark = pytest.mark.skipif(EXAMPLE, reason="the example is another program")
 
-STAGE = pathlib.Path(os.environ.get("STAGE", TARGET / "debug" / "savanna-stage"))
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Events of each query: sessions end only where bids are rarer.
 DENSE = "'events.num' = '20000', 'first-event.rate' = '1000'"
@@ -68,7 +68,7 @@ def test_a_query_on_functions_gives_what_it_gives_in_one_process(host, tmp_path,
 
 @pytest.mark.long
 def test_the_functions_of_a_query_are_used_again_and_keep_nothing_of_the_run_before(host, tmp_path):
-    expected = run("q5", tmp_path / "here")
+    expected, others = run("q5", tmp_path / "here"), usage(host).keys()
     assert run("q5", tmp_path / "there", *on(host)) == expected
     before = usage(host)
     assert run("q5", tmp_path / "there", *on(host)) == expected
@@ -76,11 +76,18 @@ def test_the_functions_of_a_query_are_used_again_and_keep_nothing_of_the_run_bef
     assert after.keys() == before.keys(), "a second run makes no functions"
     assert sum(f["cold_starts"] for f in after.values()) == sum(f["cold_starts"] for f in before.values())
     assert sum(f["requests"] for f in after.values()) > sum(f["requests"] for f in before.values())
-    # A group of two has a name for each member. Nothing is held back for them when the query is over.
+    # A group of two has a name for each member.
     members = [name for name in after if name.count("-") == 3]
     assert len(members) >= 3
-    client = host.client()
-    assert all("ReservedConcurrentExecutions" not in client.get_function_concurrency(FunctionName=name) for name in after)
+    # What runs in all of them was sent once.
+    assert len(list((host.folder / "data" / "functions" / "code").iterdir())) == 1
+    # One of the query's functions gives its code.
+    [code] = {name.split("-")[0] for name in after.keys() - others}
+    top = [SAVANNA, "functions", "top", "--count", "1", "--query", f"{code}-7", "--url", host.url, "--output", "json"]
+    rows = json.loads(subprocess.run(top, capture_output=True, text=True, check=True).stdout)["functions"]
+    assert {row["name"] for row in rows} == {name for name in after if name.startswith(f"{code}-")} | {"all"}
+    for figure in ("requests", "billed_ms", "dollars"):
+        assert rows[-1][figure] == pytest.approx(sum(row[figure] for row in rows[:-1])) and rows[-1][figure] > 0
 
 
 def test_instances_that_are_ended_on_the_way_change_nothing(host, tmp_path):
@@ -105,6 +112,102 @@ def test_instances_that_are_ended_on_the_way_change_nothing(host, tmp_path):
     rows = collections.Counter(line for file in out.iterdir() if file.suffix == ".ndjson" for line in file.read_text().splitlines())
     assert rows == expected
     assert rounds > 1 and sum(f["cold_starts"] for f in usage(host).values()) > before + 1, "no instance was ended"
+
+
+def test_a_host_that_is_killed_on_the_way_changes_nothing(tmp_path):
+    """Calls are made again until the host is there, and its new instances get the state that they lack."""
+    folder = tmp_path / "host"
+    folder.mkdir()
+    host = Server(folder)
+
+    def requests():
+        with urllib.request.urlopen(host.url + "/savanna/functions") as shown:
+            return sum(function["requests"] for function in json.loads(shown.read())["functions"])
+
+    try:
+        expected = run("q5", tmp_path / "here")
+        out = tmp_path / "there"
+        # Its functions are made, so that what follows begins with calls.
+        assert run("q5", out, *on(host)) == expected
+        shutil.rmtree(out)
+        host.restart()
+        running = subprocess.Popen(
+            [SAVANNA, "sql", "-f", out.with_suffix(".sql"), "--output", "json", *map(str, on(host))], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        for _ in range(2):
+            while requests() < 6:
+                assert running.poll() is None, "it has ended too soon: " + running.communicate()[0][-4000:]
+                time.sleep(0.02)
+            host.restart()
+        output, _ = running.communicate(timeout=300)
+        assert running.returncode == 0, output[-4000:]
+        rows = collections.Counter(line for file in out.iterdir() if file.suffix == ".ndjson" for line in file.read_text().splitlines())
+        assert rows == expected
+        summary = json.loads(output.splitlines()[-1])
+        more = summary["queries"][0]["more"]
+        assert 0 < more["deployed_seconds"] <= more["first_answer_seconds"] <= summary["seconds"]
+    finally:
+        host.kill()
+
+
+def test_more_functions_than_run_at_once_are_refused_by_their_number(tmp_path):
+    folder = tmp_path / "host"
+    folder.mkdir()
+    host = Server(folder, {"functions.concurrency": 4})
+    try:
+        path = tmp_path / "q5.sql"
+        path.write_text(script("q5", tmp_path / "out").replace("'group-size' = '2'", "'group-size' = '8'"))
+        words = [SAVANNA, "sql", "-f", path, *map(str, on(host))]
+        refused = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+        assert refused.returncode != 0 and "group-size" in refused.stderr and "functions.concurrency" in refused.stderr, refused.stderr
+        assert not usage(host), "nothing is made"
+    finally:
+        host.kill()
+
+
+@pytest.mark.long
+def test_what_a_killed_run_has_left_does_not_take_calls_from_the_next_one(host, tmp_path):
+    expected = run("q5", tmp_path / "here")
+    out = tmp_path / "there"
+    others = usage(host).keys()
+    assert run("q5", out, *on(host)) == expected
+
+    def requests():
+        return sum(function["requests"] for name, function in usage(host).items() if name not in others)
+
+    before = requests()
+    assert run("q5", out, *on(host)) == expected
+    quiet = requests() - before
+    shutil.rmtree(out)
+    killed = subprocess.Popen([SAVANNA, "sql", "-f", out.with_suffix(".sql"), "--output", "json", *map(str, on(host))], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    before = requests()
+    while requests() < before + quiet // 2:
+        assert killed.poll() is None, "it has ended too soon"
+    killed.kill()
+    killed.wait()
+    before = requests()
+    assert run("q5", out, *on(host)) == expected
+    assert requests() - before <= 1.3 * quiet + 8, f"{requests() - before} requests, {quiet} where nobody was killed"
+
+
+def test_estimates_and_bills_are_by_one_table_of_prices(tmp_path):
+    prices = tmp_path / "prices.json"
+    prices.write_text(json.dumps({"per_million_requests": 7_000_000, "per_gigabyte_second": 3.5}))
+    explain = """CREATE TABLE n (n BIGINT) WITH ('connector' = 'datagen', 'number-of-rows' = '10', 'fields.n.kind' = 'sequence', 'fields.n.start' = '0', 'fields.n.end' = '9');
+        EXPLAIN SELECT n FROM n"""
+    words = [SAVANNA, "sql", "-c", explain, "--set", f"functions.prices={prices}"]
+    explained = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert " requests * $7000000.00/1e6 + " in explained and "/1024 * $3.5000000000/GB-s = $" in explained, explained
+    folder = tmp_path / "host"
+    folder.mkdir()
+    host = Server(folder, {"functions.prices": prices})
+    try:
+        run("q1", tmp_path / "there", *on(host))
+        used = usage(host).values()
+        assert all(one["dollars"] == pytest.approx(one["requests"] * 7 + one["gb_seconds"] * 3.5) for one in used)
+        assert sum(one["requests"] for one in used) > 0
+    finally:
+        host.kill()
 
 
 @pytest.mark.long

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from conftest import ROLE, Server, zip_of
+from conftest import ROLE, zip_of
+from functions_server import Server
 
 SOURCE = """
 import sys

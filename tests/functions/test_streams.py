@@ -11,7 +11,8 @@ import time
 import psycopg
 import pytest
 
-from conftest import EXAMPLE, ROLE, Server, zip_of
+from conftest import ROLE, zip_of
+from functions_server import EXAMPLE, Server
 from node import SAVANNA, command
 from ports import free_port
 

@@ -1,12 +1,20 @@
 """What was accepted outlives the process; what had ended does not run again; nothing that ran is left."""
 
+import collections
+import http.client
 import json
 import os
 import pathlib
 import random
+import signal
+import threading
 import time
 
-from conftest import zip_of
+import pytest
+from botocore.exceptions import BotoCoreError
+
+from conftest import ROLE, zip_of
+from functions_server import Server
 
 # Each run leaves a line in a file that the test reads: the functions of these tests are kept from nothing.
 RECORDS = """
@@ -19,6 +27,13 @@ def handler(event, context):
         raise ValueError("as it was told")
 """
 
+# The same of the events that a destination is told of.
+TELLS = """
+def handler(event, context):
+    with open("FILE", "a") as file:
+        file.write(str(event["requestPayload"]["n"]) + "\\n")
+"""
+
 
 def wait(what, seconds=60):
     deadline = time.monotonic() + seconds
@@ -28,8 +43,6 @@ def wait(what, seconds=60):
 
 
 def open_server(tmp_path):
-    from conftest import ROLE, Server
-
     server = Server(tmp_path, {"functions.isolation": "none", "functions.concurrency": 4})
     server.client().create_function(
         FunctionName="records", Runtime="python3.11", Handler="main.handler", Role=ROLE, Timeout=30, Code={"ZipFile": zip_of({"main.py": RECORDS})},
@@ -62,6 +75,145 @@ def test_a_host_that_is_killed_goes_on_with_what_it_accepted(tmp_path):
         server.restart()
         time.sleep(2)
         assert len(lines(file)) == before, "what had ended has run again"
+    finally:
+        server.kill()
+
+
+# What happens to an event, and where the host may end meanwhile.
+STEPS = ["event-appended", "event-durable", "work-delivered", "work-answered", "attempt-appended", "end-appended", "end-durable"]
+
+
+@pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.long), 3, pytest.param(8, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_host_that_ends_at_a_step_goes_on_from_there(tmp_path, step, times):
+    server, file, told = open_server(tmp_path), tmp_path / "runs", tmp_path / "told"
+    try:
+        client = server.client()
+        tells = TELLS.replace("FILE", str(told))
+        client.create_function(FunctionName="told", Runtime="python3.11", Handler="main.handler", Role=ROLE, Code={"ZipFile": zip_of({"main.py": tells})})
+        destination = "arn:aws:lambda:us-east-1:000000000000:function:told"
+        client.put_function_event_invoke_config(FunctionName="records", DestinationConfig={"OnFailure": {"Destination": destination}})
+        server.kill()
+        server.start({"FUNCTIONS_CRASH_AT": f"{step}:{times}"})
+        client, accepted, sent = server.client(), [], 0
+        while server.process.poll() is None and sent < 40:
+            # Every third one fails whenever it runs.
+            event = {"n": sent, "file": str(file), "fails": sent % 3 == 0}
+            sent += 1
+            try:
+                client.invoke(FunctionName="records", InvocationType="Event", Payload=json.dumps(event))
+                accepted.append(event["n"])
+            except BotoCoreError:
+                break
+        assert server.process.wait(30) == -signal.SIGABRT, "it has not come to this step"
+        server.start()
+        wait(lambda: set(accepted) <= {int(line) for line in lines(file)} and queued(server) == 0)
+        runs = collections.Counter(int(line) for line in lines(file))
+        assert set(runs) <= set(range(sent))
+        # What was under way ran again, once.
+        assert all(count <= (4 if n % 3 == 0 else 2) for n, count in runs.items()), runs
+        assert sum(runs.values()) <= sum(3 if n % 3 == 0 else 1 for n in runs) + 4
+        failed = {n for n in runs if n % 3 == 0}
+        assert all(runs[n] >= 3 for n in failed), runs
+        wait(lambda: {int(line) for line in lines(told)} == failed and queued(server) == 0)
+        time.sleep(0.5)
+        before = len(lines(file)), len(lines(told))
+        server.restart()
+        time.sleep(1.5)
+        assert (len(lines(file)), len(lines(told))) == before, "what had ended has run again"
+    finally:
+        server.kill()
+
+
+def test_code_that_came_when_the_host_ended_is_nobodys(tmp_path):
+    server = open_server(tmp_path)
+    try:
+        server.kill()
+        server.start({"FUNCTIONS_CRASH_AT": "code-renamed:1"})
+        make = {"FunctionName": "late", "Runtime": "python3.11", "Handler": "main.handler", "Role": ROLE}
+        code = {"ZipFile": zip_of({"main.py": "def handler(e, c):\n    return 'late'\n"})}
+        with pytest.raises(BotoCoreError):
+            server.client().create_function(Code=code, **make)
+        assert server.process.wait(30) == -signal.SIGABRT
+        assert len(list((tmp_path / "data" / "functions" / "code").iterdir())) == 2
+        server.start()
+        client = server.client()
+        assert [f["FunctionName"] for f in client.list_functions()["Functions"]] == ["records"]
+        assert len(list((tmp_path / "data" / "functions" / "code").iterdir())) == 1
+        client.create_function(Code=code, **make)
+        assert client.invoke(FunctionName="late")["Payload"].read() == b'"late"'
+    finally:
+        server.kill()
+
+
+@pytest.mark.parametrize("step", ["change-appended:1", "change-durable:1", "change-appended:2", "change-durable:2"])
+def test_code_that_is_known_by_its_hash_stays_with_whoever_has_it_when_the_host_ends(tmp_path, step):
+    server = open_server(tmp_path)
+    try:
+        known = server.client().get_function_configuration(FunctionName="records")["CodeSha256"]
+        server.kill()
+        server.start({"FUNCTIONS_CRASH_AT": step})
+        body = {"FunctionName": "other", "Runtime": "python3.11", "Handler": "main.handler", "Role": ROLE, "Code": {"SavannaCodeSha256": known}}
+        connection = http.client.HTTPConnection("127.0.0.1", server.port)
+        is_made = False
+        try:
+            connection.request("POST", "/2015-03-31/functions", json.dumps(body))
+            answer = connection.getresponse()
+            is_made = (answer.status, bool(answer.read())) == (201, True)
+            connection.request("DELETE", "/2015-03-31/functions/records")
+            connection.getresponse()
+        except (http.client.HTTPException, OSError):
+            pass
+        assert server.process.wait(30) == -signal.SIGABRT
+        # Whatever was removed meanwhile is removed at the next start, too.
+        for _ in range(2):
+            server.start()
+            client = server.client()
+            names = {function["FunctionName"] for function in client.list_functions()["Functions"]}
+            assert names and ("other" in names or not is_made)
+            for number, name in enumerate(sorted(names)):
+                file = tmp_path / f"{name}-{number}"
+                file.unlink(missing_ok=True)
+                answer = client.invoke(FunctionName=name, Payload=json.dumps({"n": 1, "file": str(file)}))
+                assert "FunctionError" not in answer and lines(file) == ["1"], answer
+            server.kill()
+    finally:
+        server.kill()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("step", ["snapshot-begun:2", "snapshot-ended:1"])
+def test_a_log_that_is_made_short_when_the_host_ends_says_the_same(tmp_path, step):
+    """A log of fewer than 50,000 records stays as it is."""
+    server, file = open_server(tmp_path), tmp_path / "runs"
+    try:
+        server.client().put_function_concurrency(FunctionName="records", ReservedConcurrentExecutions=0)
+        server.client().invoke(FunctionName="records", InvocationType="Event", Payload=json.dumps({"n": 1, "file": str(file)}))
+
+        def change(first):
+            connection = http.client.HTTPConnection("127.0.0.1", server.port)
+            for number in range(first, 52_000, 16):
+                body = json.dumps({"Description": str(number)})
+                connection.request("PUT", "/2015-03-31/functions/records/configuration", body)
+                answer = connection.getresponse()
+                assert (answer.status, bool(answer.read())) == (200, True)
+
+        threads = [threading.Thread(target=change, args=(first,)) for first in range(16)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        before = server.client().get_function(FunctionName="records")["Configuration"]
+        server.kill()
+        server.begin({"FUNCTIONS_CRASH_AT": step})
+        assert server.process.wait(120) == -signal.SIGABRT
+        # Twice: the second start makes it short for good, and the third reads what is left.
+        for _ in range(2):
+            server.start()
+            assert server.client().get_function(FunctionName="records")["Configuration"] == before
+            assert queued(server) == 1
+            server.kill()
+        server.start()
+        server.client().put_function_concurrency(FunctionName="records", ReservedConcurrentExecutions=1)
+        wait(lambda: lines(file) == ["1"])
     finally:
         server.kill()
 
@@ -123,8 +275,6 @@ def handler(event, context):
 
 
 def test_nothing_that_ran_is_left_when_the_host_is_killed(tmp_path):
-    from conftest import ROLE, Server
-
     server = Server(tmp_path)
     mark = str(8_000_000 + os.getpid())
     server.client().create_function(

@@ -24,7 +24,12 @@ pub(crate) async fn run(config: &Config, format: Format, command: FunctionsComma
                 if number > 0 {
                     tokio::time::sleep(Duration::from_secs(1)).await;
                 }
-                show_usage(&usage(&connection).await?, format)?;
+                let used = usage(&connection).await?;
+                let used = match &top.query {
+                    Some(query) => used_by(&used, query)?,
+                    None => used,
+                };
+                show_usage(&used, format)?;
             }
             Ok(Exit::Done)
         }
@@ -81,6 +86,24 @@ fn of_query(shown: &Value, query: &str) -> Result<Vec<String>, CliError> {
     Ok(names)
 }
 
+/// What the functions of a query have used, each and together.
+fn used_by(shown: &Value, query: &str) -> Result<Value, CliError> {
+    let names = of_query(shown, query)?;
+    let rows = shown["functions"].as_array().into_iter().flatten();
+    let mut rows: Vec<Value> =
+        rows.filter(|row| names.iter().any(|name| row["name"] == name.as_str())).cloned().collect();
+    let mut all = serde_json::json!({ "name": "all" });
+    for column in USED {
+        let values = rows.iter().map(|row| &row[column]);
+        all[column] = match rows.iter().any(|row| row[column].is_f64()) {
+            true => values.filter_map(Value::as_f64).sum::<f64>().into(),
+            false => values.filter_map(Value::as_u64).sum::<u64>().into(),
+        };
+    }
+    rows.push(all);
+    Ok(serde_json::json!({ "isolation": shown["isolation"], "functions": rows }))
+}
+
 async fn usage(connection: &Connection) -> Result<Value, CliError> {
     let Answer { body, .. } = connection.ask(Method::GET, "/savanna/functions", &[], Vec::new()).await?;
     serde_json::from_slice(&body)
@@ -97,23 +120,13 @@ async fn list(connection: &Connection, format: Format) -> Result<Exit, CliError>
     Ok(Exit::Done)
 }
 
+/// What is counted of each function.
+const USED: [&str; 9] =
+    ["busy", "queued", "requests", "errors", "throttles", "cold_starts", "billed_ms", "gb_seconds", "dollars"];
+
 fn show_usage(shown: &Value, format: Format) -> Result<(), CliError> {
-    show(
-        shown,
-        format,
-        &[
-            "name",
-            "busy",
-            "queued",
-            "requests",
-            "errors",
-            "throttles",
-            "cold_starts",
-            "billed_ms",
-            "gb_seconds",
-            "dollars",
-        ],
-    )
+    let columns: Vec<&str> = ["name"].into_iter().chain(USED).collect();
+    show(shown, format, &columns)
 }
 
 fn show(shown: &Value, format: Format, columns: &[&str]) -> Result<(), CliError> {

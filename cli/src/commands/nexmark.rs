@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use savanna_node::Config;
-use savanna_node::billing::FunctionPrice;
+use savanna_node::price::FunctionPrice;
+use savanna_node::streams::price;
 use savanna_streams_api::handle::{HandleError, QueryStatus};
 use serde::Serialize;
 use tempfile::TempDir;
@@ -51,7 +52,7 @@ impl Report {
             events_per_cpu_second: events / status.cpu_seconds.max(1e-9),
             peak_rss_bytes: peak_rss_bytes(),
             billed_ms: status.billed_ms,
-            cost_usd: price.cost_usd(status.invocations, status.billed_ms),
+            cost_usd: price.dollars(status.invocations, status.billed_ms),
         }
     }
 }
@@ -75,7 +76,7 @@ pub(crate) async fn run(config: &Config, format: Format, run: &NexmarkRun) -> Re
     let files = files_of(run.query)?;
     let query = nexmark::query(run.query, &files.path().to_string_lossy());
     let (status, ended) = complete(&engine, &query).await?;
-    let price = FunctionPrice::default();
+    let price = price(config.node()).map_err(HandleError::from)?;
     let report = Report::new(nexmark::name(run.query), run.mode, &status, &price);
     match format {
         Format::Json => output::write_json(&report)?,
@@ -139,7 +140,7 @@ pub(crate) async fn demo(config: &Config, format: Format, demo: &NexmarkDemo) ->
     if let Some(query) = summary.queries.first()
         && format == Format::Table
     {
-        let price = FunctionPrice::default();
+        let price = price(config.node()).map_err(HandleError::from)?;
         let rate = short(query.events as f64 / query.cpu_seconds.max(1e-9));
         eprintln!("one CPU would have done {rate} events/s");
         eprintln!("on functions: {}", price.formula(query.invocations, query.billed_ms));

@@ -33,7 +33,7 @@ pub(crate) enum Executed {
 impl Engine {
     /// An engine in this process.
     pub(crate) async fn embedded(config: &Config) -> Result<Self, CliError> {
-        Self::of(streams::open(config.node())).await
+        Self::of(streams::open(config.node()).map_err(HandleError::from)?).await
     }
 
     /// An engine in this process that runs the stages of queries as functions.

@@ -84,6 +84,12 @@ pub(crate) fn line(status: &QueryStatus) -> String {
         short(status.events as f64 / status.seconds.max(1e-9)),
         status.cpu_seconds,
     );
+    let after = |name: &str| status.more.get(name).copied();
+    if let (Some(deployed), Some(answer)) = (after("deployed_seconds"), after("first_answer_seconds")) {
+        text.push_str(&format!(
+            "; its functions were there after {deployed:.2} s, the first had answered after {answer:.2} s"
+        ));
+    }
     if status.late_rows + status.skipped_rows > 0 {
         text.push_str(&format!("; {} rows late, {} skipped", status.late_rows, status.skipped_rows));
     }
@@ -113,6 +119,12 @@ mod tests {
         (status.state, status.seconds, status.events) = (QueryState::Finished, 2.0, 20_000);
         let text = line(&status);
         assert!(text.ends_with("in 2.00 s (10.0k events/s, 0.00 CPU s)"), "{text}");
+        status.more.extend([("deployed_seconds".to_owned(), 1.5), ("first_answer_seconds".to_owned(), 1.75)]);
+        let text = line(&status);
+        assert!(
+            text.ends_with("; its functions were there after 1.50 s, the first had answered after 1.75 s"),
+            "{text}"
+        );
         status.skipped_rows = 4;
         assert!(line(&status).ends_with("; 0 rows late, 4 skipped"));
     }

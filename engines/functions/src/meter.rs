@@ -1,6 +1,6 @@
 //! What is paid for: requests, and memory for the time that it was had.
 
-use serde::{Deserialize, Serialize};
+pub use savanna_price::Prices;
 
 /// Microseconds.
 pub type Micros = u64;
@@ -48,16 +48,14 @@ pub struct Meter {
 impl Meter {
     /// Gigabyte-seconds.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a bill of 2^53 megabyte milliseconds is 150 million dollars")]
     pub fn gigabyte_seconds(&self) -> f64 {
-        self.megabyte_ms as f64 / 1024.0 / 1000.0
+        savanna_price::gigabyte_seconds(self.megabyte_ms)
     }
 
     /// What that costs by a table.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "requests are far below 2^53")]
     pub fn dollars(&self, prices: &Prices) -> f64 {
-        self.requests as f64 * prices.per_million_requests / 1e6 + self.gigabyte_seconds() * prices.per_gigabyte_second
+        prices.dollars(self.requests, self.megabyte_ms)
     }
 
     /// Counts an invocation that has ended.
@@ -66,22 +64,6 @@ impl Meter {
         self.errors += u64::from(!succeeded);
         self.billed_ms += usage.billed_ms();
         self.megabyte_ms += usage.billed_ms() * u64::from(megabytes);
-    }
-}
-
-/// Prices, in dollars.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Prices {
-    /// A million requests.
-    pub per_million_requests: f64,
-    /// A gigabyte for a second.
-    pub per_gigabyte_second: f64,
-}
-
-impl Default for Prices {
-    /// AWS Lambda on x86 in us-east-1, first tier, 2026.
-    fn default() -> Self {
-        Self { per_million_requests: 0.20, per_gigabyte_second: 0.000_016_666_7 }
     }
 }
 
@@ -103,7 +85,7 @@ mod tests {
             meter.charge(Usage { init: 0, run: 1_000_000 }, 1024, true);
         }
         assert!((meter.gigabyte_seconds() - 1_000.0).abs() < 1e-9);
-        let dollars = meter.dollars(&Prices::default());
+        let dollars = meter.dollars(&Prices::X86_64);
         assert!((dollars - (0.000_2 + 0.016_666_7)).abs() < 1e-9, "{dollars}");
     }
 }

@@ -5,15 +5,16 @@
 //! provisioned(r) = cores * USD_PER_CORE_HOUR,  cores = r * CPU_PER_EVENT rounded up
 //! ```
 //!
-//! r: events per second; E: epochs in an hour; n: invocations per epoch, one for each payload and one for each source partition.
+//! r: events per second; E: epochs in an hour; n: invocations per epoch: one for each source partition and each member where functions of
+//! a host are called, else one for each source partition and each payload.
 
+use savanna_price::FunctionPrice;
 use savanna_streams_model::graph::{Exchange, Operator, Stage, StageGraph};
 use savanna_streams_runtime::RuntimeOptions;
 
-use crate::billing::FunctionPrice;
-
-/// US dollars per hour of a core that is always there: AWS c7g.medium (arm64), us-east-1, on demand.
-const USD_PER_CORE_HOUR: f64 = 0.0363;
+/// US dollars per hour of a core that is always there, of the processor that the prices of functions are of, in us-east-1, on demand: AWS
+/// c7g.medium (arm64), or half of c7i.large (x86).
+const USD_PER_CORE_HOUR: f64 = if cfg!(target_arch = "aarch64") { 0.0363 } else { 0.0446 };
 /// The memory with which a function gets a whole core (AWS Lambda); with less it gets a share, and takes longer.
 const MB_PER_CORE: f64 = 1769.0;
 /// Seconds of CPU for each event: between a filter and an aggregate with many keys.
@@ -23,8 +24,8 @@ const EVENTS_PER_SECOND: f64 = 100_000.0;
 const HOUR: f64 = 3600.0;
 
 /// Both figures with their formulas, and the cheaper mode.
-pub(crate) fn advice(graph: &StageGraph, options: &RuntimeOptions) -> String {
-    let estimate = Estimate { price: FunctionPrice::default(), invocations: invocations_per_hour(graph, options) };
+pub(crate) fn advice(graph: &StageGraph, options: &RuntimeOptions, price: FunctionPrice) -> String {
+    let estimate = Estimate { price, invocations: invocations_per_hour(graph, options) };
     let (requests, billed_ms) = estimate.billed(EVENTS_PER_SECOND);
     let (serverless, cores) = (estimate.serverless(EVENTS_PER_SECOND), cores(EVENTS_PER_SECOND));
     let provisioned = cores * USD_PER_CORE_HOUR;
@@ -58,7 +59,7 @@ impl Estimate {
 
     fn serverless(&self, events_per_second: f64) -> f64 {
         let (requests, billed_ms) = self.billed(events_per_second);
-        self.price.cost_usd(requests, billed_ms)
+        self.price.dollars(requests, billed_ms)
     }
 
     /// The lowest rate at which one provisioned core is cheaper; none if it always is.
@@ -83,6 +84,9 @@ fn invocations_per_hour(graph: &StageGraph, options: &RuntimeOptions) -> f64 {
 fn invocations(graph: &StageGraph, stage: &Stage, options: &RuntimeOptions) -> usize {
     match stage.operator {
         Operator::Scan(_) => instances(graph, stage, options),
+        // A member gets all payloads of an epoch in one call; rows are written by whoever calls.
+        Operator::Sink(_) if options.cloud.is_some() => 0,
+        _ if options.cloud.is_some() => instances(graph, stage, options),
         _ => {
             inputs(graph, stage).map(|i| instances(graph, i, options)).sum::<usize>() * instances(graph, stage, options)
         }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use arrow::datatypes::{DataType, SchemaRef};
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use savanna_price::FunctionPrice;
 use savanna_streams_api::handle::{
     CursorId, HandleError, Parameter, Purpose, QueryStatus, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
 };
@@ -45,6 +46,8 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 pub struct EngineOptions {
     /// How queries run.
     pub runtime: RuntimeOptions,
+    /// What functions cost, for what `EXPLAIN` says.
+    pub price: FunctionPrice,
     /// Where tables live.
     pub connectors: Arc<dyn Connectors>,
     /// The folders in which queries may be saved.
@@ -68,6 +71,7 @@ impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             runtime: RuntimeOptions::default(),
+            price: FunctionPrice::default(),
             connectors: Arc::new(BuiltinConnectors::default()),
             roots: Roots::anywhere(),
             max_sessions: 1_000,
@@ -638,7 +642,7 @@ impl Inner {
         };
         let options = settings::apply(&self.options.runtime, &self.sessions.settings(session)?);
         let stages = savanna_streams_sql::explain(&graph, &savanna_streams_functions::functions());
-        Ok(stages + &promise + &cost::advice(&graph, &options))
+        Ok(stages + &promise + &cost::advice(&graph, &options, self.options.price))
     }
 
     fn table(&self, name: &str) -> Result<TableDef> {

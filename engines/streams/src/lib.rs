@@ -8,7 +8,6 @@
 //! faces fetch rows. Everything a face can ask is a [`StreamRequest`], everything it gets back a [`StreamReply`]; both are
 //! plain values, so a face works the same beside the engine or across a network.
 
-pub mod billing;
 mod catalog;
 mod cost;
 mod cursor;

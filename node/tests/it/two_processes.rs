@@ -24,7 +24,7 @@ async fn engine_process() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let engine = streams::open(config(directory.path(), &[]).node());
+    let engine = streams::open(config(directory.path(), &[]).node()).unwrap();
     let server =
         TcpServer::bind("127.0.0.1:0", NodeId::new("engine"), serve_streams(engine.handle), TcpConfig::default())
             .await

@@ -13,6 +13,7 @@ use savanna_functions::catalog::Code;
 use sha2::{Digest as _, Sha256};
 use tokio::runtime::Handle;
 
+use crate::crash::crash_at;
 use crate::functions::Functions;
 use crate::zip::{self, ZipError};
 
@@ -152,7 +153,9 @@ impl CodeStore {
             let written = fs::File::create_new(&coming).and_then(|mut file| {
                 file.write_all(bytes)?;
                 file.sync_all()?;
-                fs::rename(&coming, &path)
+                fs::rename(&coming, &path)?;
+                crash_at("code-renamed");
+                Ok(())
             });
             if let Err(error) = written {
                 let _ = fs::remove_file(&coming);
@@ -186,6 +189,16 @@ impl CodeStore {
             io::ErrorKind::InvalidData,
             format!("the zip {sha256} has another content by now; upload it again"),
         ))
+    }
+
+    /// Whether code that somebody has pinned is kept here as it was given, and wanted.
+    pub(crate) fn has(&self, code: &Code, is_wanted: impl FnOnce() -> bool) -> bool {
+        // Whoever removes it has done so before this, or looks later and finds it pinned.
+        let one = self.remote.as_ref().map(|remote| remote.changing.lock());
+        let unpacked = self.unpacked.lock();
+        let is_wanted = is_wanted();
+        drop((one, unpacked));
+        is_wanted && self.zip(&code.sha256).is_ok()
     }
 
     /// The folder of unpacked code, which stays as long as whoever asks has it pinned.
@@ -286,5 +299,26 @@ impl CodeStore {
             fs::remove_dir_all(self.tasks.join(sha256))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_that_nobody_wants_any_more_or_that_is_damaged_is_not_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let store = CodeStore::open(directory.path(), &BTreeSet::new(), 1 << 20, None, runtime.handle()).unwrap();
+        let zip = crate::zips::zip_of(&[("x", 0o100_644, b"x")]);
+        let code = CodeStore::code_of(&zip);
+        assert!(!store.has(&code, || true));
+        store.keep(&code, &zip).unwrap();
+        assert!(store.has(&code, || true));
+        // Its file is there until whoever removes it has come so far.
+        assert!(!store.has(&code, || false));
+        fs::write(store.path(&code.sha256), b"damaged").unwrap();
+        assert!(!store.has(&code, || true));
     }
 }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::code::PinnedCode;
+use crate::crash::crash_at;
 use crate::functions::{Functions, Invoked, State, unique};
 use crate::instance;
 use crate::lineage::{LOOPS_MAX, Lineage};
@@ -123,13 +124,19 @@ impl Functions {
 
     fn act(&self, state: &mut State, action: Action) {
         match action {
-            Action::Start { instance, function, build } => self.start(state, instance, &function, build),
+            Action::Start { instance, function, build, slot } => self.start(state, instance, &function, build, slot),
             Action::Deliver { instance, work, deadline } => self.deliver(state, instance, work, deadline),
             Action::Kill { instance } => {
                 if let Some(slot) = state.slots.get_mut(&instance) {
                     slot.kill();
                 }
             }
+            Action::Crowded { function } => tracing::warn!(
+                %function,
+                concurrency = self.0.concurrency,
+                "more functions are in use than may have a process at once: one that was used a moment ago is ended for another one, and starts again \
+                 when it is called; raise functions.concurrency, or run less at once"
+            ),
             Action::Refuse { call, kind } => {
                 if let Some(call) = state.calls.remove(&call) {
                     let message = match kind {
@@ -149,12 +156,13 @@ impl Functions {
                 let record = json(&Attempted { event: event.0, attempts, due });
                 // Nobody is told; what is lost is that it ran, and it may run again.
                 self.append(&[draft(kind::ATTEMPTED, &record)], Settled::Ended(EventId(0), None));
+                crash_at("attempt-appended");
             }
             Action::End { event, end, cause, attempts, ran } => self.end(state, event, &end, cause, attempts, ran),
         }
     }
 
-    fn start(&self, state: &mut State, id: InstanceId, name: &str, build: u64) {
+    fn start(&self, state: &mut State, id: InstanceId, name: &str, build: u64, number: u32) {
         let found = state.catalog.get(name).and_then(|function| function.build(build));
         let Some((version, settings)) = found.map(|(name, version)| (name, version.clone())) else {
             // It has gone meanwhile.
@@ -173,8 +181,13 @@ impl Functions {
             ..Slot::default()
         };
         let code = PinnedCode::new(self.clone(), settings.code.clone());
-        let begun =
-            instance::Begun { name: name.to_owned(), version: slot.version.clone(), build: settings, _code: code };
+        let begun = instance::Begun {
+            name: name.to_owned(),
+            version: slot.version.clone(),
+            build: settings,
+            slot: number,
+            _code: code,
+        };
         state.slots.insert(id, slot);
         let log = state.log_of(name);
         self.0.runtime.spawn(instance::run(self.clone(), id, begun, log));
@@ -208,6 +221,7 @@ impl Functions {
         if slot.waiter.take().is_none_or(|waiter| waiter.send(delivery).is_err()) {
             slot.kill();
         }
+        crash_at("work-delivered");
     }
 
     /// What an invocation has come to: its answer and what it printed.
@@ -290,6 +304,7 @@ impl Functions {
         let mut group = vec![draft(kind::ENDED, &ended)];
         group.extend(accepted.iter().map(|accepted| draft(kind::ACCEPTED, accepted)));
         self.append(&group, Settled::Ended(event, next));
+        crash_at("end-appended");
     }
 
     /// What a destination is told of an event, in Lambda's form.
@@ -410,6 +425,7 @@ impl Functions {
             return false;
         }
         debug_assert!(said.len() <= ANSWER_MAX, "what is longer was refused before");
+        crash_at("work-answered");
         slot.said = Some(said);
         self.step(state, Input::Answered { instance: id, outcome });
         true
@@ -503,9 +519,11 @@ impl Functions {
     fn go_on(&self, ended: Option<EventId>, accepted: Option<Accepted>) {
         let state = &mut *self.0.state.lock();
         if let Some(event) = ended {
+            crash_at("end-durable");
             self.step(state, Input::Recorded { event });
         }
         if let Some(accepted) = accepted {
+            crash_at("event-durable");
             let (event, at) = (EventId(accepted.event), state.clock.now());
             let (function, qualifier) = (Arc::from(accepted.function.as_str()), Arc::from(accepted.qualifier.as_str()));
             state.events.insert(event, Arc::new(Item::of(accepted)));

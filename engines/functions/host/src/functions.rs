@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use savanna_epoch::NodeEpoch;
 use savanna_functions::catalog::{Catalog, Change, Context, Language, Recursion, RuntimeKind};
 use savanna_functions::core::{CallId, Core, Counts, EventId, Input, InstanceId, Options};
 use savanna_functions::meter::{Meter, Micros, Prices, Usage};
@@ -16,10 +17,11 @@ use savanna_functions::{Refusal, RefusalKind};
 use savanna_journal::{Journal, Lsn, Stats as LogStats};
 use savanna_ownership::guard::LeaseGuard;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 
 use crate::clock::Clock;
 use crate::code::{self, CodeStore, PinnedCode};
+use crate::crash::crash_at;
 use crate::driver::{self, Call, Item, Settled, Slot, weight};
 use crate::instance::{self, Machine};
 use crate::leftovers;
@@ -28,6 +30,9 @@ use crate::logs::FunctionLog;
 use crate::options::{Bounds, HostError, HostOptions};
 use crate::recovery::{draft, recover};
 use crate::zip::ZipError;
+
+/// Zips that are read at once for clients.
+const ZIPS_AT_ONCE: usize = 4;
 
 /// What a client asks a function.
 #[derive(Clone, Debug)]
@@ -100,9 +105,13 @@ pub(crate) struct Shared {
     pub(crate) code: CodeStore,
     pub(crate) machine: Machine,
     pub(crate) region: String,
+    /// The epoch under which the log is open.
+    pub(crate) epoch: NodeEpoch,
     bounds: Bounds,
-    concurrency: u32,
+    pub(crate) concurrency: u32,
     prices: Prices,
+    /// Who has one may read a zip: they are in memory as a whole.
+    zips: Semaphore,
     pub(crate) settled: mpsc::UnboundedSender<Settled>,
     pub(crate) runtime: Handle,
     pub(crate) timer: Notify,
@@ -181,9 +190,11 @@ impl Functions {
             code,
             machine,
             region: options.region,
+            epoch: options.epoch,
             bounds: options.bounds,
             concurrency: options.concurrency,
             prices: options.prices,
+            zips: Semaphore::new(ZIPS_AT_ONCE),
             settled,
             runtime: runtime.clone(),
             timer: Notify::new(),
@@ -284,6 +295,30 @@ impl Functions {
         }
     }
 
+    /// Code that a function has already, by its hash, for as long as another one or whoever has asked has it.
+    ///
+    /// # Errors
+    /// No function has such code, or it is damaged: its zip has to be sent.
+    pub async fn known_code(&self, sha256: &str) -> Result<PinnedCode, Refusal> {
+        let lacks =
+            || Refusal::parameter(format!("No function here has code of SHA-256 {sha256}; send the zip as ZipFile"));
+        let known = |catalog: &Catalog| catalog.codes().find(|code| code.sha256 == sha256).cloned();
+        let code = self.read(|catalog| known(catalog).ok_or_else(lacks)).await?;
+        let functions = self.clone();
+        let _one = self.0.zips.acquire().await;
+        let found = tokio::task::spawn_blocking(move || {
+            let pinned = PinnedCode::new(functions.clone(), code);
+            let is_wanted = || functions.0.state.lock().catalog.codes().any(|code| code == pinned.code());
+            functions.0.code.has(pinned.code(), is_wanted).then_some(pinned)
+        });
+        match found.await {
+            Ok(Some(pinned)) => Ok(pinned),
+            // What has gone since is told when its end is durable.
+            Ok(None) => self.read(|_| Err(lacks())).await,
+            Err(error) => Err(Refusal::new(RefusalKind::Service, error.to_string())),
+        }
+    }
+
     /// A zip by its hash.
     ///
     /// # Errors
@@ -294,6 +329,7 @@ impl Functions {
             known.ok_or_else(|| Refusal::not_found("There is no such code"))
         };
         let pinned = PinnedCode::new(self.clone(), self.read(known).await?);
+        let _one = self.0.zips.acquire().await;
         let read = tokio::task::spawn_blocking(move || pinned.functions().0.code.zip(&pinned.code().sha256));
         match read.await {
             Ok(Ok(zip)) => Ok(zip),
@@ -367,7 +403,7 @@ impl Functions {
         &self,
         make: impl FnOnce(&Catalog, &Context<'_>) -> Result<(Option<Change>, T), Refusal>,
     ) -> Result<T, Refusal> {
-        let (lsn, made, dropped) = {
+        let (lsn, made, dropped, is_changed) = {
             let state = &mut *self.0.state.lock();
             let revision = unique();
             let context = Context {
@@ -382,13 +418,14 @@ impl Functions {
                 // What was refused is told when that for which it was is as durable.
                 Err(refusal) => (None, Err(refusal)),
             };
-            let mut dropped = Vec::new();
+            let (mut dropped, is_changed) = (Vec::new(), change.is_some());
             if let Some(change) = change {
                 self.has_space()?;
                 dropped = state.catalog.dropped_by(&change);
                 state.numbers.build += 2;
                 let lsn = self.0.journal.append(&[draft(kind::CHANGE, &json(&change))]);
                 state.changed = lsn.map_err(|error| self.unavailable(&error.to_string()))?;
+                crash_at("change-appended");
                 let input = match &change {
                     Change::Put(function) => Input::Configure {
                         function: Arc::from(function.name.as_str()),
@@ -402,9 +439,12 @@ impl Functions {
                 state.catalog.apply(change);
                 self.step(state, input);
             }
-            (state.changed, made, dropped)
+            (state.changed, made, dropped, is_changed)
         };
         self.durable(lsn).await?;
+        if is_changed {
+            crash_at("change-durable");
+        }
         self.remove_unwanted(dropped);
         made
     }
@@ -557,6 +597,7 @@ impl Functions {
         }
         let lsn = self.0.journal.append(&[draft(kind::ACCEPTED, &accepted.encode())]);
         let lsn = lsn.map_err(|error| self.unavailable(&error.to_string()))?;
+        crash_at("event-appended");
         state.numbers.event += 1;
         state.event_bytes += weight;
         state.core.count_payload(&accepted.function, accepted.payload.len());

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 
 use crate::code::PinnedCode;
 use crate::functions::Functions;
-use crate::interpreter::{Interpreter, Interpreters};
+use crate::interpreter::{Interpreter, Interpreters, system_folders};
 use crate::launcher::{Confinement, FAILED, RUNTIME, Spec, TASK};
 use crate::leftovers;
 use crate::logs::{FunctionLog, InstanceLog};
@@ -163,6 +163,8 @@ pub(crate) struct Begun {
     pub(crate) name: String,
     pub(crate) version: String,
     pub(crate) build: Version,
+    /// Its number among the instances of the function.
+    pub(crate) slot: u32,
     /// Its code stays where it is until its end, whatever becomes of the function.
     pub(crate) _code: PinnedCode,
 }
@@ -227,8 +229,10 @@ async fn begin(
     let has_root = machine.confinement.has_root();
     let (task_seen, runtime_seen) =
         if has_root { (PathBuf::from(TASK), PathBuf::from(RUNTIME)) } else { (task.clone(), machine.runtime.clone()) };
-    let command = command(&begun.build, interpreter.as_ref(), &task, &task_seen, &runtime_seen)?;
-    let mut environment = environment(functions, id, begun, &task_seen, &runtime_seen, port);
+    let interpreter = interpreter.as_ref();
+    let command = command(&begun.build, interpreter, &task, &task_seen, &runtime_seen)?;
+    let seen = Seen { task: &task_seen, runtime: &runtime_seen, port };
+    let mut environment = environment(functions, id, begun, interpreter.map(|(_, found)| found), &seen);
     if !has_root {
         environment.insert("TMPDIR".to_owned(), base.display().to_string());
     }
@@ -242,7 +246,7 @@ async fn begin(
         task: task.clone(),
         runtime: machine.runtime.clone(),
         base: base.to_owned(),
-        readable: interpreter.map_or_else(Vec::new, |(_, interpreter)| interpreter.readable),
+        readable: interpreter.map_or_else(Vec::new, |(_, interpreter)| interpreter.readable.clone()),
         storage: begun.build.settings.storage,
         uid: UID_FIRST + u32::try_from(id.0 % UIDS).unwrap_or_default(),
         ports: machine.ports.iter().copied().chain([port]).collect(),
@@ -336,14 +340,42 @@ fn command(
     }
 }
 
+/// Where an instance finds what is its own.
+struct Seen<'a> {
+    task: &'a Path,
+    runtime: &'a Path,
+    /// Of its Runtime API.
+    port: u16,
+}
+
+/// Where libraries are looked for, in Lambda's order: those of the program that runs the handler and of the system come before those of the zip, so
+/// that a zip does not take the place of what the program is linked with.
+fn libraries(interpreter: Option<&Interpreter>, seen: &Seen<'_>) -> String {
+    let of_program = interpreter.into_iter().flat_map(|interpreter| {
+        let beside = interpreter.executable.parent().and_then(Path::parent).map(Path::to_owned);
+        beside.into_iter().chain(interpreter.readable.clone()).map(|prefix| prefix.join("lib"))
+    });
+    // One that brings a C library of its own starts with no other.
+    let takes_system = interpreter.is_none_or(|interpreter| interpreter.takes_system);
+    let of_system = system_folders().filter(|_| takes_system);
+    let own = [seen.runtime, seen.task].into_iter().flat_map(|folder| [folder.to_owned(), folder.join("lib")]);
+    let mut folders: Vec<String> = Vec::new();
+    for folder in of_program.chain(of_system).chain(own).map(|folder| folder.display().to_string()) {
+        // One with a colon in its name cannot be named here.
+        if !folders.contains(&folder) && !folder.contains(':') {
+            folders.push(folder);
+        }
+    }
+    folders.join(":")
+}
+
 /// What a function finds in its environment: its own variables, and Lambda's.
 fn environment(
     functions: &Functions,
     id: InstanceId,
     begun: &Begun,
-    task: &Path,
-    runtime: &Path,
-    port: u16,
+    interpreter: Option<&Interpreter>,
+    seen: &Seen<'_>,
 ) -> BTreeMap<String, String> {
     let settings = &begun.build.settings;
     let region = functions.region();
@@ -359,13 +391,15 @@ fn environment(
         ("AWS_LAMBDA_INITIALIZATION_TYPE", "on-demand".to_owned()),
         ("AWS_LAMBDA_LOG_GROUP_NAME", format!("/aws/lambda/{}", begun.name)),
         ("AWS_LAMBDA_LOG_STREAM_NAME", stream),
-        ("AWS_LAMBDA_RUNTIME_API", format!("127.0.0.1:{port}")),
-        ("LAMBDA_TASK_ROOT", task.display().to_string()),
-        ("LAMBDA_RUNTIME_DIR", runtime.display().to_string()),
-        ("SAVANNA_EXECUTOR_ID", format!("{}/{}", begun.name, id.0)),
+        ("AWS_LAMBDA_RUNTIME_API", format!("127.0.0.1:{}", seen.port)),
+        ("LAMBDA_TASK_ROOT", seen.task.display().to_string()),
+        ("LAMBDA_RUNTIME_DIR", seen.runtime.display().to_string()),
+        ("SAVANNA_EXECUTOR_ID", format!("{}/{}.{}", begun.name, functions.0.epoch.0, begun.slot)),
         ("SAVANNA_CACHE", String::new()),
     ];
+    let libraries = libraries(interpreter, seen);
     let defaults = [
+        ("LD_LIBRARY_PATH", libraries.as_str()),
         ("LANG", "en_US.UTF-8"),
         ("TZ", ":UTC"),
         ("PATH", "/usr/local/bin:/usr/bin:/bin"),

@@ -6,6 +6,8 @@ use savanna_epoch::NodeEpoch;
 use savanna_functions::record::{Image, Replay, kind};
 use savanna_journal::{Draft, Journal, JournalError, Lsn, Options};
 
+use crate::crash::crash_at;
+
 /// The shard of all records.
 const SHARD: u64 = 1;
 /// A log of fewer records is read in no time.
@@ -39,9 +41,11 @@ fn shorten(journal: &Journal, image: &Image) -> Result<(), JournalError> {
         if journal.backlog() > BACKLOG_MAX {
             wait(journal, lsn)?;
         }
+        crash_at("snapshot-begun");
     }
     let end = journal.append(&[draft(kind::SNAPSHOT_ENDS, &[])])?;
     wait(journal, end)?;
+    crash_at("snapshot-ended");
     journal.truncate_before(begin)
 }
 

@@ -14,6 +14,8 @@ type Rest = Map<String, Value>;
 pub struct ZipSource {
     /// The zip itself, in base64.
     pub zip_file: Option<String>,
+    /// Savanna's own: code that a function has already, by the `CodeSha256` that is shown of it.
+    pub savanna_code_sha256: Option<String>,
     /// Anything else.
     #[serde(flatten)]
     pub rest: Rest,

@@ -168,6 +168,8 @@ pub enum Action {
         function: Arc<str>,
         /// Its code and settings.
         build: u64,
+        /// Its number among those of the function: no two that have not ended have the same, and the next one takes the lowest that is free.
+        slot: u32,
     },
     /// Give an instance work, which has to be done before the deadline.
     Deliver {
@@ -182,6 +184,11 @@ pub enum Action {
     Kill {
         /// Which.
         instance: InstanceId,
+    },
+    /// More functions are in use than there may be processes: one that was used a moment ago is ended for another one. Said once a minute.
+    Crowded {
+        /// The one whose process is ended.
+        function: Arc<str>,
     },
     /// Tell a client that as many run as may.
     Refuse {
@@ -238,6 +245,8 @@ pub enum Action {
 struct Instance {
     function: Arc<str>,
     build: Build,
+    /// Its number among those of the function.
+    slot: u32,
     state: State,
     /// Its code is not wanted any more: it ends when it has nothing to do.
     retired: bool,
@@ -253,7 +262,7 @@ enum State {
     /// Works.
     Busy { work: Work, began: Micros, init: Micros },
     /// Has answered, and not asked again yet. It may have got work already, for when it does.
-    Resting { until: Micros, work: Option<Work> },
+    Resting { since: Micros, until: Micros, work: Option<Work> },
     /// Was told to end.
     Ending,
 }
@@ -303,6 +312,8 @@ pub struct Core {
     /// Functions with events that wait.
     waiting: BTreeSet<Arc<str>>,
     next_instance: u64,
+    /// When it was said last that there are too many.
+    crowded: Option<Micros>,
     /// For aliases that go to two versions.
     dice: u64,
 }
@@ -330,6 +341,7 @@ impl Core {
             ages: BTreeSet::new(),
             waiting: BTreeSet::new(),
             next_instance: 1,
+            crowded: None,
             dice: dice | 1,
         }
     }

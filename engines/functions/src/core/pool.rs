@@ -1,10 +1,18 @@
 //! Instances: who gets work, and when a process ends.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Action, Build, CallId, Core, Function, Instance, InstanceId, Outcome, Settings, State, Work};
 use crate::meter::{Micros, Usage};
 use crate::refusal::RefusalKind;
+
+/// An instance that has answered asks again within this, as a rule: whoever has worked longer ago gets nothing meanwhile.
+const ASKS_WITHIN: Micros = 50_000;
+/// An instance that has worked within this is in use.
+const IN_USE: Micros = 10_000_000;
+/// That there are too many is said so often at most.
+const SAY_AGAIN: Micros = 60_000_000;
 
 impl Core {
     pub(super) fn configure(&mut self, name: &Arc<str>, settings: Settings, actions: &mut Vec<Action>) {
@@ -116,42 +124,59 @@ impl Core {
         let fits = |instance: &Instance| {
             instance.function == *name && instance.build.number == build.number && !instance.retired
         };
-        // Who was idle last is still warm, and the others come to their end.
-        let idle = self
-            .instances
-            .iter()
-            .filter_map(|(id, instance)| match instance.state {
-                State::Idle { since } if fits(instance) => Some((since, *id)),
-                _ => None,
-            })
-            .max();
-        if let Some((_, id)) = idle {
-            return self.deliver(id, work, 0, now, actions);
-        }
-        let resting = self.instances.values_mut().find_map(|instance| {
-            let fits = fits(instance);
-            match &mut instance.state {
-                State::Resting { work: free @ None, .. } if fits => Some(free),
-                _ => None,
-            }
+        // Who worked last is warmest, and knows most of what it worked on; the others come to their end.
+        let newest = |when: fn(&State) -> Option<Micros>| {
+            let own = self.instances.iter().filter(|(_, instance)| fits(instance));
+            own.filter_map(|(id, instance)| Some((when(&instance.state)?, *id))).max()
+        };
+        let idle = newest(|state| match state {
+            State::Idle { since } => Some(*since),
+            _ => None,
         });
-        if let Some(free) = resting {
-            *free = Some(work);
-            return;
+        let resting = newest(|state| match state {
+            State::Resting { since, work: None, .. } => Some(*since),
+            _ => None,
+        });
+        match (idle, resting) {
+            (Some((asked, id)), resting)
+                if resting.is_none_or(|(answered, _)| answered <= asked || now - answered > ASKS_WITHIN) =>
+            {
+                return self.deliver(id, work, 0, now, actions);
+            }
+            (_, Some((_, id))) => {
+                if let Some(State::Resting { work: free, .. }) =
+                    self.instances.get_mut(&id).map(|found| &mut found.state)
+                {
+                    *free = Some(work);
+                }
+                return;
+            }
+            (_, None) => {}
         }
-        self.make_room(actions);
+        self.make_room(now, actions);
         let id = InstanceId(self.next_instance);
         self.next_instance += 1;
         if let Some(function) = self.functions.get_mut(name) {
             function.meter.cold_starts += 1;
         }
-        let state = State::Starting { work, began: now };
-        self.instances.insert(id, Instance { function: Arc::clone(name), build, state, retired: false });
-        actions.push(Action::Start { instance: id, function: Arc::clone(name), build: build.number });
+        let (slot, state) = (self.free_slot(name), State::Starting { work, began: now });
+        self.instances.insert(id, Instance { function: Arc::clone(name), build, slot, state, retired: false });
+        actions.push(Action::Start { instance: id, function: Arc::clone(name), build: build.number, slot });
+    }
+
+    /// The lowest number that no instance of a function has. One that was told to end has its number until it has ended.
+    fn free_slot(&self, name: &Arc<str>) -> u32 {
+        let taken: BTreeSet<u32> = self
+            .instances
+            .values()
+            .filter(|instance| instance.function == *name)
+            .map(|instance| instance.slot)
+            .collect();
+        (0..).find(|slot| !taken.contains(slot)).unwrap_or(u32::MAX)
     }
 
     /// There are never more processes than work that there may be, but those that are ending.
-    fn make_room(&mut self, actions: &mut Vec<Action>) {
+    fn make_room(&mut self, now: Micros, actions: &mut Vec<Action>) {
         let alive = self.instances.values().filter(|instance| instance.state != State::Ending).count();
         if alive < self.options.concurrency as usize {
             return;
@@ -160,14 +185,19 @@ impl Core {
             .instances
             .iter()
             .filter_map(|(id, instance)| match instance.state {
-                State::Idle { since } => Some((since, *id)),
-                State::Resting { until, work: None } => Some((until, *id)),
+                State::Idle { since } | State::Resting { since, work: None, .. } => Some((since, *id)),
                 _ => None,
             })
             .min();
-        if let Some((_, id)) = oldest {
-            self.kill(id, actions);
+        let Some((since, id)) = oldest else { return };
+        if now - since < IN_USE
+            && self.crowded.is_none_or(|said| now - said >= SAY_AGAIN)
+            && let Some(instance) = self.instances.get(&id)
+        {
+            self.crowded = Some(now);
+            actions.push(Action::Crowded { function: Arc::clone(&instance.function) });
         }
+        self.kill(id, actions);
     }
 
     fn deliver(&mut self, id: InstanceId, work: Work, init: Micros, now: Micros, actions: &mut Vec<Action>) {
@@ -192,7 +222,7 @@ impl Core {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         let State::Busy { work, began, init } = instance.state else { return };
         let until = began + instance.build.timeout;
-        instance.state = State::Resting { until, work: None };
+        instance.state = State::Resting { since: now, until, work: None };
         self.done(id, work, outcome, Usage { init, run: now - began.min(now) }, now, actions);
     }
 
@@ -213,7 +243,7 @@ impl Core {
     fn stop(&mut self, id: InstanceId, outcome: Outcome, now: Micros, actions: &mut Vec<Action>) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         let (function, build) = (Arc::clone(&instance.function), instance.build);
-        match std::mem::replace(&mut instance.state, State::Resting { until: now, work: None }) {
+        match std::mem::replace(&mut instance.state, State::Resting { since: now, until: now, work: None }) {
             State::Starting { work, began } => {
                 self.done(id, work, outcome, Usage { init: now - began.min(now), run: 0 }, now, actions);
             }

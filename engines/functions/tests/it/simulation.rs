@@ -59,3 +59,8 @@ fn a_host_that_does_not_end_processes_is_noticed() {
 fn a_host_that_runs_again_what_had_ended_is_noticed() {
     assert!(is_noticed(Flaw::RunsAllAgain));
 }
+
+#[test]
+fn a_host_that_tells_of_an_end_apart_from_it_is_noticed() {
+    assert!(is_noticed(Flaw::TellsApart));
+}

@@ -28,13 +28,28 @@ pub(crate) enum Flaw {
     CountsTheKilledAsGone,
     /// After its death it runs events that had ended.
     RunsAllAgain,
+    /// The event that tells a destination is in the log behind the end of which it tells, and not with it.
+    TellsApart,
 }
 
 #[derive(Clone, Debug)]
 enum Record {
-    Accepted { event: u64, function: Arc<str>, at: u64 },
-    Attempted { event: u64, attempts: u32, due: u64 },
-    Ended { event: u64, end: End },
+    Accepted {
+        event: u64,
+        function: Arc<str>,
+        at: u64,
+    },
+    Attempted {
+        event: u64,
+        attempts: u32,
+        due: u64,
+    },
+    Ended {
+        event: u64,
+        end: End,
+    },
+    /// All of it is in the log, or nothing.
+    Group(Vec<Record>),
 }
 
 /// What has become of an event, by what anybody could see.
@@ -50,6 +65,7 @@ pub(crate) struct Seen {
 #[derive(Debug)]
 struct Process {
     function: Arc<str>,
+    slot: u32,
     work: Option<(Work, u64)>,
     is_ready: bool,
     is_killed: bool,
@@ -69,6 +85,10 @@ pub(crate) struct World {
     next_event: u64,
     next_call: u64,
     calls: BTreeSet<u64>,
+    /// Functions that were removed and not made again.
+    forgotten: BTreeSet<Arc<str>>,
+    /// The events that tell of ends, by those that have ended.
+    followers: BTreeMap<u64, u64>,
     pub(crate) seen: BTreeMap<u64, Seen>,
     pub(crate) objections: Vec<String>,
     pub(crate) refused: u32,
@@ -97,10 +117,10 @@ fn settings(name: &str) -> Settings {
     }
 }
 
-fn core(seed: u64) -> Core {
+fn core(seed: u64, forgotten: &BTreeSet<Arc<str>>) -> Core {
     let options = Options { concurrency: CONCURRENCY, ..Options::default() };
     let mut core = Core::new(options, seed);
-    for name in FUNCTIONS {
+    for name in FUNCTIONS.into_iter().filter(|name| !forgotten.contains(*name)) {
         core.step(Input::Configure { function: Arc::from(name), settings: settings(name) }, 0);
     }
     core
@@ -111,7 +131,7 @@ impl World {
         Self {
             rng: StdRng::seed_from_u64(seed),
             flaw,
-            core: core(seed),
+            core: core(seed, &BTreeSet::new()),
             now: SECOND,
             log: Vec::new(),
             durable: 0,
@@ -120,6 +140,8 @@ impl World {
             next_event: 1,
             next_call: 1,
             calls: BTreeSet::new(),
+            forgotten: BTreeSet::new(),
+            followers: BTreeMap::new(),
             seen: BTreeMap::new(),
             objections: Vec::new(),
             refused: 0,
@@ -141,12 +163,21 @@ impl World {
                 }
                 self.step(Input::Tick);
             }
-            89..=97 => {
+            89..=96 => {
                 self.now += self.rng.random_range(0..SECOND / 2);
                 self.step(Input::Tick);
             }
+            97 => {
+                // What is reserved for one that comes again may be in use by then.
+                let name: Arc<str> = Arc::from(FUNCTIONS[self.rng.random_range(0..FUNCTIONS.len())]);
+                if &*name != "reserved" {
+                    self.forgotten.insert(Arc::clone(&name));
+                    self.step(Input::Forget { function: name });
+                }
+            }
             98 => {
                 let name: Arc<str> = Arc::from(FUNCTIONS[self.rng.random_range(0..FUNCTIONS.len())]);
+                self.forgotten.remove(&name);
                 self.step(Input::Configure { settings: settings(&name), function: name });
             }
             _ => self.host_dies(),
@@ -189,12 +220,18 @@ impl World {
     }
 
     fn append_event(&mut self, function: Arc<str>) {
+        let (record, held) = self.accepted(function);
+        self.log.push(record);
+        let position = if self.flaw == Flaw::TellsEarly { 0 } else { self.log.len() };
+        self.held.push((position, held));
+    }
+
+    /// An event, for the log, and for whoever waits until it is there.
+    fn accepted(&mut self, function: Arc<str>) -> (Record, Held) {
         let (event, at) = (self.next_event, self.now);
         self.next_event += 1;
         self.seen.entry(event).or_default();
-        self.log.push(Record::Accepted { event, function: Arc::clone(&function), at });
-        let position = if self.flaw == Flaw::TellsEarly { 0 } else { self.log.len() };
-        self.held.push((position, Held::Accepted { event, function, at }));
+        (Record::Accepted { event, function: Arc::clone(&function), at }, Held::Accepted { event, function, at })
     }
 
     fn log_goes_on(&mut self) {
@@ -274,11 +311,16 @@ impl World {
         self.processes.clear();
         // Clients see that their connection is gone.
         self.calls.clear();
-        self.core = core(self.now);
+        self.core = core(self.now, &self.forgotten);
         let mut pending: BTreeMap<u64, (Arc<str>, u64, u32, u64)> = BTreeMap::new();
         let mut ended: BTreeMap<u64, End> = BTreeMap::new();
-        for record in self.log.clone() {
+        let records = self.log.clone().into_iter().flat_map(|record| match record {
+            Record::Group(records) => records,
+            one => vec![one],
+        });
+        for record in records {
             match record {
+                Record::Group(_) => unreachable!("a group has no groups"),
                 Record::Accepted { event, function, at } => drop(pending.insert(event, (function, at, 0, at))),
                 Record::Attempted { event, attempts, due } => {
                     if let Some(known) = pending.get_mut(&event) {
@@ -320,8 +362,12 @@ impl World {
 
     fn act(&mut self, action: Action) {
         match action {
-            Action::Start { instance, function, .. } => {
-                let process = Process { function, work: None, is_ready: false, is_killed: false };
+            Action::Start { instance, function, slot, .. } => {
+                let mut others = self.processes.values().filter(|process| process.function == function);
+                if others.any(|process| process.slot == slot) {
+                    self.objections.push(format!("{instance:?} of {function} has the slot {slot} of one that lives"));
+                }
+                let process = Process { function, slot, work: None, is_ready: false, is_killed: false };
                 self.processes.insert(instance, process);
             }
             Action::Deliver { instance, work, .. } => self.deliver(instance, work),
@@ -333,6 +379,7 @@ impl World {
                     (process.is_killed, process.work) = (true, None);
                 }
             }
+            Action::Crowded { .. } => {}
             Action::Refuse { call, .. } => {
                 self.refused += 1;
                 self.answer(call.0);
@@ -371,17 +418,24 @@ impl World {
     fn end(&mut self, event: u64, end: End) {
         self.seen.entry(event).or_default().ends.push(end.clone());
         let told = match &end {
-            End::Destination(told) => Some(Arc::clone(told)),
+            End::Destination(told) | End::DeadLetter(told) => Some(Arc::clone(told)),
             _ => None,
         };
-        if self.flaw != Flaw::ForgetsEnds {
-            self.log.push(Record::Ended { event, end });
+        let told = told.map(|told| self.accepted(told));
+        if let Some((Record::Accepted { event: follower, .. }, _)) = &told {
+            self.followers.insert(event, *follower);
         }
-        // The end of one and the acceptance of the other are one group of the log; this world's log has no groups, so the order stands in for it.
-        self.held.push((self.log.len(), Held::Ended(event)));
-        if let Some(told) = told {
-            self.append_event(told);
+        let ended = (self.flaw != Flaw::ForgetsEnds).then_some(Record::Ended { event, end });
+        let (told, held): (Vec<_>, Vec<_>) = told.into_iter().unzip();
+        let mut group: Vec<Record> = ended.into_iter().chain(told).collect();
+        if self.flaw == Flaw::TellsApart {
+            self.log.append(&mut group);
+        } else if !group.is_empty() {
+            self.log.push(Record::Group(group));
         }
+        let position = self.log.len();
+        self.held.push((position, Held::Ended(event)));
+        self.held.extend(held.into_iter().map(|held| (position, held)));
     }
 
     fn check_limits(&mut self) {
@@ -404,6 +458,10 @@ impl World {
         for (event, seen) in &self.seen {
             if seen.ends.len() != 1 {
                 self.objections.push(format!("event {event} has ended {} times: {seen:?}", seen.ends.len()));
+            }
+            let tells = matches!(seen.ends.last(), Some(End::Destination(_) | End::DeadLetter(_)));
+            if tells && self.followers.get(event).is_none_or(|follower| !self.seen.contains_key(follower)) {
+                self.objections.push(format!("nobody is told of the end of event {event}"));
             }
             if seen.runs_after_end > 0 {
                 self.objections.push(format!("event {event} ran after its end"));

@@ -124,6 +124,30 @@ pub fn functions() -> Arc<TaskContext> {
     Arc::clone(&REGISTRY.read().task)
 }
 
+/// Those of them that every program of this release has: the ones that were registered are not among them.
+pub fn builtin() -> Arc<TaskContext> {
+    static TASK: LazyLock<Arc<TaskContext>> = LazyLock::new(|| STATE.task_ctx());
+    Arc::clone(&TASK)
+}
+
+/// The names of the functions that were registered, in order.
+pub fn registered() -> Vec<String> {
+    let (all, builtin) = (functions(), builtin());
+    let scalar = all.scalar_functions().keys().filter(|name| !builtin.scalar_functions().contains_key(*name));
+    let aggregate = all.aggregate_functions().keys().filter(|name| !builtin.aggregate_functions().contains_key(*name));
+    let mut names: Vec<String> = scalar.chain(aggregate).cloned().collect();
+    names.sort();
+    names
+}
+
+/// All functions but one that was registered.
+pub fn without(name: &str) -> Arc<TaskContext> {
+    let mut session = REGISTRY.read().session.clone();
+    // It is one of both kinds, and none of the other.
+    let _ = (session.deregister_udf(name), session.deregister_udaf(name));
+    session.task_ctx()
+}
+
 /// A scalar function by name.
 ///
 /// # Errors

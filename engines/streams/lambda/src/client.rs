@@ -76,6 +76,18 @@ impl Client {
     /// # Errors
     /// Nobody answers.
     pub(crate) fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer> {
+        self.ask_while(method, path, body, |status| status == 429 || status >= 500)
+    }
+
+    /// Asks what the host may not know, and waits: an error of its own is an answer.
+    ///
+    /// # Errors
+    /// Nobody answers.
+    pub(crate) fn ask_unsure(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer> {
+        self.ask_while(method, path, body, |status| status == 429)
+    }
+
+    fn ask_while(&self, method: Method, path: &str, body: Option<&Value>, again: fn(u16) -> bool) -> Result<Answer> {
         let body = body.map(Value::to_string).unwrap_or_default().into_bytes();
         let what = || format!("ask {} ({method} {path})", self.host());
         let Some(runtime) = &self.runtime else { return Err(StreamError::Cancelled) };
@@ -84,7 +96,7 @@ impl Client {
             let sent = loop {
                 let sent = self.send(method.clone(), path, &[], body.clone()).await;
                 let sent = sent.map_err(|e| StreamError::io(what(), &e))?;
-                if tries == TRIES_MAX || sent.status().as_u16() != 429 && !sent.status().is_server_error() {
+                if tries == TRIES_MAX || !again(sent.status().as_u16()) {
                     break sent;
                 }
                 tokio::time::sleep(PAUSE * tries).await;
@@ -136,7 +148,10 @@ impl Client {
                 }
             };
         }
-        let why = format!("{} {}", kind.unwrap_or_else(|| status.to_string()), text(&body));
+        let mut why = format!("{} {}", kind.unwrap_or_else(|| status.to_string()), text(&body));
+        if status.as_u16() == 429 {
+            why += " (as many run as may: functions.concurrency of the node, where events that wait go first)";
+        }
         if status.is_server_error() || matches!(status.as_u16(), 408 | 409 | 425 | 429) {
             return Err(busy(why));
         }

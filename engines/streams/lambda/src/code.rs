@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use savanna_streams_api::{Result, StreamError};
+use sha2::{Digest as _, Sha256};
 use twox_hash::XxHash3_64;
 
 use crate::zip;
@@ -20,7 +21,15 @@ pub(crate) struct Code {
     path: PathBuf,
     /// Tells releases and builds apart; nobody's word is trusted by it.
     hash: String,
-    packed: OnceLock<String>,
+    packed: OnceLock<Packed>,
+}
+
+/// The program as it is sent.
+pub(crate) struct Packed {
+    /// The zip in base64.
+    pub(crate) zip: String,
+    /// The hash of the zip, in base64.
+    pub(crate) sha256: String,
 }
 
 impl fmt::Debug for Code {
@@ -40,11 +49,11 @@ impl Code {
         &self.hash
     }
 
-    /// The zip in base64.
+    /// The program as it is sent.
     ///
     /// # Errors
-    /// The program has gone, or changed.
-    pub(crate) fn packed(&self) -> Result<&str> {
+    /// It has gone, or changed.
+    pub(crate) fn packed(&self) -> Result<&Packed> {
         if let Some(packed) = self.packed.get() {
             return Ok(packed);
         }
@@ -56,7 +65,8 @@ impl Code {
             )));
         }
         let zip = zip::of_program(BOOTSTRAP, &program)?;
-        Ok(self.packed.get_or_init(|| BASE64_STANDARD.encode(zip)))
+        let sha256 = BASE64_STANDARD.encode(Sha256::digest(&zip));
+        Ok(self.packed.get_or_init(|| Packed { zip: BASE64_STANDARD.encode(zip), sha256 }))
     }
 }
 

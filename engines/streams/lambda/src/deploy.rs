@@ -1,5 +1,6 @@
 //! Makes the functions of a query, or finds them again.
 
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,11 +13,31 @@ use crate::Lambda;
 use crate::client::Answer;
 
 const RUNTIME: &str = "provided.al2023";
+const FUNCTIONS: &str = "/2015-03-31/functions";
 /// A function that is being made is waited for.
 const SETTLING_MAX: Duration = Duration::from_secs(300);
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
 impl Lambda {
+    /// Sees to it that so many functions can be in use at once, if the host says how many invocations it has.
+    ///
+    /// # Errors
+    /// They cannot: each call would end the process of another one, which is about to be called.
+    pub(crate) fn check_room(&self, functions: usize) -> Result<()> {
+        let answer = self.client.ask_unsure(Method::GET, "/2016-08-19/account-settings", None)?;
+        let most = answer.body["AccountLimit"]["UnreservedConcurrentExecutions"].as_u64();
+        match most.filter(|most| answer.status == 200 && functions as u64 > *most) {
+            None => Ok(()),
+            Some(most) => Err(StreamError::Limit {
+                message: format!(
+                    "the query has {functions} functions, of which all are in use at once, and {} runs {most} invocations at once; use fewer \
+                     members (group-size), or raise functions.concurrency",
+                    self.client.host()
+                ),
+            }),
+        }
+    }
+
     /// Sees to it that a function is there. What it is, is in its name, so that one which is there needs no change.
     ///
     /// # Errors
@@ -34,31 +55,50 @@ impl Lambda {
                 there["Runtime"]
             )));
         }
-        let Some(count) = function.concurrency else { return Ok(()) };
-        let reserve = json!({ "ReservedConcurrentExecutions": count });
-        let answer = self.client.ask(Method::PUT, &concurrency(name), Some(&reserve))?;
-        if answer.status == 400 {
-            let why = "its calls cannot be kept apart from those of other functions; delete functions of queries that are over \
-                       (savanna functions delete --query), use fewer members (group-size), or raise functions.concurrency";
-            return Err(self.refused(name, &format!("{}: {why}", said(&answer))));
-        }
-        self.check(name, answer).map(drop)
-    }
-
-    /// Has the host hold nothing back for a function any more. Nothing rests on it, so that it may fail.
-    pub(crate) fn release_one(&self, function: &CloudFunction) {
-        if function.concurrency.is_none() {
-            return;
-        }
-        if let Err(error) = self.client.ask(Method::DELETE, &concurrency(&function.name), None) {
-            tracing::warn!(function = function.name, %error, "calls are still held back for a function of a query that is over");
-        }
+        Ok(())
     }
 
     fn create(&self, function: &CloudFunction) -> Result<()> {
+        let packed = self.code.packed()?;
+        tracing::info!(function = function.name, "a function is made");
+        if self.takes_hashes.load(Ordering::Relaxed) {
+            if self.is_known(function, &packed.sha256)? {
+                return Ok(());
+            }
+            // It has got the zip from here, and does not know it: it is no host of Savanna's.
+            if self.has_sent.load(Ordering::Relaxed) {
+                self.takes_hashes.store(false, Ordering::Relaxed);
+            }
+        }
+        let create = self.request(function, &json!({ "ZipFile": packed.zip }));
+        let answer = self.client.ask(Method::POST, FUNCTIONS, Some(&create))?;
+        self.made(function, answer)?;
+        self.has_sent.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes a function of code that the host has by this hash. Whether it is there now: what any other host says to that is all the same.
+    fn is_known(&self, function: &CloudFunction, sha256: &str) -> Result<bool> {
+        let create = self.request(function, &json!({ "SavannaCodeSha256": sha256 }));
+        let answer = self.client.ask_unsure(Method::POST, FUNCTIONS, Some(&create))?;
+        match answer.status {
+            // Somebody else has made it meanwhile; or it would be refused with its zip as well.
+            409 | 401 | 403 | 429 => self.made(function, answer).map(|()| true),
+            200..300 if answer.body["CodeSha256"] == sha256 => Ok(true),
+            // It was made of something else.
+            200..300 => {
+                let path = format!("{FUNCTIONS}/{}", function.name);
+                let removed = self.client.ask(Method::DELETE, &path, None)?;
+                self.check(&function.name, removed).map(|_| false)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn request(&self, function: &CloudFunction, code: &Value) -> Value {
         let mut create = json!({
             "FunctionName": function.name,
-            "Code": { "ZipFile": self.code.packed()? },
+            "Code": code,
             "Runtime": RUNTIME,
             "Handler": "stage",
             "Role": self.role,
@@ -70,8 +110,10 @@ impl Lambda {
         if cfg!(target_arch = "aarch64") {
             create["Architectures"] = json!(["arm64"]);
         }
-        tracing::info!(function = function.name, "a function is made");
-        let answer = self.client.ask(Method::POST, "/2015-03-31/functions", Some(&create))?;
+        create
+    }
+
+    fn made(&self, function: &CloudFunction, answer: Answer) -> Result<()> {
         // Somebody else may have made it meanwhile: the same one, by its name.
         if answer.status == 409 { Ok(()) } else { self.check(&function.name, answer).map(drop) }
     }
@@ -112,12 +154,153 @@ impl Lambda {
     }
 }
 
-fn concurrency(name: &str) -> String {
-    format!("/2017-10-31/functions/{name}/concurrency")
-}
-
 /// What a host says that refuses.
 fn said(answer: &Answer) -> String {
     let message = answer.body["Message"].as_str().or_else(|| answer.body["message"].as_str()).unwrap_or_default();
     format!("{} {} {message}", answer.status, answer.kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::{Arc, Mutex};
+
+    use savanna_streams_runtime::cloud::Cloud as _;
+
+    use super::*;
+    use crate::LambdaOptions;
+
+    /// How functions came by their code, in the order of the requests.
+    type Sources = Arc<Mutex<Vec<&'static str>>>;
+
+    /// What a host makes of hashes.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Hashes {
+        /// It finds code once it has got it.
+        Finds,
+        Refuses,
+        /// It fails.
+        Fails,
+        /// It does not look at them, and makes a function of nothing.
+        Ignores,
+    }
+
+    /// A host of three invocations.
+    fn host(hashes: Hashes) -> (String, Sources) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, sources) = (listener.local_addr().unwrap(), Sources::default());
+        let (there, told) = (Arc::new(Mutex::new(BTreeSet::new())), Arc::clone(&sources));
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (there, told) = (Arc::clone(&there), Arc::clone(&told));
+                thread::spawn(move || serve(stream.unwrap(), hashes, &there, &told));
+            }
+        });
+        (format!("http://{address}"), sources)
+    }
+
+    fn serve(stream: TcpStream, hashes: Hashes, there: &Mutex<BTreeSet<String>>, told: &Mutex<Vec<&'static str>>) {
+        let mut reader = BufReader::new(stream);
+        loop {
+            let (mut head, mut length) = (String::new(), 0);
+            loop {
+                let mut line = String::new();
+                if reader.read_line(&mut line).unwrap_or(0) == 0 {
+                    return;
+                }
+                if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+                if line.trim().is_empty() {
+                    break;
+                }
+                head += &line;
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            let path = head.split(' ').nth(1).unwrap();
+            let (status, answer) = match path.strip_prefix("/2015-03-31/functions/") {
+                _ if path.ends_with("/account-settings") => {
+                    (200, json!({ "AccountLimit": { "UnreservedConcurrentExecutions": 3 } }))
+                }
+                Some(name) if head.starts_with("DELETE") => {
+                    there.lock().unwrap().remove(name);
+                    told.lock().unwrap().push("removed");
+                    (204, Value::Null)
+                }
+                Some(name) if there.lock().unwrap().contains(name.trim_end_matches("/configuration")) => {
+                    (200, json!({ "Runtime": RUNTIME, "State": "Active" }))
+                }
+                Some(_) => (404, json!({})),
+                None => {
+                    let request: Value = serde_json::from_slice(&body).unwrap();
+                    let hash = request["Code"]["SavannaCodeSha256"].as_str();
+                    let mut told = told.lock().unwrap();
+                    let has_it = told.contains(&"zip");
+                    told.push(if hash.is_some() { "hash" } else { "zip" });
+                    let (is_made, shown) = match (hash, hashes) {
+                        (None, _) | (Some(_), Hashes::Ignores) => (true, "of something"),
+                        (Some(hash), Hashes::Finds) => (has_it, hash),
+                        (Some(_), _) => (false, ""),
+                    };
+                    if is_made {
+                        there.lock().unwrap().insert(request["FunctionName"].as_str().unwrap().to_owned());
+                        (201, json!({ "CodeSha256": shown }))
+                    } else {
+                        (if hashes == Hashes::Fails { 500 } else { 400 }, json!({ "message": "there is no such code" }))
+                    }
+                }
+            };
+            let answer = answer.to_string();
+            let head = format!("HTTP/1.1 {status} -\r\nContent-Length: {}\r\n\r\n", answer.len());
+            reader.get_mut().write_all((head + &answer).as_bytes()).unwrap();
+        }
+    }
+
+    fn lambda(endpoint: String) -> Lambda {
+        let lambda = Lambda::new(LambdaOptions {
+            endpoint,
+            region: "us-east-1".into(),
+            key: None,
+            role: "r".into(),
+            memory_mb: 512,
+            timeout: Duration::from_secs(1),
+            stage: concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").into(),
+        });
+        lambda.unwrap()
+    }
+
+    fn functions(names: &[&str]) -> Vec<CloudFunction> {
+        names.iter().map(|name| CloudFunction { name: (*name).into(), context: String::new() }).collect()
+    }
+
+    fn sent_to(hashes: Hashes) -> Vec<&'static str> {
+        let (endpoint, sources) = host(hashes);
+        lambda(endpoint).deploy(&functions(&["a", "b", "c"])).unwrap();
+        let sources = sources.lock().unwrap().clone();
+        sources
+    }
+
+    #[test]
+    fn the_program_is_sent_once_where_it_is_known_by_its_hash() {
+        assert_eq!(sent_to(Hashes::Finds), ["hash", "zip", "hash", "hash"]);
+        let sent = ["hash", "zip", "hash", "zip", "zip"];
+        assert_eq!(sent_to(Hashes::Refuses), sent, "who does not know hashes is not asked again");
+        assert_eq!(sent_to(Hashes::Fails), sent);
+    }
+
+    #[test]
+    fn a_function_that_was_made_of_something_else_is_made_again() {
+        assert_eq!(sent_to(Hashes::Ignores), ["hash", "removed", "zip", "hash", "removed", "zip", "zip"]);
+    }
+
+    #[test]
+    fn more_functions_than_run_at_once_are_refused() {
+        let (endpoint, sources) = host(Hashes::Finds);
+        let refused = lambda(endpoint).deploy(&functions(&["a", "b", "c", "d"])).unwrap_err().to_string();
+        assert!(refused.contains("has 4 functions") && refused.contains("runs 3 invocations at once"), "{refused}");
+        assert_eq!(sources.lock().unwrap().len(), 0, "nothing is made");
+    }
 }

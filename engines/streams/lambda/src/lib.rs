@@ -8,6 +8,7 @@ mod deploy;
 mod zip;
 
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use savanna_identity::aws_signature::SigningKey;
@@ -46,6 +47,10 @@ pub struct Lambda {
     timeout: Duration,
     /// What functions run, and with what.
     program: String,
+    /// Whether the host may know the program by its hash.
+    takes_hashes: AtomicBool,
+    /// Whether the program was sent to it.
+    has_sent: AtomicBool,
 }
 
 impl Lambda {
@@ -58,7 +63,8 @@ impl Lambda {
         let code = Code::new(stage)?;
         let program = format!("{} {memory_mb} {}", code.hash(), timeout.as_secs());
         let client = Client::new(&endpoint, region, key, timeout)?;
-        Ok(Self { client, code, role, memory_mb, timeout, program })
+        let (takes_hashes, has_sent) = (AtomicBool::new(true), AtomicBool::new(false));
+        Ok(Self { client, code, role, memory_mb, timeout, program, takes_hashes, has_sent })
     }
 }
 
@@ -67,11 +73,8 @@ impl Cloud for Lambda {
         &self.program
     }
 
-    fn release(&self, functions: &[CloudFunction]) {
-        functions.iter().for_each(|function| self.release_one(function));
-    }
-
     fn deploy(&self, functions: &[CloudFunction]) -> Result<()> {
+        self.check_room(functions.len())?;
         functions.iter().try_for_each(|function| self.deploy_one(function))
     }
 

@@ -3,6 +3,8 @@
 //! One program for all queries. Its environment says which stage it is (`SAVANNA_STAGE`), or the first call does; then it answers calls,
 //! one at a time, until it is ended. It speaks Lambda's Runtime API of 2018-06-01.
 
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod libc;
 mod runtime_api;
 
 use std::process::ExitCode;

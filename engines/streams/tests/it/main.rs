@@ -1,5 +1,6 @@
 //! The engine through its handle, as a face uses it: files of SQL and the rows or the error that they give.
 
+mod costs;
 mod delivery;
 mod depth;
 mod files;
@@ -10,5 +11,6 @@ mod places;
 mod processing_time;
 mod session;
 mod splits;
+mod unasked;
 mod user_functions;
 mod values;

@@ -10,6 +10,7 @@ use savanna_streams::EngineOptions;
 use savanna_streams::functions::{AggregateFunction, ScalarFunction, register_aggregate, register_scalar};
 
 use crate::session::Session;
+use crate::unasked::Unasked;
 
 /// A price in words.
 #[derive(Debug)]
@@ -96,4 +97,17 @@ async fn functions_in_rust_are_called_from_sql() {
         assert_eq!(results, ["band | item | n\nhigh | chair | 4\nlow | NULL | 3\nmiddle | lamp | 6\n"]);
         session.close().await;
     }
+
+    let mut options = EngineOptions::default();
+    options.runtime.cloud = Some(Arc::new(Unasked));
+    let session = Session::open(options).await;
+    let query = "SELECT most_often(price_band(price)) AS band, sum(price) AS total
+                 FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(at), INTERVAL '1' MINUTE))
+                 GROUP BY window_start, window_end;";
+    let refused = session.run(&format!("{tables}{query}")).await.unwrap_err().to_string();
+    assert!(
+        refused.starts_with("functions of this program (most_often, price_band) on functions of a host is"),
+        "{refused}"
+    );
+    session.close().await;
 }

@@ -18,15 +18,32 @@ use crate::shown;
 /// Functions of a page.
 const PAGE_MAX: usize = 50;
 
-/// Keeps the zip of a request.
+/// The digits of a hash that is given as it is shown.
+fn digits(shown: &str) -> Result<String, Refusal> {
+    let bytes = STANDARD.decode(shown).ok().filter(|bytes| bytes.len() == 32).ok_or_else(|| {
+        Refusal::parameter(format!(
+            "SavannaCodeSha256: expected the base64 of 32 bytes, as CodeSha256 shows it, came {shown:?}"
+        ))
+    })?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Keeps the zip of a request, or finds the one that it names.
 async fn code_of(asked: &Asked<'_>, source: &ZipSource) -> Result<PinnedCode, Refusal> {
     for other in ["S3Bucket", "S3Key", "ImageUri", "SourceKMSKeyArn"] {
         if source.rest.get(other).is_some_and(serde_json::Value::is_string) {
             return Err(Refusal::parameter(format!("{other} is not offered by this host; send the zip as ZipFile")));
         }
     }
-    let Some(text) = &source.zip_file else {
-        return Err(Refusal::parameter("Please provide a source for function code: ZipFile"));
+    let text = match (&source.zip_file, &source.savanna_code_sha256) {
+        (Some(text), None) => text,
+        (None, Some(known)) => return asked.functions.known_code(&digits(known)?).await,
+        (Some(_), Some(_)) => {
+            return Err(Refusal::parameter(
+                "Please provide one source for function code: ZipFile or SavannaCodeSha256",
+            ));
+        }
+        (None, None) => return Err(Refusal::parameter("Please provide a source for function code: ZipFile")),
     };
     let zip = STANDARD
         .decode(text)

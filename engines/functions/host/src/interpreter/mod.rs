@@ -20,6 +20,8 @@ pub(crate) struct Interpreter {
     pub(crate) readable: Vec<PathBuf>,
     /// Whether it has Lambda's own client of the Runtime API.
     pub(crate) has_client: bool,
+    /// Whether it starts where libraries are looked for in the system's folders first. One that brings its own C library may not.
+    pub(crate) takes_system: bool,
 }
 
 /// Those that were looked for, by language and version.
@@ -43,9 +45,21 @@ fn folders() -> Vec<PathBuf> {
     std::env::split_paths(&path).chain(["/usr/local/bin", "/usr/bin"].map(PathBuf::from)).collect()
 }
 
-/// What a program says of itself, in JSON.
-fn answer_of<T: DeserializeOwned>(program: &Path, arguments: &[&str]) -> Option<T> {
+/// Where the system has libraries.
+pub(crate) fn system_folders() -> impl Iterator<Item = PathBuf> {
+    let machine = format!("{}-linux-gnu", std::env::consts::ARCH);
+    let of = move |folder: &str| {
+        [Path::new(folder).join(&machine), PathBuf::from(format!("{folder}64")), PathBuf::from(folder)]
+    };
+    ["/usr/local/lib", "/lib", "/usr/lib"].into_iter().flat_map(of)
+}
+
+/// What a program says of itself, in JSON, and whether it starts with the system's libraries.
+fn answer_of<T: DeserializeOwned>(program: &Path, arguments: &[&str]) -> Option<(T, bool)> {
     let mut command = Command::new(program);
-    let answer = command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-    serde_json::from_slice(&answer.stdout).ok()
+    command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null());
+    let answer = serde_json::from_slice(&command.output().ok()?.stdout).ok()?;
+    let folders = std::env::join_paths(system_folders()).unwrap_or_default();
+    let with_system = command.env("LD_LIBRARY_PATH", folders).output();
+    Some((answer, with_system.is_ok_and(|with_system| with_system.status.success())))
 }

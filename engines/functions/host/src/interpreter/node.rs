@@ -33,11 +33,16 @@ fn candidates(version: &str) -> Vec<PathBuf> {
 }
 
 fn ask(path: &Path, version: &str) -> Option<Interpreter> {
-    let Told { executable, version: told } = answer_of(path, &["-e", QUESTION])?;
+    let (Told { executable, version: told }, takes_system) = answer_of(path, &["-e", QUESTION])?;
     // It has all its own modules inside; beside it may be libraries that it is linked with.
     let prefix = executable.parent()?.parent()?.to_owned();
     let readable = if executable.starts_with("/usr") { Vec::new() } else { vec![prefix] };
-    (told.split('.').next() == Some(version)).then_some(Interpreter { executable, readable, has_client: false })
+    (told.split('.').next() == Some(version)).then_some(Interpreter {
+        executable,
+        readable,
+        has_client: false,
+        takes_system,
+    })
 }
 
 #[cfg(test)]
@@ -61,5 +66,18 @@ mod tests {
         let found = ask(&program, "20").unwrap();
         assert_eq!((found.executable, found.readable), (program.clone(), vec![folder.path().to_owned()]));
         assert_eq!((ask(&program, "2"), ask(&program, "22")), (None, None));
+    }
+
+    #[test]
+    fn one_that_does_not_start_with_the_systems_libraries_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("node");
+        for (check, takes_system) in [("", true), ("[ -z \"$LD_LIBRARY_PATH\" ] || exit 127", false)] {
+            let says =
+                format!("#!/bin/sh\n{check}\necho '{{\"executable\": \"/own/bin/node\", \"version\": \"20.1.2\"}}'\n");
+            std::fs::write(&program, says).unwrap();
+            std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            assert_eq!(ask(&program, "20").unwrap().takes_system, takes_system);
+        }
     }
 }

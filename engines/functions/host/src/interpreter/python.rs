@@ -35,9 +35,10 @@ fn candidates(version: &str) -> Vec<PathBuf> {
 }
 
 fn ask(path: &Path, version: &str) -> Option<Interpreter> {
-    let Told { executable, mut prefixes, version: told, has_client } = answer_of(path, &["-I", "-c", QUESTION])?;
+    let (told, takes_system) = answer_of(path, &["-I", "-c", QUESTION])?;
+    let Told { executable, mut prefixes, version: told, has_client } = told;
     prefixes.retain(|prefix| !prefix.starts_with("/usr"));
-    (told == version).then_some(Interpreter { executable, readable: prefixes, has_client })
+    (told == version).then_some(Interpreter { executable, readable: prefixes, has_client, takes_system })
 }
 
 #[cfg(test)]

@@ -129,6 +129,29 @@ fn code_that_no_function_has_any_more_goes_while_the_host_runs() {
 }
 
 #[test]
+fn code_that_a_function_has_is_found_by_its_hash_and_stays_for_whoever_has_found_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = Host::open(directory.path(), 1);
+    host.python("f", ECHO);
+    let zip = zip_of(&[("main.py", 0o100_644, ECHO.as_bytes())]);
+    let sha256 = host.runtime.block_on(host.functions.keep_code(zip)).unwrap().code().sha256.clone();
+    let find = || host.runtime.block_on(host.functions.known_code(&sha256));
+    let found = find().unwrap();
+    remove(&host, "f");
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(count(directory.path(), "code"), 1, "who has found it may make a function of it");
+    drop(found);
+    wait("nobody wants it any more", || count(directory.path(), "code") == 0);
+    let refused = find().unwrap_err();
+    assert_eq!((refused.kind, refused.kind.status()), (RefusalKind::InvalidParameterValue, 400));
+    host.python("f", ECHO);
+    let path = directory.path().join("functions/code").join(format!("{sha256}.zip"));
+    std::fs::write(&path, b"damaged").unwrap();
+    assert!(find().is_err(), "it is sent again, and thus mended");
+    host.close();
+}
+
+#[test]
 fn code_that_was_damaged_on_the_disk_is_there_again_when_it_is_uploaded_again() {
     let directory = tempfile::tempdir().unwrap();
     let host = Host::open(directory.path(), 1);

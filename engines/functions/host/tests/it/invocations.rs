@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use savanna_functions_host::RefusalKind;
+use savanna_functions_host::{Isolation, RefusalKind};
 use serde_json::json;
 
-use crate::support::{Host, wait};
+use crate::support::{Host, Parts, wait};
 use crate::zips::zip_of;
 
 const ECHO: &str = "
@@ -110,6 +110,101 @@ fn an_event_runs_again_and_its_destination_is_told_once() {
     wait("nothing waits", || host.functions.totals().counts.queued == 0);
     let tried = host.log("fails");
     assert_eq!(tried.matches("tried\n").count(), 3);
+    host.close();
+}
+
+#[test]
+fn an_event_that_has_run_as_often_as_it_may_goes_to_the_dead_letter() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = Host::open(directory.path(), 1);
+    host.python("letters", "import json\ndef handler(event, context):\n    print('letter', json.dumps(event))\n");
+    let letters = "arn:aws:lambda:us-east-1:000000000000:function:letters";
+    host.python_with(
+        "fails",
+        "def handler(event, context):\n    print('tried')\n    raise ValueError('no')\n",
+        &json!({ "DeadLetterConfig": { "TargetArn": letters } }),
+    );
+    host.send("fails", &json!({ "n": 5 }));
+    host.wait_for_print("letters", "RetriesExhausted", 1);
+    let log = host.log("letters");
+    let line = log.lines().find_map(|line| line.strip_prefix("letter ")).unwrap();
+    let letter: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert_eq!(letter["requestPayload"], json!({ "n": 5 }));
+    assert_eq!(letter["requestContext"]["approximateInvokeCount"], json!(3));
+    wait("nothing waits", || host.functions.totals().counts.queued == 0);
+    assert_eq!((host.log("fails").matches("tried\n").count(), host.functions.usage("fails").1.dropped_events), (3, 0));
+    host.close();
+}
+
+#[test]
+fn an_instance_that_has_had_nothing_to_do_ends_and_the_next_call_begins_another_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let parts = Parts { idle: Some(Duration::from_millis(200)), ..Parts::default() };
+    let host = Host::try_open(directory.path(), 1, Isolation::Preferred, 8, parts).unwrap();
+    host.python("f", "import os\ndef handler(event, context):\n    return os.environ['SAVANNA_EXECUTOR_ID']\n");
+    let first = host.answer("f", &json!({}));
+    assert_eq!(host.functions.usage("f").0.instances, 1);
+    wait("it has ended", || host.functions.usage("f").0.instances == 0);
+    assert_eq!(host.answer("f", &json!({})), first, "it has the place of the one before");
+    assert_eq!(host.functions.usage("f").1.cold_starts, 2);
+    host.close();
+}
+
+#[test]
+fn instances_that_are_there_at_once_have_names_of_their_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = Host::open(directory.path(), 7);
+    host.python(
+        "f",
+        "import os, time\ndef handler(event, context):\n    time.sleep(event)\n    return [os.environ['SAVANNA_EXECUTOR_ID'], os.environ['SAVANNA_CACHE']]\n",
+    );
+    let mut names = std::thread::scope(|scope| {
+        let calls: Vec<_> = (0..3).map(|_| scope.spawn(|| host.answer("f", &json!(2)))).collect();
+        calls.into_iter().map(|call| call.join().unwrap().to_string()).collect::<Vec<_>>()
+    });
+    names.sort();
+    assert_eq!(names, [r#"["f/7.0",""]"#, r#"["f/7.1",""]"#, r#"["f/7.2",""]"#]);
+    host.close();
+}
+
+/// A library of the system, under another name: no compiler is needed to have one.
+fn library() -> Vec<u8> {
+    let machine = format!("/lib/{}-linux-gnu/libm.so.6", std::env::consts::ARCH);
+    std::fs::read(&machine).or_else(|_| std::fs::read("/lib64/libm.so.6")).unwrap()
+}
+
+#[test]
+fn libraries_of_a_zip_are_found_where_lambda_finds_them_and_behind_those_of_the_system() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = Host::open(directory.path(), 1);
+    let source = "import ctypes, math, os\ndef handler(event, context):\n    found = [bool(ctypes.CDLL(name).cos) for name in ('libin_lib.so', 'libbeside.so')]\n    return [found, os.environ['LD_LIBRARY_PATH']]\n";
+    let library = library();
+    let files: [(&str, u32, &[u8]); 5] = [
+        ("main.py", 0o100_644, source.as_bytes()),
+        ("lib/libin_lib.so", 0o100_755, &library),
+        ("libbeside.so", 0o100_755, &library),
+        // Libraries that are none: whoever loads them does not start.
+        ("lib/libm.so.6", 0o100_755, b"x"),
+        ("libc.so.6", 0o100_755, b"x"),
+    ];
+    host.make("f", "python3.11", &files, &json!({}));
+    let answer = host.answer("f", &json!({}));
+    assert_eq!(answer[0], json!([true, true]));
+    if host.functions.isolation().starts_with("namespaces") {
+        let path = answer[1].as_str().unwrap();
+        assert!(path.ends_with(":/var/runtime:/var/runtime/lib:/var/task:/var/task/lib"), "{path}");
+    }
+    let says = b"#!/bin/sh\necho \"looks in $LD_LIBRARY_PATH\"\nexit 7\n";
+    host.make("provided", "provided.al2023", &[("bootstrap", 0o100_755, says)], &json!({}));
+    host.call("provided", &json!({}));
+    let log = host.log("provided");
+    let path = log.lines().find_map(|line| line.strip_prefix("looks in ")).unwrap();
+    let (system, task) = (path.find("/usr/lib").unwrap(), path.rfind("/lib").unwrap());
+    assert!(path.starts_with("/usr/local/lib/") && system < task && !path.contains("::"), "{path}");
+    let own = json!({ "Environment": { "Variables": { "LD_LIBRARY_PATH": "/of/my/own" } } });
+    let source = b"import os\ndef handler(event, context):\n    return os.environ['LD_LIBRARY_PATH']\n";
+    host.make("own", "python3.11", &[("main.py", 0o100_644, source)], &own);
+    assert_eq!(host.answer("own", &json!({})), json!("/of/my/own"));
     host.close();
 }
 

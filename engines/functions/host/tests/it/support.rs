@@ -28,6 +28,8 @@ pub(crate) struct Parts {
     pub(crate) store: Option<(Arc<dyn ObjectStore>, object_store::path::Path)>,
     /// What is in the log is durable only after this.
     pub(crate) linger: Duration,
+    /// How long an instance may have nothing to do, if not for long.
+    pub(crate) idle: Option<Duration>,
 }
 
 pub(crate) struct Host {
@@ -65,7 +67,7 @@ impl Host {
             bounds: parts.bounds,
             ports: Vec::new(),
             concurrency,
-            idle: Duration::from_secs(300),
+            idle: parts.idle.unwrap_or(Duration::from_secs(300)),
             retry_minute: Duration::from_millis(100),
             prices: Prices::default(),
         };

@@ -37,8 +37,6 @@ pub struct CloudFunction {
     pub name: String,
     /// What it is: the value of [`ENVIRONMENT`], or its hash behind `#` if it is too long for that.
     pub context: String,
-    /// How many may run at once, if that is bounded.
-    pub concurrency: Option<u32>,
 }
 
 /// Why a call has no answer.
@@ -68,9 +66,6 @@ pub trait Cloud: fmt::Debug + Send + Sync {
     /// # Errors
     /// There is none, and whether it makes sense to call again.
     fn call(&self, function: &str, call: Vec<u8>, stops: &dyn Fn() -> bool) -> Result<Vec<u8>, CallError>;
-
-    /// The query is over: nothing is held back for its functions any more. They stay.
-    fn release(&self, functions: &[CloudFunction]);
 
     /// Bytes of a call at most, and of an answer.
     fn limit(&self) -> usize {

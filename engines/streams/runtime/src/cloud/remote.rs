@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use datafusion::execution::TaskContext;
 use rand::Rng;
 use savanna_ownership::stable_hash;
 use savanna_streams_api::ids::{Epoch, QueryId, StageId};
@@ -26,6 +26,7 @@ use crate::arena::InputKey;
 use crate::error::broken;
 use crate::member::{Outcome, Outgoing, Retained};
 use crate::options::RuntimeOptions;
+use crate::output::OutputOperator;
 use crate::query::Progress;
 use crate::topology::Topology;
 
@@ -34,19 +35,12 @@ const ROWS_AT_ONCE: usize = 8;
 /// Pauses are cut into so long ones, to hear of the end of the query.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// The functions of a run of a query. Whoever lets go of the last of them, at its end, has the cloud hold nothing back for them any more.
+/// What all functions of a run of a query have in common.
 struct Run {
     cloud: Arc<dyn Cloud>,
     query: QueryId,
     /// A number that no other run has.
     number: String,
-    functions: Mutex<Vec<CloudFunction>>,
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        self.cloud.release(&self.functions.lock());
-    }
 }
 
 /// A function of a query, as its driver sees it.
@@ -76,6 +70,8 @@ pub(crate) struct Rows {
     /// Rows without event time, which count as late; and up to which epoch they are counted.
     without_time: Arc<AtomicU64>,
     counted: Epoch,
+    /// What becomes of no rows, computed here.
+    of_nothing: OutputOperator,
 }
 
 /// A member whose operator is elsewhere.
@@ -120,44 +116,52 @@ impl fmt::Debug for Remote {
     }
 }
 
-/// All functions of a query by stage and member, which are there when this returns. Those of the sink's stage are none. `without_time` are
-/// the counters of the source partitions, in their order.
+/// A query whose stages are to be functions.
+pub(crate) struct Deploying<'a> {
+    pub(crate) query: &'a QueryId,
+    pub(crate) graph: &'a StageGraph,
+    pub(crate) topology: &'a Topology,
+    /// Knows every function that plans may name in this process.
+    pub(crate) functions: &'a Arc<TaskContext>,
+    pub(crate) options: &'a RuntimeOptions,
+    pub(crate) progress: &'a Arc<Progress>,
+    pub(crate) stopped: &'a Arc<AtomicBool>,
+    /// The counters of the source partitions, in their order.
+    pub(crate) without_time: &'a BTreeMap<StageId, Vec<Arc<AtomicU64>>>,
+}
+
+/// All functions of a query by stage and member, which are there when this returns. Those of the sink's stage are none.
 ///
 /// # Errors
 /// A stage cannot run in a function, or a function cannot be made.
-pub(crate) fn deploy(
-    query: &QueryId,
-    graph: &StageGraph,
-    topology: &Topology,
-    options: &RuntimeOptions,
-    progress: &Arc<Progress>,
-    stopped: &Arc<AtomicBool>,
-    without_time: &BTreeMap<StageId, Vec<Arc<AtomicU64>>>,
-) -> Result<Vec<Vec<Remote>>> {
+pub(crate) fn deploy(of: &Deploying<'_>) -> Result<Vec<Vec<Remote>>> {
+    let Deploying { query, graph, topology, functions, options, progress, stopped, without_time } = *of;
     let Some(cloud) = &options.cloud else { return Ok(Vec::new()) };
     let number = format!("{:032x}", rand::rng().random::<u128>());
-    let run = Arc::new(Run { cloud: Arc::clone(cloud), query: query.clone(), number, functions: Mutex::default() });
+    let run = Arc::new(Run { cloud: Arc::clone(cloud), query: query.clone(), number });
     let (mut wanted, mut remotes) = (Vec::new(), Vec::new());
     for stage in &graph.stages {
         if matches!(stage.operator, Operator::Sink(_)) {
             remotes.push(Vec::new());
             continue;
         }
-        let context = Arc::new(StageContext::of(query, graph, topology, stage.id, options)?.specialise()?);
+        let context = StageContext::of(query, graph, topology, stage.id, options)?;
+        context.check_known(query, functions)?;
+        let specialised = Arc::new(context.specialise()?);
         // A function never changes: another program or context is another function.
-        let kind = stable_hash(format!("{} {}", cloud.program(), context.hash).as_bytes()) as u32;
-        let mut function = |name: String, shuffle: u16, concurrency: Option<u32>| {
+        let kind = stable_hash(format!("{} {}", cloud.program(), specialised.hash).as_bytes()) as u32;
+        let mut function = |name: String, shuffle: u16| {
             let name = format!("{name}-{kind:08x}");
             let is_new = wanted.last().is_none_or(|function: &CloudFunction| function.name != name);
             if is_new {
-                wanted.push(CloudFunction { name: name.clone(), context: context.environment(), concurrency });
+                wanted.push(CloudFunction { name: name.clone(), context: specialised.environment() });
             }
             Function {
                 run: Arc::clone(&run),
                 name,
                 stage: stage.id,
                 shuffle,
-                context: Arc::clone(&context),
+                context: Arc::clone(&specialised),
                 progress: Arc::clone(progress),
                 stopped: Arc::clone(stopped),
                 sleep: options.backoff_sleep,
@@ -168,23 +172,24 @@ pub(crate) fn deploy(
             let name = format!("{}-{:02}", query.code, stage.id.0);
             for (number, without_time) in without_time.get(&stage.id).into_iter().flatten().enumerate() {
                 let rows = Rows {
-                    function: function(name.clone(), 0, None),
+                    function: function(name.clone(), 0),
                     without_time: Arc::clone(without_time),
                     counted: Epoch::ZERO,
+                    of_nothing: context.output(query, number as u32, functions)?,
                 };
                 members.insert(number as u16, Remote::Rows(Box::new(rows)));
             }
         }
         for shuffle in 0..topology.members(stage.id) {
             let member = topology.member(stage.id, shuffle);
-            let function = function(member.to_string(), shuffle, Some(1));
+            let function = function(member.to_string(), shuffle);
             let remote = RemoteMember::new(function, topology.inputs(stage.id, shuffle));
             members.insert(member.member, Remote::Member(Box::new(remote)));
         }
         remotes.push(members.into_values().collect());
     }
-    run.functions.lock().clone_from(&wanted);
     cloud.deploy(&wanted)?;
+    progress.deployed();
     Ok(remotes)
 }
 
@@ -224,6 +229,12 @@ impl Rows {
         if payload.set.epoch <= committed {
             return Ok(Outcome::Processed);
         }
+        if is_empty(&payload.body) {
+            // The others wait for what it sends, and for its watermark.
+            self.of_nothing.begin(payload.set.epoch);
+            send.extend(self.of_nothing.seal(payload.set.epoch, payload.watermark)?);
+            return Ok(Outcome::Ready);
+        }
         let parts = encode(payload, body_max(self.function.limit()))?;
         let mut answers = Vec::with_capacity(parts.len());
         for parts in parts.chunks(ROWS_AT_ONCE) {
@@ -256,6 +267,11 @@ impl Rows {
         }
         Ok(Outcome::Ready)
     }
+}
+
+/// Whether a source partition has read nothing.
+fn is_empty(body: &Body) -> bool {
+    matches!(body, Body::Read(read) if read.iter().all(|read| read.rows.num_rows() == 0))
 }
 
 /// Does the same with all, at once.
@@ -552,6 +568,7 @@ impl Function {
         if answer.version != VERSION {
             return Err(refused(format!("expected an answer of version {VERSION}, got version {}", answer.version)));
         }
+        self.progress.answered();
         self.progress.invoked(Duration::from_micros(answer.micros).min(began.elapsed()));
         Ok(answer)
     }

@@ -10,7 +10,7 @@ use datafusion::execution::TaskContext;
 use savanna_ownership::stable_hash;
 use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_api::{Result, StreamError};
-use savanna_streams_functions::budget;
+use savanna_streams_functions::{budget, builtin, registered, without};
 use savanna_streams_model::payload::{Body, ReadRows};
 use serde::Deserialize;
 
@@ -386,25 +386,69 @@ impl Held {
 }
 
 impl StageContext {
-    fn output(&self, query: &QueryId, sequence: u32, functions: &Arc<TaskContext>) -> Result<OutputOperator> {
+    /// The output of an instance of the stage.
+    ///
+    /// # Errors
+    /// It is no stage that sends, or its plans name what is not there.
+    pub(super) fn output(
+        &self,
+        query: &QueryId,
+        sequence: u32,
+        functions: &Arc<TaskContext>,
+    ) -> Result<OutputOperator> {
         let outlet = self.place.outlet(query, sequence);
         let outlet = outlet.ok_or_else(|| broken("the context of a stage that sends to nobody"))?;
         let options = RuntimeOptions { batch_rows: self.batch_rows.max(1), ..RuntimeOptions::default() };
         OutputOperator::decode(&self.output, Vec::new(), &self.exchange, functions, &options, outlet)
     }
 
-    /// A member that has applied nothing.
-    fn member(&self, call: &Call, functions: &Arc<TaskContext>) -> Result<Held> {
+    fn operator(
+        &self,
+        query: &QueryId,
+        shuffle: u16,
+        functions: &Arc<TaskContext>,
+        progress: &Arc<Progress>,
+    ) -> Result<Box<dyn StageOperator>> {
         // A member that collected part s sends sequence s (Flock, C8).
-        let output = self.output(&call.query, u32::from(call.shuffle), functions)?;
-        let progress = Arc::new(Progress::new(0, false));
-        let counted = self.counts_windows.then(|| Arc::clone(&progress));
-        let operator: Box<dyn StageOperator> = match &self.work {
+        let output = self.output(query, u32::from(shuffle), functions)?;
+        let counted = self.counts_windows.then(|| Arc::clone(progress));
+        Ok(match &self.work {
             Work::Aggregate(aggregate) => Box::new(MergeOperator::decode(aggregate, functions, output, counted)?),
             Work::Window(window) => Box::new(WindowOperator::decode(window, functions, output, counted)?),
             Work::IntervalJoin(join) => Box::new(JoinOperator::decode(join, functions, output)?),
             Work::Rows => return Err(broken("rows that are read have no member")),
-        };
+        })
+    }
+
+    /// # Errors
+    /// The stage's plans cannot be read where these functions are known.
+    fn read_with(&self, query: &QueryId, functions: &Arc<TaskContext>) -> Result<()> {
+        match self.work {
+            Work::Rows => self.output(query, 0, functions).map(drop),
+            _ => self.operator(query, 0, functions, &Arc::new(Progress::new(0, false))).map(drop),
+        }
+    }
+
+    /// # Errors
+    /// The stage calls functions that were registered in this process, which the program of stages does not have.
+    pub(super) fn check_known(&self, query: &QueryId, functions: &Arc<TaskContext>) -> Result<()> {
+        if self.read_with(query, &builtin()).is_ok() {
+            return Ok(());
+        }
+        self.read_with(query, functions)?;
+        let mut called = registered();
+        called.retain(|name| self.read_with(query, &without(name)).is_err());
+        Err(StreamError::Unsupported {
+            what: format!("functions of this program ({}) on functions of a host", called.join(", ")),
+            position: None,
+            instead: "run the query in this process: the program of stages does not have them".into(),
+        })
+    }
+
+    /// A member that has applied nothing.
+    fn member(&self, call: &Call, functions: &Arc<TaskContext>) -> Result<Held> {
+        let progress = Arc::new(Progress::new(0, false));
+        let operator = self.operator(&call.query, call.shuffle, functions, &progress)?;
         let member = Member::new(self.place.inputs(call.shuffle), operator, MemberRules::default());
         Ok(Held {
             run: call.run.clone(),

@@ -52,7 +52,7 @@ use self::survival::{Beginning, Recording};
 pub use self::survival::{Survival, cannot_survive, delivery};
 use crate::chain::Chain;
 use crate::clock::Instants;
-use crate::cloud::remote;
+use crate::cloud::remote::{self, Deploying};
 use crate::driver::{Driver, DriverOptions, EpochRecord, Input, Layout, Outcome};
 use crate::error::broken;
 use crate::join_stage::JoinOperator;
@@ -521,8 +521,16 @@ impl Starting {
         };
         let stopped = Arc::new(AtomicBool::new(false));
         let without_time = self.without_time(&partitions);
-        let remotes =
-            remote::deploy(&self.id, &self.graph, &topology, &self.options, &progress, &stopped, &without_time)?;
+        let remotes = remote::deploy(&Deploying {
+            query: &self.id,
+            graph: &self.graph,
+            topology: &topology,
+            functions: &self.functions,
+            options: &self.options,
+            progress: &progress,
+            stopped: &stopped,
+            without_time: &without_time,
+        })?;
         let here = members
             .into_iter()
             .map(|stage| stage.into_iter().map(|member| Seat::Here(Box::new(member.behind(from)))).collect::<Vec<_>>());

@@ -1,9 +1,9 @@
 //! Counters of a running query, written by its threads and read by whoever asks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use savanna_streams_api::handle::QueryStatus;
@@ -22,6 +22,10 @@ pub(crate) struct Progress {
     closing: Mutex<BTreeMap<Epoch, BTreeSet<i64>>>,
     invocations: AtomicU64,
     billed_ms: AtomicU64,
+    began: Instant,
+    /// From the beginning until the functions of a host were there, and until the first of them had answered.
+    functions_there: OnceLock<Duration>,
+    first_answer: OnceLock<Duration>,
     replays: AtomicU64,
     /// One per source partition.
     scans: RwLock<Vec<Arc<ScanProgress>>>,
@@ -52,6 +56,9 @@ impl Progress {
             closing: Mutex::new(BTreeMap::new()),
             invocations: AtomicU64::new(0),
             billed_ms: AtomicU64::new(0),
+            began: Instant::now(),
+            functions_there: OnceLock::new(),
+            first_answer: OnceLock::new(),
             replays: AtomicU64::new(0),
             scans: RwLock::new((0..scans).map(|_| Arc::default()).collect()),
             driver_cpu: Gauge::default(),
@@ -114,6 +121,16 @@ impl Progress {
         std::mem::take(&mut *self.closing.lock())
     }
 
+    /// All functions of a host are there.
+    pub(crate) fn deployed(&self) {
+        self.functions_there.get_or_init(|| self.began.elapsed());
+    }
+
+    /// A function of a host has answered.
+    pub(crate) fn answered(&self) {
+        self.first_answer.get_or_init(|| self.began.elapsed());
+    }
+
     /// One execution of a function, billed in whole milliseconds.
     pub(crate) fn invoked(&self, cpu: Duration) {
         let billed_ms = cpu.as_nanos().div_ceil(1_000_000).max(1);
@@ -150,6 +167,12 @@ impl Progress {
         status.generator_cpu_seconds = generator.as_secs_f64();
         status.invocations = self.invocations.load(Ordering::Relaxed);
         status.billed_ms = self.billed_ms.load(Ordering::Relaxed);
+        for (name, time) in [("deployed_seconds", &self.functions_there), ("first_answer_seconds", &self.first_answer)]
+        {
+            if let Some(time) = time.get() {
+                status.more.insert(name.into(), time.as_secs_f64());
+            }
+        }
         status.more.insert("replays".into(), self.replays.load(Ordering::Relaxed) as f64);
         status.more.insert("lookup_rows".into(), self.lookup_rows.load(Ordering::Relaxed) as f64);
     }

@@ -114,8 +114,6 @@ struct Seen {
     continued: usize,
     /// The last call that had a context.
     context: Vec<u8>,
-    deployed: Vec<CloudFunction>,
-    released: Vec<CloudFunction>,
 }
 
 impl Seen {
@@ -157,12 +155,7 @@ impl Cloud for TestCloud {
         "test"
     }
 
-    fn release(&self, functions: &[CloudFunction]) {
-        self.seen.lock().released.extend_from_slice(functions);
-    }
-
     fn deploy(&self, wanted: &[CloudFunction]) -> Result<()> {
-        self.seen.lock().deployed.extend_from_slice(wanted);
         let mut functions = self.functions.lock();
         for (number, function) in wanted.iter().enumerate() {
             let make = || {
@@ -353,12 +346,19 @@ fn what_is_above_the_limit_goes_in_several_calls_and_comes_in_several_answers() 
 }
 
 #[test]
-fn nothing_is_held_back_for_functions_of_a_query_that_is_over() {
+fn a_source_that_has_read_nothing_is_no_call() {
+    // The second partition ends in its first epoch, and the others wait for what it sends all the same.
+    let mut partitions = rows_of(7);
+    partitions.push(partitions[0][..3].to_vec());
+    let expected = truth(&partitions, &window(40, 20, 0), 0, false, true).windows;
     let cloud = Arc::new(TestCloud::new(CloudFaults::none()));
-    assert!(!is_wrong_on(&cloud, 1));
-    let Seen { deployed, released, .. } = cloud.seen.lock().clone();
-    assert_eq!(deployed, released);
-    assert_eq!(deployed.iter().filter(|function| function.concurrency == Some(1)).count(), 2, "{deployed:?}");
+    let memory = Arc::new(Memory::with("t", partitions));
+    let rows = run_on(&cloud, sums(), &memory, 1).unwrap();
+    assert_eq!(groups(&rows, true), expected);
+    // Members are CODE-STAGE-MEMBER-KIND. 200 rows and 3 in epochs of five.
+    let functions = cloud.functions.lock();
+    let scan = functions.iter().find(|(name, _)| name.split('-').count() == 3).unwrap().1.lock().calls;
+    assert_eq!(scan, 41, "calls for rows");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 use arrow::array::{AsArray, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
+use parking_lot::Mutex;
 use savanna_streams_api::ids::MemberId;
 use savanna_streams_model::payload::SetKey;
 use savanna_streams_model::time::EventTime;
@@ -22,8 +23,6 @@ impl Cloud for InTurns {
     fn deploy(&self, _: &[CloudFunction]) -> Result<()> {
         Ok(())
     }
-
-    fn release(&self, _: &[CloudFunction]) {}
 
     fn call(&self, _: &str, call: Vec<u8>, _: &dyn Fn() -> bool) -> Result<Vec<u8>, CallError> {
         let call: Call = serde_json::from_slice(&call).unwrap();
@@ -74,7 +73,7 @@ fn numbers() -> Vec<i64> {
 
 fn outputs_of(instances: Vec<Vec<Piece>>) -> Vec<i64> {
     let cloud = Arc::new(InTurns { instances, calls: Mutex::default() });
-    let run = Run { cloud, query: query(), number: "r".into(), functions: Mutex::default() };
+    let run = Run { cloud, query: query(), number: "r".into() };
     let function = Function {
         run: Arc::new(run),
         name: "f".into(),
