@@ -1,14 +1,14 @@
 -- Tables on the move keep their form ----------------------------------------------------------------------------------
 
 -- Settings of the session say how expressions, and values in them, are written as text.
-CREATE FUNCTION bullfrog.fingerprint(relation oid) RETURNS text
+CREATE FUNCTION bullfrog.fingerprint(relation oid, named name DEFAULT NULL) RETURNS text
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off SET datestyle = 'ISO, YMD' SET timezone = 'UTC'
     SET intervalstyle = 'postgres' SET standard_conforming_strings = on SET extra_float_digits = 1 SET bytea_output = 'hex' SET lc_monetary = 'C' AS $$
 BEGIN
     -- Its plan is kept: it runs around each statement that may change a table.
     RETURN pg_catalog.md5(pg_catalog.concat_ws(E'\n',
         -- What a live table is called is for those who use it.
-        (SELECT pg_catalog.concat_ws(',', c.relname, c.relnamespace::regnamespace) FROM pg_catalog.pg_class c WHERE c.oid = relation
+        (SELECT pg_catalog.concat_ws(',', COALESCE(named, c.relname), c.relnamespace::regnamespace) FROM pg_catalog.pg_class c WHERE c.oid = relation
             AND NOT EXISTS (SELECT FROM bullfrog.old o WHERE o.old_table = relation AND o.live)),
         (SELECT pg_catalog.concat_ws(',', c.relfilenode, c.relkind, c.relpersistence, c.relrowsecurity, c.relowner)
             FROM pg_catalog.pg_class c WHERE c.oid = relation),
@@ -72,7 +72,7 @@ BEGIN
                 WHERE t.new_table = relation AND d.refclassid = 'pg_catalog.pg_proc'::regclass))));
 END
 $$;
-COMMENT ON FUNCTION bullfrog.fingerprint(oid) IS 'The form of a table as far as a migration relies on it. It names what pg_upgrade gives other '
+COMMENT ON FUNCTION bullfrog.fingerprint(oid, name) IS 'The form of a table as far as a migration relies on it, if it were called so. It names what pg_upgrade gives other '
     'numbers; those of tables, their files, types and roles stay.';
 
 CREATE FUNCTION bullfrog.deviating() RETURNS TABLE (relation regclass, migration int, what text)
@@ -113,3 +113,32 @@ END
 $$;
 COMMENT ON FUNCTION bullfrog.verify(text) IS 'Raises an error if a statement has changed the form of a table of a migration under way. Runs after each '
     'that may do it.';
+
+CREATE FUNCTION bullfrog.follow_name(relation oid, before name) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off AS $$
+DECLARE
+    inserts CONSTANT text := (SELECT format('INSERT INTO %I.%I (', n.nspname, follow_name.before) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.oid = relation);
+    target bullfrog.target;
+BEGIN
+    -- Nobody else knows these tables as they are called so far.
+    UPDATE bullfrog.old o SET fingerprint = bullfrog.fingerprint(relation) FROM bullfrog.migration m
+        WHERE o.old_table = relation AND m.id = o.migration AND bullfrog.is_own(m.xmin) AND o.fingerprint = bullfrog.fingerprint(relation, follow_name.before);
+    SELECT t.* INTO target FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source JOIN bullfrog.migration m ON m.id = s.migration
+        WHERE t.new_table = relation AND bullfrog.is_own(m.xmin) AND t.fingerprint = bullfrog.fingerprint(relation, follow_name.before);
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    -- The statement that copies rows is the only one that is kept with the table's name.
+    IF cardinality(string_to_array(target.copy, inserts)) <> 2 THEN
+        RAISE EXCEPTION 'names of columns of % contain the text %', target.new_table, quote_literal(inserts) USING ERRCODE = 'feature_not_supported',
+            HINT = 'Rename the table when the migration has ended.';
+    END IF;
+    UPDATE bullfrog.target t SET fingerprint = bullfrog.fingerprint(relation),
+        copy = replace(t.copy, inserts, format('INSERT INTO %s (', t.new_table)) WHERE t.id = target.id;
+    UPDATE bullfrog.quarantined q SET new_table = target.new_table::text WHERE q.target = target.id;
+    PERFORM bullfrog.announce('bullfrog.target');
+END
+$$;
+COMMENT ON FUNCTION bullfrog.follow_name(oid, name) IS 'Lets a migration go on whose table was called otherwise before and has got another name, and nothing else, in the transaction '
+    'of the switch.';

@@ -48,6 +48,9 @@ pub(crate) enum Flaw {
     /// What was moved is read as of now, not with the snapshot of the statement.
     #[name = c"newest_truth"]
     NewestTruth,
+    /// A statement that names the columns of any index is about one row.
+    #[name = c"any_index_is_a_key"]
+    AnyIndexIsAKey,
     /// Rows that were written while rows were looked at before the switch are not looked at.
     #[name = c"written_forgotten"]
     WrittenForgotten,

@@ -19,6 +19,7 @@
 //!  truth         whether a row was moved, as its statement sees it
 //!  estimates     planner: how large tables on the move will be
 //!  touching      executor: rows that a statement writes are moved before it runs
+//!  single        or of one row that the new table has by its key: none
 //!  joined        which rows these are, by conditions that are about other tables, too
 //!  queues        or the first few that there are
 //!  triggers      row triggers: keys of rows that were not moved, old versions of rows in use, notes of writes
@@ -92,6 +93,7 @@ mod rows;
 mod settings;
 mod shape;
 mod shared;
+mod single;
 mod snapshots;
 mod source;
 mod statements;

@@ -86,9 +86,10 @@ impl Sweeper {
         if number == 0 && self.tidied.is_none_or(|tidied| tidied.elapsed() > self.tidies_after) {
             self.tidy();
         }
-        let begun = Instant::now();
+        let (begun, waited) = (Instant::now(), waited_for_core());
         let swept = self.look_and_move(mover, number, sweepers);
-        let pause = if swept == Sweep::Moved { self.pause(begun.elapsed(), sweepers) } else { ROUND };
+        let took = begun.elapsed().saturating_sub(waited_for_core().saturating_sub(waited));
+        let pause = if swept == Sweep::Moved { self.pause(took, sweepers) } else { ROUND };
         self.resumes = Some(Instant::now() + pause);
         swept
     }
@@ -191,10 +192,12 @@ impl Sweeper {
     fn pause(&mut self, took: Duration, sweepers: usize) -> Duration {
         let least = Duration::from_millis(settings::REST.get().unsigned_abs().into());
         let active = active_sessions();
-        let are_waits_long = with_meters(|meters| meters.are_waits_long(database(), now()));
+        let (are_waits_long, burden) = with_meters(|meters| {
+            (meters.are_waits_long(database(), now()), Duration::from_micros(meters.burden(database(), now())))
+        });
         let sweepers = u32::try_from(sweepers).unwrap_or(u32::MAX);
         let limit = settings::yield_at();
-        let pause = self.pace.next(least, took, Load { active, are_waits_long }, limit, sweepers);
+        let pause = self.pace.next(least, took, Load { active, are_waits_long, burden }, limit, sweepers);
         if pause > least {
             show(&match active > limit {
                 true => format!("yields to {active} active sessions"),
@@ -213,6 +216,13 @@ impl Sweeper {
             mover::start();
         }
     }
+}
+
+/// How long this process has waited for a core, since it began; nothing where the system does not tell.
+fn waited_for_core() -> Duration {
+    let told = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+    let nanos = told.split(' ').nth(1).and_then(|nanos| nanos.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or(0))
 }
 
 /// What came of some pages.

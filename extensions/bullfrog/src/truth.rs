@@ -14,6 +14,8 @@ use crate::versions::{local_transaction, primary_key};
 
 /// Rows that a page of the largest size has at most, rounded up.
 const ROWS: usize = 2048;
+/// So many marks are passed on the way to another before it is looked up by itself.
+const FEW: usize = 4;
 
 /// Whether the page of a row was moved.
 #[pg_extern(sql = false, stable, strict, parallel_safe)]
@@ -52,9 +54,10 @@ unsafe fn is_place_moved_in(source: i32, row: ItemPointerData, call: pg_sys::Fun
         let memory = Memory::of(call);
         if usize::from(number) >= ROWS || !memory.is_about(source, page) {
             memory.begin(source, page);
-            memory.set(0, memory.index.has(source, name_of_place(page, 0)));
-            memory.is_whole = memory.get(0);
-            return memory.get(0) || memory.index.has(source, name_of_place(page, number));
+            let (is_whole, is_moved) = memory.index.has_either(source, page, number);
+            memory.set(0, is_whole);
+            memory.is_whole = is_whole;
+            return is_whole || is_moved;
         }
         if !memory.is_whole {
             // More than one row of this page is asked for.
@@ -192,6 +195,22 @@ impl Index {
             });
         }
         found
+    }
+
+    /// Whether a page was moved as a whole, and else whether this row of it was moved. Their names are near each other, with those of other rows between them.
+    unsafe fn has_either(self, source: i32, page: u32, number: u16) -> (bool, bool) {
+        let (whole, row) = (name_of_place(page, 0), name_of_place(page, number));
+        let (mut last, mut between) = (None, 0);
+        // SAFETY: as promised.
+        unsafe {
+            self.each(source, whole, row, |name| {
+                last = Some(name);
+                between += 1;
+                name != whole && between < FEW
+            });
+            let is_passed = between == FEW && last != Some(row);
+            (last == Some(whole), last == Some(row) || is_passed && last != Some(whole) && self.has(source, row))
+        }
     }
 
     /// Calls something with the granules of a source from one to another that were moved, until it says false.
