@@ -29,6 +29,7 @@
 //!  objects       so are those that commit by themselves, at the moment at which the server has their locks
 //!  source        rows of an old table that move together, and which are left
 //!  moving        granules come into their new tables, in the transaction under way
+//!  plain         without a statement, where nothing of them is evaluated
 //!  wholes        pages that the background moves at once where rows move one by one
 //!  claims        which granules a transaction takes on
 //!  mover         processes that move granules for sessions
@@ -82,6 +83,7 @@ mod order;
 mod passing;
 mod phases;
 mod places;
+mod plain;
 mod proofs;
 mod queues;
 mod quiet;

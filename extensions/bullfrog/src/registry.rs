@@ -110,10 +110,15 @@ impl Registry {
         &self.targets
     }
 
+    /// A source of rows, if its statements were prepared before.
+    pub(crate) fn known_source(&self, id: i32) -> Option<Rc<Source>> {
+        self.sources.borrow().get(&id).cloned()
+    }
+
     /// A source of rows, with its statements prepared. None if the transaction does not see it.
     pub(crate) fn source(&self, id: i32) -> Option<Rc<Source>> {
-        if let Some(source) = self.sources.borrow().get(&id) {
-            return Some(Rc::clone(source));
+        if let Some(source) = self.known_source(id) {
+            return Some(source);
         }
         let source = Rc::new(Source::read(id)?);
         self.sources.borrow_mut().insert(id, Rc::clone(&source));
