@@ -115,29 +115,32 @@ COMMENT ON FUNCTION bullfrog.verify(text) IS 'Raises an error if a statement has
     'that may do it.';
 
 CREATE FUNCTION bullfrog.follow_name(relation oid, before name) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off AS $$
+    LANGUAGE plpgsql STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off AS $$
 DECLARE
     inserts CONSTANT text := (SELECT format('INSERT INTO %I.%I (', n.nspname, follow_name.before) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE c.oid = relation);
     target bullfrog.target;
 BEGIN
-    -- Nobody else knows these tables as they are called so far.
-    UPDATE bullfrog.old o SET fingerprint = bullfrog.fingerprint(relation) FROM bullfrog.migration m
-        WHERE o.old_table = relation AND m.id = o.migration AND bullfrog.is_own(m.xmin) AND o.fingerprint = bullfrog.fingerprint(relation, follow_name.before);
-    SELECT t.* INTO target FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source JOIN bullfrog.migration m ON m.id = s.migration
-        WHERE t.new_table = relation AND bullfrog.is_own(m.xmin) AND t.fingerprint = bullfrog.fingerprint(relation, follow_name.before);
-    IF NOT FOUND THEN
-        RETURN;
+    -- Nobody else knows these tables as they are called so far. What the switch has written of old tables nobody writes later.
+    UPDATE bullfrog.old o SET fingerprint = bullfrog.fingerprint(relation)
+        WHERE o.old_table = relation AND bullfrog.is_own(o.xmin) AND o.fingerprint = bullfrog.fingerprint(relation, follow_name.before);
+    SELECT t.* INTO target FROM bullfrog.target t WHERE t.new_table = relation AND t.fingerprint = bullfrog.fingerprint(relation, follow_name.before)
+        AND EXISTS (SELECT FROM bullfrog.source s JOIN bullfrog.old o ON o.migration = s.migration WHERE s.id = t.source AND bullfrog.is_own(o.xmin));
+    IF FOUND THEN
+        -- The statement that copies rows is the only one that is kept with the name of a new table; none is with that of an old one.
+        IF cardinality(string_to_array(target.copy, inserts)) <> 2 THEN
+            RAISE EXCEPTION 'names of columns of % contain the text %', target.new_table, quote_literal(inserts) USING ERRCODE = 'feature_not_supported',
+                HINT = 'Rename the table when the migration has ended.';
+        END IF;
+        UPDATE bullfrog.target t SET fingerprint = bullfrog.fingerprint(relation),
+            copy = replace(t.copy, inserts, format('INSERT INTO %s (', t.new_table)) WHERE t.id = target.id;
+        UPDATE bullfrog.quarantined q SET new_table = target.new_table::text WHERE q.target = target.id;
+        PERFORM bullfrog.announce('bullfrog.target');
     END IF;
-    -- The statement that copies rows is the only one that is kept with the table's name.
-    IF cardinality(string_to_array(target.copy, inserts)) <> 2 THEN
-        RAISE EXCEPTION 'names of columns of % contain the text %', target.new_table, quote_literal(inserts) USING ERRCODE = 'feature_not_supported',
-            HINT = 'Rename the table when the migration has ended.';
-    END IF;
-    UPDATE bullfrog.target t SET fingerprint = bullfrog.fingerprint(relation),
-        copy = replace(t.copy, inserts, format('INSERT INTO %s (', t.new_table)) WHERE t.id = target.id;
-    UPDATE bullfrog.quarantined q SET new_table = target.new_table::text WHERE q.target = target.id;
-    PERFORM bullfrog.announce('bullfrog.target');
+    -- The log has said what the switch called them.
+    PERFORM bullfrog.log_at_commit(m.name, format('%I is called %s', follow_name.before, relation::regclass)) FROM bullfrog.migration m
+        WHERE m.id IN (SELECT o.migration FROM bullfrog.old o WHERE o.old_table = relation AND bullfrog.is_own(o.xmin)
+            UNION ALL SELECT s.migration FROM bullfrog.source s WHERE s.id = target.source);
 END
 $$;
 COMMENT ON FUNCTION bullfrog.follow_name(oid, name) IS 'Lets a migration go on whose table was called otherwise before and has got another name, and nothing else, in the transaction '

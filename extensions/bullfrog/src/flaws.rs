@@ -51,6 +51,9 @@ pub(crate) enum Flaw {
     /// A statement that names the columns of any index is about one row.
     #[name = c"any_index_is_a_key"]
     AnyIndexIsAKey,
+    /// What the transaction has written itself counts as the row that has a key.
+    #[name = c"own_rows_count"]
+    OwnRowsCount,
     /// Rows that were written while rows were looked at before the switch are not looked at.
     #[name = c"written_forgotten"]
     WrittenForgotten,

@@ -21,7 +21,6 @@ use crate::keyed::{self, Keyed};
 use crate::nodes;
 use crate::passing::{as_they_are, remembering};
 use crate::registry::{self, Asked, Registry, Target};
-use crate::single::end_with_first_row;
 use crate::snapshots;
 use crate::touching::{self, Touch};
 use crate::versions::{all_rights, drop_rights, expanded_view, rights_on};
@@ -197,11 +196,6 @@ unsafe fn rewrite<'a>(registry: &'a Registry, query: *mut pg_sys::Query) -> (Vec
                     touches.extend(touching::query(registry, target, query, level, number));
                 }
             }
-        }
-        if let [(target, level, _, number)] = reads[..]
-            && level == query
-        {
-            end_with_first_row(query, target, number);
         }
         let mut not_seen = Vec::new();
         for (target, level, entry, number) in reads {

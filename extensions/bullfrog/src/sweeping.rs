@@ -192,12 +192,10 @@ impl Sweeper {
     fn pause(&mut self, took: Duration, sweepers: usize) -> Duration {
         let least = Duration::from_millis(settings::REST.get().unsigned_abs().into());
         let active = active_sessions();
-        let (are_waits_long, burden) = with_meters(|meters| {
-            (meters.are_waits_long(database(), now()), Duration::from_micros(meters.burden(database(), now())))
-        });
+        let are_waits_long = with_meters(|meters| meters.are_waits_long(database(), now()));
         let sweepers = u32::try_from(sweepers).unwrap_or(u32::MAX);
         let limit = settings::yield_at();
-        let pause = self.pace.next(least, took, Load { active, are_waits_long, burden }, limit, sweepers);
+        let pause = self.pace.next(least, took, Load { active, are_waits_long }, limit, sweepers);
         if pause > least {
             show(&match active > limit {
                 true => format!("yields to {active} active sessions"),

@@ -179,7 +179,7 @@ unsafe fn is_there(function: &CStr) -> bool {
         let name = [c"bullfrog", function].into_iter().fold(std::ptr::null_mut(), |name, part| {
             pg_sys::lappend(name, pg_sys::makeString(part.as_ptr().cast_mut()).cast())
         });
-        pg_sys::LookupFuncName(name, -1, std::ptr::null(), true) != Oid::INVALID
+        pg_sys::LookupFuncName(name, -1, [].as_ptr(), true) != Oid::INVALID
     }
 }
 

@@ -51,13 +51,39 @@ def test_names_may_change_again_and_back(customers):
     customers.execute("SELECT bullfrog.finish('m')")
 
 
-def test_in_a_later_transaction_no_name_changes(database, customers):
+def test_two_tables_exchange_their_names(customers):
+    customers.execute("CREATE TABLE expected AS SELECT id, ssn FROM customer")
+    switch(customers, "ALTER TABLE named RENAME TO other; ALTER TABLE secret RENAME TO named; ALTER TABLE other RENAME TO secret")
+    customers.execute("UPDATE named SET ssn = ssn; UPDATE secret SET nick = nick")
+    assert differing(customers, "named", "expected") == 0
+    customers.execute("SELECT bullfrog.finish('m')")
+    assert differing(customers, "named", "expected") == 0
+
+
+def test_rows_that_moved_before_the_name_changed_and_after_it(customers):
+    customers.execute("BEGIN")
+    migrate(customers, DEFINITION, options=WAYS["as it is best"])
+    try:
+        customers.execute("SAVEPOINT s; UPDATE named SET nick = 'x' WHERE id = 1")
+    except psycopg.errors.ObjectNotInPrerequisiteState:
+        # What the transaction of the switch cannot do yet.
+        customers.execute("ROLLBACK TO s")
+    customers.execute(RENAMES)
+    customers.execute("COMMIT; UPDATE customer SET nick = 'x' WHERE id < 50; UPDATE secret SET ssn = 'x'")
+    assert customers.execute("SELECT count(*) FROM customer WHERE nick = 'x'").fetchone() == (49,)
+    customers.execute("SELECT bullfrog.finish('m')")
+
+
+@pytest.mark.parametrize("before", ["", "SELECT bullfrog.pause('m')", "SELECT bullfrog.pause('m'); SELECT bullfrog.resume('m')"])
+def test_in_a_later_transaction_no_name_changes(database, customers, before):
     switch(customers)
     other = database.connect()
     for connection in (customers, other):
         for rename in ("ALTER TABLE customer RENAME TO c", "ALTER TABLE secret RENAME TO c", "ALTER TABLE customer_old RENAME TO c"):
+            connection.execute(f"BEGIN; {before}")
             with pytest.raises(REFUSED):
                 connection.execute(rename)
+            connection.execute("ROLLBACK")
 
 
 @pytest.mark.parametrize("change", ["ALTER TABLE named ADD more int", "ALTER TABLE named SET SCHEMA elsewhere", "ALTER TABLE named RENAME nick TO n",

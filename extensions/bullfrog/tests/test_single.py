@@ -1,4 +1,4 @@
-"""Statements that name a row by a unique key: when it has moved, nobody looks at old rows for it."""
+"""Writes that name a row by a unique key: when it has moved, nobody looks for old rows."""
 
 import psycopg
 import pytest
@@ -32,8 +32,8 @@ def scans_of_old(connection, statement):
     return scans
 
 
-STATEMENTS = ["UPDATE t SET nick = nick WHERE id = 7", "SELECT name FROM t WHERE id = 7", "SELECT name FROM t WHERE 7 = id AND name <> ''",
-    "SELECT name FROM t WHERE id = 7 FOR UPDATE", "DELETE FROM t WHERE id = 7 AND nick = 'none'"]
+STATEMENTS = ["UPDATE t SET nick = nick WHERE id = 7", "UPDATE t SET nick = nick WHERE 7 = id AND name <> ''", "SELECT name FROM t WHERE id = 7 FOR UPDATE",
+    "DELETE FROM t WHERE id = 7 AND nick = 'none'"]
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
@@ -104,3 +104,44 @@ def test_a_snapshot_has_its_row(database, single, level):
     if level != "READ COMMITTED":
         with pytest.raises(psycopg.errors.SerializationFailure):
             reader.execute("UPDATE t SET ssn = 'mine' WHERE id = 8")
+
+
+# What others do after the snapshot of a transaction: to a row that had moved before it, or had not.
+AFTER = ["DELETE FROM t WHERE id = 7", "UPDATE t SET id = 7000 WHERE id = 7"]
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+@pytest.mark.parametrize("has_moved", [True, False])
+@pytest.mark.parametrize("after", AFTER)
+def test_an_own_row_does_not_hide_one_that_others_have_deleted_since(database, single, level, has_moved, after):
+    """For such a snapshot both are there, and who writes them has to try again, as in a table that nobody migrates."""
+    own = database.connect()
+    if has_moved:
+        single.execute("UPDATE t SET nick = nick WHERE id = 7")
+    own.execute(f"BEGIN ISOLATION LEVEL {level}; SELECT count(*) FROM t")
+    single.execute(after)
+    try:
+        own.execute("INSERT INTO t (id, name) VALUES (7, 'mine')")
+        assert own.execute("SELECT name FROM t WHERE id = 7 ORDER BY name").fetchall() == [("mine",), ("name 7",)]
+    except psycopg.errors.SerializationFailure:
+        # It may be told as early.
+        return
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        own.execute("UPDATE t SET nick = 'x' WHERE id = 7")
+
+
+def test_an_own_row_that_hides_another_is_noticed(database, single):
+    connect = database.connect
+    database.connect = lambda: connect(options="-c bullfrog.flaw=own_rows_count")
+    with pytest.raises(pytest.fail.Exception):
+        test_an_own_row_does_not_hide_one_that_others_have_deleted_since(database, single, "REPEATABLE READ", False, AFTER[0])
+
+
+def test_columns_that_are_included_and_other_comparisons_are_no_key(customers):
+    customers.execute("CREATE COLLATION other (provider = libc, locale = 'C'); UPDATE customer SET nick = 'n' WHERE id IN (6, 7)")
+    migrate(customers, 'CREATE TABLE t AS SELECT id, nick, name COLLATE other AS name FROM customer; ALTER TABLE t ADD PRIMARY KEY (id) INCLUDE (nick); CREATE UNIQUE INDEX ON t (name)',
+        options=AS_IT_IS_BEST)
+    customers.execute("UPDATE t SET nick = 'n' WHERE id = 6")
+    assert customers.execute("UPDATE t SET nick = 'm' WHERE nick = 'n'").rowcount == 2
+    assert customers.execute("UPDATE t SET nick = 'm' WHERE name = 'name 8' COLLATE \"C\"").rowcount == 1
+    assert customers.execute("UPDATE t SET nick = 'm' WHERE id > 8 AND id < 11 AND id <> 10").rowcount == 1

@@ -65,8 +65,6 @@ struct Waits {
     count: usize,
     /// The median of the second before; none if there were too few.
     last: Option<u32>,
-    /// How many there were in the second before.
-    last_count: usize,
     /// The least median of all seconds, in nanoseconds. It grows by a twentieth in a minute: days differ from nights.
     least: Option<u64>,
 }
@@ -86,7 +84,6 @@ impl Waits {
         let aged = self.least.map(|least| least.saturating_add(least.saturating_mul(seconds.min(FORGETS)) / FORGETS));
         self.least = aged.into_iter().chain(median.map(|median| u64::from(median) * 1000)).min();
         self.last = median.filter(|_| seconds == 1);
-        self.last_count = if seconds == 1 { self.count } else { 0 };
         self.count = 0;
     }
 
@@ -95,11 +92,6 @@ impl Waits {
         let samples = &mut samples[..self.count.min(SAMPLES)];
         samples.sort_unstable();
         (samples.len() >= ENOUGH).then(|| samples[samples.len() / 2])
-    }
-
-    /// How many microseconds the waits of the second before would have taken if nobody had been in the way.
-    fn burden(&self) -> u64 {
-        self.least.map_or(0, |least| least / 1000 * self.last_count as u64)
     }
 
     fn are_long(&self) -> bool {
@@ -190,20 +182,6 @@ impl Meters {
         meter.last_touch = micros;
         meter.latency.add(micros);
         meter.waits.add(micros);
-    }
-
-    /// How many microseconds statements that needed rows of a database would have spent on these in the second before this one, if each had taken what they take when they wait
-    /// least.
-    #[must_use]
-    pub fn burden(&self, database: u32, second: u64) -> u64 {
-        let of_database = self.meters.iter().flatten().filter(|meter| meter.name.0 == database);
-        of_database
-            .map(|meter| {
-                let mut meter = *meter;
-                meter.advance(second);
-                meter.waits.burden()
-            })
-            .sum()
     }
 
     /// Whether statements wait longer for rows of a database, in this second or the one before, than when they waited least.
@@ -335,16 +313,6 @@ mod tests {
         // What has become usual is not long.
         wait(&mut meters, 20, 210, 7 + 3 * FORGETS);
         assert!(!meters.are_waits_long(5, 7 + 3 * FORGETS));
-    }
-
-    #[test]
-    fn a_burden_is_what_waits_take_at_least() {
-        let mut meters = Meters::default();
-        assert_eq!(meters.burden(5, 1), 0);
-        wait(&mut meters, 20, 100, 1);
-        wait(&mut meters, 500, 10_000, 2);
-        assert_eq!((meters.burden(5, 2), meters.burden(5, 3), meters.burden(5, 4)), (20 * 100, 500 * 100, 0));
-        assert_eq!(meters.burden(6, 3), 0);
     }
 
     #[test]

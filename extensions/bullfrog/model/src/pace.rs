@@ -1,5 +1,5 @@
 //! How fast the background goes: at its own pace while the machine has room, slower while clients need it, and never slower than half of what the
-//! server gives it. What it leaves to clients they move row by row, which costs ten times as much: while they do that much, it does not go slower at all.
+//! server gives it. What it leaves to clients they move row by row, which costs ten times as much.
 
 use std::time::Duration;
 
@@ -8,9 +8,6 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// The first rest of a background that has none otherwise.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// Clients that spend so much time of each second on rows that were not moved have most of all to gain from these being moved.
-const BURDEN: Duration = Duration::from_millis(100);
-
 /// What clients do.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Load {
@@ -18,15 +15,6 @@ pub struct Load {
     pub active: usize,
     /// They wait longer for rows than when they waited least.
     pub are_waits_long: bool,
-    /// How long they were at moving rows themselves in the last second, as far as nobody was in their way: several together more than a second.
-    pub burden: Duration,
-}
-
-impl Load {
-    /// Whether the background had better yield. `limit`: how many sessions may be active; 0: any number.
-    fn is_heavy(self, limit: usize) -> bool {
-        limit > 0 && (self.active > limit || self.are_waits_long) && self.burden < BURDEN
-    }
 }
 
 /// The rest of the background after each batch.
@@ -37,10 +25,10 @@ pub struct Pace {
 
 impl Pace {
     /// How long to rest now. `rest` is what the background rests in any case; it yields while more sessions are `active` than
-    /// `limit` (0: never), or clients wait long for rows, and while these do not move many rows themselves: twice as long each time, up to what the batch `took` (not what it waited for a core,
+    /// `limit` (0: never), or clients wait long for rows: twice as long each time, up to what the batch `took` (not what it waited for a core,
     /// by which it has yielded already), and half as long each time when they are fewer again. Of several `sweepers` each yields for all: together they are as slow as one.
     pub fn next(&mut self, rest: Duration, took: Duration, load: Load, limit: usize, sweepers: u32) -> Duration {
-        self.added = if load.is_heavy(limit) {
+        self.added = if limit > 0 && (load.active > limit || load.are_waits_long) {
             (self.added * 2).max(rest).clamp(SHORTEST, took.clamp(SHORTEST, LONGEST))
         } else if self.added > SHORTEST {
             self.added / 2
@@ -91,15 +79,6 @@ mod tests {
         let mut pace = Pace::default();
         assert_eq!((0..3).map(|_| pace.next(REST, LONG, load, 2, 1).as_millis()).collect::<Vec<_>>(), [20, 30, 50]);
         assert_eq!(pace.next(REST, LONG, load, 0, 1), REST + Duration::from_millis(20));
-    }
-
-    #[test]
-    fn it_does_not_yield_to_sessions_that_do_its_work() {
-        let load = Load { burden: BURDEN, are_waits_long: true, ..of(1000) };
-        let mut pace = Pace::default();
-        assert_eq!(pace.next(REST, LONG, load, 2, 1), REST);
-        let load = Load { burden: BURDEN - SHORTEST, ..load };
-        assert_eq!(pace.next(REST, LONG, load, 2, 1), REST * 2);
     }
 
     #[test]
