@@ -57,15 +57,14 @@ impl Writing {
         // SAFETY: an open table, with its indexes.
         unsafe {
             let constraints = (*(*self.relation).rd_att).constr;
-            let indexes = std::slice::from_raw_parts(
-                (*self.info).ri_IndexRelationInfo,
-                usize::try_from((*self.info).ri_NumIndices).unwrap_or(0),
-            );
+            let count = usize::try_from((*self.info).ri_NumIndices).unwrap_or(0);
+            // A table without indexes has no list of them.
+            let mut indexes = (0..count).map(|at| *(*self.info).ri_IndexRelationInfo.add(at));
             !constraints.is_null() && ((*constraints).num_check > 0 || (*constraints).has_generated_stored)
-                || indexes.iter().any(|index| {
-                    !(**index).ii_Expressions.is_null()
-                        || !(**index).ii_Predicate.is_null()
-                        || !(**index).ii_ExclusionOps.is_null()
+                || indexes.any(|index| {
+                    !(*index).ii_Expressions.is_null()
+                        || !(*index).ii_Predicate.is_null()
+                        || !(*index).ii_ExclusionOps.is_null()
                 })
         }
     }
