@@ -30,6 +30,10 @@ impl Writing {
         // SAFETY: as the server does it for rows that it gets from elsewhere.
         unsafe {
             let relation = pg_sys::table_open(table, pg_sys::RowExclusiveLock as pg_sys::LOCKMODE);
+            if evaluates(relation) {
+                pg_sys::table_close(relation, pg_sys::NoLock as pg_sys::LOCKMODE);
+                return None;
+            }
             let state = pg_sys::CreateExecutorState();
             let outer_memory = pg_sys::MemoryContextSwitchTo((*state).es_query_cxt);
             let info = pg_sys::palloc0(size_of::<pg_sys::ResultRelInfo>()).cast::<pg_sys::ResultRelInfo>();
@@ -38,12 +42,7 @@ impl Writing {
             (*info).ri_TrigDesc = std::ptr::null_mut();
             pg_sys::ExecOpenIndices(info, false);
             let row = pg_sys::MakeSingleTupleTableSlot((*relation).rd_att, &raw const pg_sys::TTSOpsVirtual);
-            let writing = Self { relation, state, info, row, outer_memory };
-            if writing.evaluates() {
-                writing.end();
-                return None;
-            }
-            Some(writing)
+            Some(Self { relation, state, info, row, outer_memory })
         }
     }
 
@@ -51,22 +50,6 @@ impl Writing {
     pub(crate) unsafe fn columns(&self) -> usize {
         // SAFETY: an open table.
         unsafe { usize::try_from((*(*self.relation).rd_att).natts).unwrap_or(0) }
-    }
-
-    unsafe fn evaluates(&self) -> bool {
-        // SAFETY: an open table, with its indexes.
-        unsafe {
-            let constraints = (*(*self.relation).rd_att).constr;
-            let count = usize::try_from((*self.info).ri_NumIndices).unwrap_or(0);
-            // A table without indexes has no list of them.
-            let mut indexes = (0..count).map(|at| *(*self.info).ri_IndexRelationInfo.add(at));
-            !constraints.is_null() && ((*constraints).num_check > 0 || (*constraints).has_generated_stored)
-                || indexes.any(|index| {
-                    !(*index).ii_Expressions.is_null()
-                        || !(*index).ii_Predicate.is_null()
-                        || !(*index).ii_ExclusionOps.is_null()
-                })
-        }
     }
 
     /// Writes a row of these values; `None` is NULL.
@@ -106,6 +89,38 @@ impl Writing {
             pg_sys::table_close(self.relation, pg_sys::NoLock as pg_sys::LOCKMODE);
             pg_sys::CommandCounterIncrement();
         }
+    }
+}
+
+/// Whether something is evaluated for rows that are written to a table.
+unsafe fn evaluates(relation: pg_sys::Relation) -> bool {
+    // SAFETY: an open table, each of whose indexes is opened and closed.
+    unsafe {
+        let constraints = (*(*relation).rd_att).constr;
+        let list = pg_sys::RelationGetIndexList(relation);
+        let count = if list.is_null() { 0 } else { (*list).length as usize };
+        !constraints.is_null() && ((*constraints).num_check > 0 || (*constraints).has_generated_stored)
+            || (0..count).any(|at| {
+                let index = pg_sys::index_open(
+                    (*(*list).elements.add(at)).oid_value,
+                    pg_sys::RowExclusiveLock as pg_sys::LOCKMODE,
+                );
+                let has = has_expressions(index) || (*(*index).rd_index).indisexclusion;
+                pg_sys::index_close(index, pg_sys::NoLock as pg_sys::LOCKMODE);
+                has
+            })
+    }
+}
+
+/// Whether an index has expressions or a condition. To look at these themselves is to have the server evaluate what is constant in them, with the rights of whoever looks.
+///
+/// # Safety
+/// `index` is an open index.
+pub(crate) unsafe fn has_expressions(index: pg_sys::Relation) -> bool {
+    // SAFETY: an open index has its row of the catalog.
+    unsafe {
+        let is_null = |column: u32| pg_sys::heap_attisnull((*index).rd_indextuple, column as i32, std::ptr::null_mut());
+        !is_null(pg_sys::Anum_pg_index_indexprs) || !is_null(pg_sys::Anum_pg_index_indpred)
     }
 }
 

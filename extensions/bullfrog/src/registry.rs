@@ -82,6 +82,11 @@ impl Registry {
         self.targets.iter().any(|target| target.new == table || target.olds.contains(&table))
     }
 
+    /// Whether an old table stays in use.
+    pub(crate) fn is_live(&self, table: Oid) -> bool {
+        self.targets.iter().any(|target| target.lives.contains(&table))
+    }
+
     /// A target whose old table this is, unless it stays in use.
     pub(crate) fn closed(&self, old: Oid) -> Option<&Target> {
         self.targets.iter().find(|target| target.olds.contains(&old) && !target.lives.contains(&old))

@@ -9,6 +9,7 @@ use pgrx::pg_sys::{self, Datum, NodeTag, Oid};
 
 use crate::flaws::{self, Flaw};
 use crate::nodes;
+use crate::plain::has_expressions;
 use crate::registry::Target;
 
 /// Columns of a key that are more are not looked at.
@@ -64,8 +65,7 @@ impl NamedKey {
                 && facts.indisvalid
                 && facts.indimmediate
                 && (*(*index).rd_rel).relam == pg_sys::BTREE_AM_OID
-                && pg_sys::RelationGetIndexPredicate(index).is_null()
-                && pg_sys::RelationGetIndexExpressions(index).is_null()
+                && !has_expressions(index)
                 && (facts.indnkeyatts as usize) <= MOST
                 || flaws::is_set(Flaw::AnyIndexIsAKey);
             let columns = facts.indkey.values.as_slice(facts.indnkeyatts as usize);

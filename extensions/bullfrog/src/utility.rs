@@ -91,7 +91,11 @@ unsafe extern "C-unwind" fn process_utility(
         let is_compared = kind == Kind::Definition && !is_updated();
         let renamed =
             registry.as_ref().filter(|_| is_compared).and_then(|registry| renamed((*statement).utilityStmt, registry));
-        let before = if is_compared && registry.is_some() { deviations() } else { Some(String::new()) };
+        // Another name is a difference in any case.
+        let before = match is_compared && registry.is_some() && renamed.is_none() {
+            true => deviations(),
+            false => Some(String::new()),
+        };
         remembering(|| match NEXT_UTILITY {
             Some(next) => pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| {
                 next(statement, text, read_only, context, parameters, environment, receiver, completion)
@@ -109,8 +113,10 @@ unsafe extern "C-unwind" fn process_utility(
         });
         if is_compared {
             pg_sys::CommandCounterIncrement();
-            if let Some((table, before)) = renamed {
-                follow_name(table, before);
+            if let Some((table, before)) = renamed
+                && follow_name(table, before)
+            {
+                return;
             }
             match (registry.is_some(), registry::current().is_empty()) {
                 (true, true) => refuse_without_bullfrog(),
@@ -145,7 +151,7 @@ unsafe fn verify(before: Option<&str>) {
     unsafe { ask(&question, true, || ()) };
 }
 
-/// The table on the move that a statement gives another name, and what it is called before.
+/// The table on the move that a statement gives another name, and what it is called before. What a table that stays in use is called does not matter.
 unsafe fn renamed(node: *mut pg_sys::Node, registry: &Registry) -> Option<(Oid, *mut c_char)> {
     // SAFETY: the tag tells the kind of a node; names are looked up in the catalogs.
     unsafe {
@@ -157,18 +163,24 @@ unsafe fn renamed(node: *mut pg_sys::Node, registry: &Registry) -> Option<(Oid, 
             return None;
         }
         let table = find((*rename).relation);
-        registry.is_part(table).then(|| (table, pg_sys::get_rel_name(table)))
+        let is_kept = registry.is_part(table) && !registry.is_live(table);
+        is_kept.then(|| (table, pg_sys::get_rel_name(table)))
     }
 }
 
-/// Lets a table have another name in the transaction of the switch, from which on nobody knows it by the one before. Version 0.1.0 of the extension cannot.
-unsafe fn follow_name(table: Oid, before: *mut c_char) {
-    // SAFETY: what is asked is made of a number and a literal; an error ends the statement.
+/// Lets a table have another name in the transaction of the switch, from which on nobody knows it by the one before. Whether it is that, and nothing else has changed. Version 0.1.0
+/// of the extension cannot.
+unsafe fn follow_name(table: Oid, before: *mut c_char) -> bool {
+    // SAFETY: what is asked is made of a number and a literal, and gives one value; an error ends the statement.
     unsafe {
-        if is_there(c"follow_name") {
-            let before = nodes::text(pg_sys::quote_literal_cstr(before));
-            ask(&nodes::c_text(&format!("SELECT bullfrog.follow_name({}, {before})", table.to_u32())), false, || ());
+        if !is_there(c"follow_name") {
+            return false;
         }
+        let before = nodes::text(pg_sys::quote_literal_cstr(before));
+        ask(&nodes::c_text(&format!("SELECT bullfrog.follow_name({}, {before})", table.to_u32())), false, || {
+            let rows = pg_sys::SPI_tuptable;
+            nodes::text(pg_sys::SPI_getvalue(*(*rows).vals, (*rows).tupdesc, 1)) == "t"
+        })
     }
 }
 
