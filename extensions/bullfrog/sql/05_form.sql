@@ -126,17 +126,18 @@ COMMENT ON FUNCTION bullfrog.verify(text) IS 'Raises an error if a statement has
 CREATE FUNCTION bullfrog.follow_name(relation oid, before name) RETURNS boolean
     LANGUAGE plpgsql STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off AS $$
 DECLARE
-    -- Nobody else knows tables of such a migration as they are called so far. What the switch has written of old tables nobody writes later.
-    migration record := (SELECT m FROM bullfrog.migration m WHERE m.id IN (SELECT o.migration FROM bullfrog.old o WHERE o.old_table = relation
-            UNION ALL SELECT s.migration FROM bullfrog.source s JOIN bullfrog.target t ON t.source = s.id WHERE t.new_table = relation)
-        AND EXISTS (SELECT FROM bullfrog.old o WHERE o.migration = m.id AND bullfrog.is_own(o.xmin)));
+    migration bullfrog.migration;
     form text;
     known text;
     now_known text;
     inserts text;
     target bullfrog.target;
 BEGIN
-    IF migration IS NULL THEN
+    -- Nobody else knows tables of such a migration as they are called so far. What the switch has written of old tables nobody writes later.
+    SELECT m.* INTO migration FROM bullfrog.migration m WHERE m.id IN (SELECT o.migration FROM bullfrog.old o WHERE o.old_table = relation
+            UNION ALL SELECT s.migration FROM bullfrog.source s JOIN bullfrog.target t ON t.source = s.id WHERE t.new_table = relation)
+        AND EXISTS (SELECT FROM bullfrog.old o WHERE o.migration = m.id AND bullfrog.is_own(o.xmin));
+    IF NOT FOUND THEN
         RETURN false;
     END IF;
     form := bullfrog.form(relation);
