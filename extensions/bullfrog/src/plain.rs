@@ -128,7 +128,7 @@ impl Plain {
     /// Copies the rows at these places. Gives how many. None if it takes a statement.
     ///
     /// # Safety
-    /// The tables are locked, the old one against changes, and there is a snapshot.
+    /// A transaction is under way, the tables are locked, the old one against changes.
     pub(crate) unsafe fn copy(&self, places: &[ItemPointerData]) -> Option<u64> {
         // SAFETY: as promised. Values live as long as the row in which they were found.
         unsafe {
@@ -137,10 +137,12 @@ impl Plain {
             let found = pg_sys::table_slot_create(old, std::ptr::null_mut());
             let last = self.columns.iter().copied().max().unwrap_or(0).into();
             let mut copied = 0;
+            // As a statement would have it, whatever the one under way sees.
+            pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+            let snapshot = pg_sys::GetActiveSnapshot();
             if let Some(fetch) = (*(*old).rd_tableam).tuple_fetch_row_version {
                 for place in places {
                     let mut place = *place;
-                    let snapshot = pg_sys::GetActiveSnapshot();
                     if !pg_guard_ffi_boundary(|| fetch(old, &raw mut place, snapshot, found)) {
                         continue;
                     }
@@ -154,6 +156,7 @@ impl Plain {
                     copied += 1;
                 }
             }
+            pg_sys::PopActiveSnapshot();
             pg_sys::ExecDropSingleTupleTableSlot(found);
             pg_sys::table_close(old, pg_sys::NoLock as pg_sys::LOCKMODE);
             writing.end();
