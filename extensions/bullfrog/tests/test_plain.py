@@ -3,11 +3,13 @@
 import psycopg
 import pytest
 
-from conftest import differing, migrate
+from conftest import answered, differing, migrate, wait_until
 
 AS_IT_IS_BEST = ", granularity => 'auto', moves => 'auto'"
 QUERIES = {"a": "SELECT id, b, c, d, e, late FROM t", "b": "SELECT later, id, f, g, made FROM t", "some": "SELECT id, c FROM t WHERE b IS NOT NULL"}
-ALL = "".join(f"CREATE TABLE n_{name} AS {query}; ALTER TABLE n_{name} ADD PRIMARY KEY (id);" for name, query in QUERIES.items())
+ALL = [f"CREATE TABLE n_{name} AS {query}; ALTER TABLE n_{name} ADD PRIMARY KEY (id);" for name, query in QUERIES.items()]
+# All of it is copied as it is, so marks are written without a statement, too.
+PLAIN, ALL = "".join(ALL[:2]), "".join(ALL)
 
 
 @pytest.fixture
@@ -28,25 +30,27 @@ def kinds(database):
     return connection
 
 
-def check(connection):
-    for name in QUERIES:
+def check(connection, names=QUERIES):
+    for name in names:
         assert differing(connection, f"n_{name}", f"expected_{name}") == 0
 
 
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
-def test_rows_are_as_they_were(kinds, level):
-    migrate(kinds, ALL, options=AS_IT_IS_BEST)
+@pytest.mark.parametrize("names", ["a b", "a b some"])
+def test_rows_are_as_they_were(kinds, level, names):
+    names = names.split()
+    migrate(kinds, PLAIN if len(names) == 2 else ALL, options=AS_IT_IS_BEST)
     kinds.execute(f"BEGIN ISOLATION LEVEL {level}")
     for key in range(1, 305, 3):
         kinds.execute("UPDATE n_a SET b = b WHERE id = %s", (key,))
         # Within the statement, and after it, they are there once.
         assert kinds.execute("SELECT count(*) FROM n_b WHERE id = %s", (key,)).fetchone() == (1,)
-    check(kinds)
+    check(kinds, names)
     kinds.execute("COMMIT; SELECT bullfrog.sweep(id, ARRAY(SELECT generate_series(0, pages - 1))) FROM bullfrog.source")
     assert kinds.execute("SELECT count(*) FROM bullfrog.unmoved_1").fetchone() == (0,)
-    check(kinds)
+    check(kinds, names)
     kinds.execute("SELECT bullfrog.finish('m')")
-    check(kinds)
+    check(kinds, names)
 
 
 def test_indexes_of_all_kinds_have_the_rows(kinds):
@@ -91,7 +95,7 @@ def test_a_table_without_indexes_has_each_row_once(kinds):
 
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
 def test_a_row_that_others_have_moved_since_the_snapshot_is_an_error(database, kinds, level):
-    migrate(kinds, ALL, options=AS_IT_IS_BEST)
+    migrate(kinds, PLAIN, options=AS_IT_IS_BEST)
     old = database.connect()
     old.execute(f"BEGIN ISOLATION LEVEL {level}; SELECT count(*) FROM n_a")
     kinds.execute("UPDATE n_b SET g = 'x' WHERE id = 9")
@@ -102,7 +106,7 @@ def test_a_row_that_others_have_moved_since_the_snapshot_is_an_error(database, k
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
 def test_a_row_that_the_transaction_has_moved_itself_is_there_for_it(kinds, level):
     """Also for a statement whose snapshot is older: its function has moved it."""
-    migrate(kinds, ALL, options=AS_IT_IS_BEST)
+    migrate(kinds, PLAIN, options=AS_IT_IS_BEST)
     kinds.execute("""CREATE FUNCTION touch(int) RETURNS int LANGUAGE plpgsql AS 'BEGIN UPDATE n_b SET g = ''touched'' WHERE id = $1; RETURN $1; END'""")
     kinds.execute(f"BEGIN ISOLATION LEVEL {level}; SELECT touch(i) FROM generate_series(20, 30) i; SAVEPOINT s")
     assert kinds.execute("UPDATE n_a SET b = 'here' WHERE id BETWEEN 15 AND 30").rowcount == 16
@@ -111,3 +115,37 @@ def test_a_row_that_the_transaction_has_moved_itself_is_there_for_it(kinds, leve
     kinds.execute("COMMIT")
     assert kinds.execute("SELECT count(*) FROM n_a WHERE b = 'here'").fetchone() == (16,)
     assert kinds.execute("SELECT count(*) FROM n_b WHERE g = 'touched'").fetchone() == (11,)
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK", "ROLLBACK TO s; COMMIT"])
+def test_who_needs_a_row_that_another_one_moves_waits_for_it(database, kinds, end):
+    migrate(kinds, PLAIN, options=AS_IT_IS_BEST)
+    other, waiting = database.connect(), database.connect()
+    other.execute("BEGIN; SAVEPOINT s; UPDATE n_a SET b = 'other' WHERE id = 5")
+    waiting.pgconn.send_query(b"UPDATE n_b SET g = 'waited' WHERE id IN (5, 6)")
+    waits = f"SELECT cardinality(pg_blocking_pids({waiting.info.backend_pid})) > 0"
+    wait_until(lambda: kinds.execute(waits).fetchone()[0], "it waits")
+    other.execute(end)
+    answered(waiting)
+    assert kinds.execute("SELECT count(*) FROM bullfrog.moved").fetchone() == (2,)
+    assert kinds.execute("SELECT (SELECT count(*) FROM n_a), (SELECT count(*) FROM n_b)").fetchone() == (304, 304)
+    assert kinds.execute("SELECT count(*) FROM n_b WHERE g = 'waited'").fetchone() == (2,)
+    assert kinds.execute("SELECT count(*) FROM n_a WHERE b = 'other'").fetchone() == (int(end == "COMMIT"),)
+
+
+def test_a_row_that_a_transaction_older_than_the_server_has_moved_is_waited_for(server, database, kinds):
+    """Nobody has claimed it any more."""
+    migrate(kinds, PLAIN, options=AS_IT_IS_BEST)
+    kinds.execute("BEGIN; UPDATE n_a SET b = 'older' WHERE id = 5; PREPARE TRANSACTION 'older'")
+    server.stop()
+    server.start()
+    admin, client = database.connect(), database.connect()
+    try:
+        client.execute("SET statement_timeout = '1s'")
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            client.execute("UPDATE n_b SET g = 'waited' WHERE id = 5")
+    finally:
+        admin.execute("COMMIT PREPARED 'older'")
+    client.execute("UPDATE n_b SET g = 'waited' WHERE id = 5")
+    assert admin.execute("SELECT count(*) FROM bullfrog.moved").fetchone() == (1,)
+    assert admin.execute("SELECT (SELECT count(*) FROM n_a WHERE b = 'older'), (SELECT count(*) FROM n_b WHERE g = 'waited')").fetchone() == (1, 1)
