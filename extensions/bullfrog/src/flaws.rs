@@ -24,6 +24,9 @@ pub(crate) enum Flaw {
     /// Who moves a row does not look whether its page is moved as a whole.
     #[name = c"pages_unseen"]
     PagesUnseen,
+    /// Who marks a row without a statement does not look whether another one has.
+    #[name = c"marks_unseen"]
+    MarksUnseen,
     /// Who moves a page as a whole does not look which of its rows were moved.
     #[name = c"rows_unseen"]
     RowsUnseen,

@@ -133,6 +133,13 @@ def test_who_needs_a_row_that_another_one_moves_waits_for_it(database, kinds, en
     assert kinds.execute("SELECT count(*) FROM n_a WHERE b = 'other'").fetchone() == (int(end == "COMMIT"),)
 
 
+def test_that_nobody_looks_for_marks_is_noticed(database, kinds):
+    connect = database.connect
+    database.connect = lambda: connect(options="-c bullfrog.flaw=marks_unseen")
+    with pytest.raises(AssertionError, match="moved_pkey"):
+        test_who_needs_a_row_that_another_one_moves_waits_for_it(database, kinds, "COMMIT")
+
+
 def test_a_row_that_a_transaction_older_than_the_server_has_moved_is_waited_for(server, database, kinds):
     """Nobody has claimed it any more."""
     migrate(kinds, PLAIN, options=AS_IT_IS_BEST)
