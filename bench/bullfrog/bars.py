@@ -7,7 +7,7 @@ migration (`share`). After --before seconds the table becomes two, and the one w
 statements that they have:
 
     none      nothing happens
-    bullfrog  ALTER TABLE .. RENAME, bullfrog.migrate; the background begins at once
+    bullfrog  bullfrog.migrate, and ALTER TABLE .. RENAME in its transaction; the background begins at once
     eager     one transaction locks the table, copies all rows, and renames
     copy      triggers keep two new tables up to date while batches of rows are copied; then a transaction renames
 
@@ -126,9 +126,9 @@ def change(arm, server, events, begun, wishes):
     with server.connect(prepare_threshold=None) as connection:
         if arm == "bullfrog":
             with connection.transaction():
-                connection.execute("ALTER TABLE customer RENAME TO customer_old")
-                definition = NEW.format(private="customer", public="customer_public", old="customer_old")
+                definition = NEW.format(private="customer_private", public="customer_public", old="customer")
                 connection.execute(f"SELECT bullfrog.migrate('split', %s{wishes and ', '}{wishes})", (definition,))
+                connection.execute("ALTER TABLE customer RENAME TO customer_old; ALTER TABLE customer_private RENAME TO customer")
             note("switched")
             connection.execute("SET jit = off")
             while connection.execute("SELECT sum(pages_left) FROM bullfrog.progress").fetchone()[0]:

@@ -6,7 +6,7 @@ So many clients update customers by key at random, one row per transaction, prep
 balance becomes a bigint, while they go on:
 
     none      nothing happens
-    bullfrog  ALTER TABLE .. RENAME, bullfrog.migrate, and bullfrog.finish when all rows have moved; the background begins at once
+    bullfrog  bullfrog.migrate and ALTER TABLE .. RENAME, in one transaction, and bullfrog.finish when all rows have moved; the background begins at once
     pgroll    pgroll start, which fills a new column beside the old one, and triggers that keep both; clients come from the schema public to
               the new one's; then pgroll complete
 
@@ -36,9 +36,9 @@ PGROLL = "github.com/xataio/pgroll@v0.16.2"
 CHANGE = {"operations": [{"alter_column": {
     "table": "customer", "column": "balance", "type": "bigint", "up": "CAST(balance AS bigint)", "down": "CAST(balance AS int)"}}]}  # fmt: skip
 NEW = """
-    CREATE TABLE customer AS SELECT id, name, balance::bigint AS balance, nick, city FROM customer_old;
-    ALTER TABLE customer ADD PRIMARY KEY (id);
-    ALTER TABLE customer ALTER balance SET NOT NULL
+    CREATE TABLE customer_new AS SELECT id, name, balance::bigint AS balance, nick, city FROM customer;
+    ALTER TABLE customer_new ADD PRIMARY KEY (id);
+    ALTER TABLE customer_new ALTER balance SET NOT NULL
 """
 
 
@@ -129,8 +129,8 @@ def change(arm, server, pgroll, clients, note):
     elif arm == "bullfrog":
         with server.connect(prepare_threshold=None) as connection:
             with connection.transaction():
-                connection.execute("ALTER TABLE customer RENAME TO customer_old")
                 connection.execute("SELECT bullfrog.migrate('bigint', %s)", (NEW,))
+                connection.execute("ALTER TABLE customer RENAME TO customer_old; ALTER TABLE customer_new RENAME TO customer")
             note("new")
             while connection.execute("SELECT sum(pages_left) FROM bullfrog.progress").fetchone()[0]:
                 time.sleep(1)

@@ -1,15 +1,12 @@
 -- Tables on the move keep their form ----------------------------------------------------------------------------------
 
 -- Settings of the session say how expressions, and values in them, are written as text.
-CREATE FUNCTION bullfrog.fingerprint(relation oid) RETURNS text
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off SET datestyle = 'ISO, YMD' SET timezone = 'UTC'
+CREATE FUNCTION bullfrog.form(relation oid) RETURNS text
+    LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off SET datestyle = 'ISO, YMD' SET timezone = 'UTC'
     SET intervalstyle = 'postgres' SET standard_conforming_strings = on SET extra_float_digits = 1 SET bytea_output = 'hex' SET lc_monetary = 'C' AS $$
 BEGIN
     -- Its plan is kept: it runs around each statement that may change a table.
-    RETURN pg_catalog.md5(pg_catalog.concat_ws(E'\n',
-        -- What a live table is called is for those who use it.
-        (SELECT pg_catalog.concat_ws(',', c.relname, c.relnamespace::regnamespace) FROM pg_catalog.pg_class c WHERE c.oid = relation
-            AND NOT EXISTS (SELECT FROM bullfrog.old o WHERE o.old_table = relation AND o.live)),
+    RETURN pg_catalog.concat_ws(E'\n',
         (SELECT pg_catalog.concat_ws(',', c.relfilenode, c.relkind, c.relpersistence, c.relrowsecurity, c.relowner)
             FROM pg_catalog.pg_class c WHERE c.oid = relation),
         (SELECT pg_catalog.string_agg(pg_catalog.concat_ws(',', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated),
@@ -69,11 +66,23 @@ BEGIN
             WHERE p.oid >= 16384 AND p.oid IN (
                 SELECT d.refobjid FROM bullfrog.target t JOIN pg_catalog.pg_rewrite r ON r.ev_class = ANY (t.views)
                 JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_rewrite'::regclass AND d.objid = r.oid
-                WHERE t.new_table = relation AND d.refclassid = 'pg_catalog.pg_proc'::regclass))));
+                WHERE t.new_table = relation AND d.refclassid = 'pg_catalog.pg_proc'::regclass)));
 END
 $$;
-COMMENT ON FUNCTION bullfrog.fingerprint(oid) IS 'The form of a table as far as a migration relies on it. It names what pg_upgrade gives other '
+COMMENT ON FUNCTION bullfrog.form(oid) IS 'The form of a table as far as a migration relies on it, but for its name. It names what pg_upgrade gives other '
     'numbers; those of tables, their files, types and roles stay.';
+
+CREATE FUNCTION bullfrog.fingerprint(relation oid, named name DEFAULT NULL, form text DEFAULT NULL) RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off AS $$
+BEGIN
+    RETURN md5(concat_ws(E'\n',
+        -- What a live table is called is for those who use it.
+        (SELECT concat_ws(',', COALESCE(named, c.relname), c.relnamespace::regnamespace) FROM pg_class c WHERE c.oid = relation
+            AND NOT EXISTS (SELECT FROM bullfrog.old o WHERE o.old_table = relation AND o.live)),
+        COALESCE(form, bullfrog.form(relation))));
+END
+$$;
+COMMENT ON FUNCTION bullfrog.fingerprint(oid, name, text) IS 'What tells the form of a table, or the one given, and its name from others; as if it were called otherwise, if that is said.';
 
 CREATE FUNCTION bullfrog.deviating() RETURNS TABLE (relation regclass, migration int, what text)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -113,3 +122,47 @@ END
 $$;
 COMMENT ON FUNCTION bullfrog.verify(text) IS 'Raises an error if a statement has changed the form of a table of a migration under way. Runs after each '
     'that may do it.';
+
+CREATE FUNCTION bullfrog.follow_name(relation oid, before name) RETURNS boolean
+    LANGUAGE plpgsql STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off AS $$
+DECLARE
+    migration bullfrog.migration;
+    form text;
+    known text;
+    now_known text;
+    inserts text;
+    target bullfrog.target;
+BEGIN
+    -- Nobody else knows tables of such a migration as they are called so far. What the switch has written of old tables nobody writes later.
+    SELECT m.* INTO migration FROM bullfrog.migration m WHERE m.id IN (SELECT o.migration FROM bullfrog.old o WHERE o.old_table = relation
+            UNION ALL SELECT s.migration FROM bullfrog.source s JOIN bullfrog.target t ON t.source = s.id WHERE t.new_table = relation)
+        AND EXISTS (SELECT FROM bullfrog.old o WHERE o.migration = m.id AND bullfrog.is_own(o.xmin));
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    form := bullfrog.form(relation);
+    known := bullfrog.fingerprint(relation, before, form);
+    now_known := bullfrog.fingerprint(relation, NULL, form);
+    UPDATE bullfrog.old o SET fingerprint = now_known WHERE o.old_table = relation AND o.fingerprint = known;
+    IF NOT FOUND THEN
+        SELECT * INTO target FROM bullfrog.target t WHERE t.new_table = relation AND t.fingerprint = known;
+        IF NOT FOUND THEN
+            RETURN false;
+        END IF;
+        -- The statement that copies rows is the only one that is kept with the name of a new table; none is with that of an old one.
+        inserts := format('INSERT INTO %s.%I (', (SELECT c.relnamespace::regnamespace FROM pg_class c WHERE c.oid = relation), before);
+        IF cardinality(string_to_array(target.copy, inserts)) <> 2 THEN
+            RAISE EXCEPTION 'names of columns of % contain the text %', target.new_table, quote_literal(inserts) USING ERRCODE = 'feature_not_supported',
+                HINT = 'Rename the table when the migration has ended.';
+        END IF;
+        UPDATE bullfrog.target t SET fingerprint = now_known, copy = replace(t.copy, inserts, format('INSERT INTO %s (', t.new_table)) WHERE t.id = target.id;
+        UPDATE bullfrog.quarantined q SET new_table = target.new_table::text WHERE q.target = target.id;
+        PERFORM bullfrog.announce('bullfrog.target');
+    END IF;
+    -- The log has said what the switch called it.
+    PERFORM bullfrog.log_at_commit(migration.name, format('%I is called %s', before, relation::regclass));
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.follow_name(oid, name) IS 'Lets a migration go on whose table was called otherwise before and has got another name, and nothing else, in the transaction '
+    'of the switch. Whether that is so.';

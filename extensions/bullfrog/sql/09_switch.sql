@@ -578,6 +578,8 @@ BEGIN
         PERFORM bullfrog.lock_tables(olds || ARRAY(SELECT b.relation FROM bullfrog.bases('{}', refs) b WHERE b.relation <> ALL (olds)),
             mode => 'SHARE UPDATE EXCLUSIVE', own => olds);
         since := bullfrog.look_ahead(burdens, refs, checks);
+        -- Its plan is made before anybody waits.
+        PERFORM bullfrog.form(o) FROM pg_catalog.unnest(olds) o;
         PERFORM bullfrog.close(migration_id, perform_migrate.definition, olds, lives);
         PERFORM bullfrog.release(olds, ARRAY(SELECT p.statement FROM bullfrog.parse(perform_migrate.definition) p WHERE p.action = 'release'));
         FOREACH statement IN ARRAY late LOOP

@@ -29,6 +29,8 @@ pub(crate) struct Claims {
     pub(crate) won: Vec<i64>,
     /// The rest, and who has it in progress.
     pub(crate) busy: Vec<(i64, Xid)>,
+    /// Nobody else takes on what was won until this transaction has ended; but who took it on before the server was started may have it in progress.
+    pub(crate) are_kept: bool,
 }
 
 impl Claims {
@@ -37,8 +39,10 @@ impl Claims {
     pub(crate) fn of(source: i32, granules: &[i64]) -> Self {
         // SAFETY: a transaction is under way.
         let owner = unsafe { pg_sys::GetCurrentTransactionId() }.into_inner();
-        let mut claims = Self { source, owner, won: Vec::with_capacity(granules.len()), busy: Vec::new() };
+        let (won, busy) = (Vec::with_capacity(granules.len()), Vec::new());
+        let mut claims = Self { source, owner, won, busy, are_kept: true };
         if CONFLICTS.get() == Conflicts::OnConflict {
+            claims.are_kept = false;
             claims.won.extend(granules);
             return claims;
         }
@@ -46,7 +50,11 @@ impl Claims {
         with_ledger(|ledger| {
             for granule in granules {
                 match ledger.claim((database, source, *granule), owner, has_ended) {
-                    Claim::Won | Claim::Full => claims.won.push(*granule),
+                    Claim::Won => claims.won.push(*granule),
+                    Claim::Full => {
+                        claims.are_kept = false;
+                        claims.won.push(*granule);
+                    }
                     Claim::Busy(holder) => claims.busy.push((*granule, holder)),
                 }
             }

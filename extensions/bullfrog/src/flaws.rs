@@ -24,6 +24,9 @@ pub(crate) enum Flaw {
     /// Who moves a row does not look whether its page is moved as a whole.
     #[name = c"pages_unseen"]
     PagesUnseen,
+    /// Who marks a row without a statement does not look whether another one has.
+    #[name = c"marks_unseen"]
+    MarksUnseen,
     /// Who moves a page as a whole does not look which of its rows were moved.
     #[name = c"rows_unseen"]
     RowsUnseen,
@@ -48,6 +51,12 @@ pub(crate) enum Flaw {
     /// What was moved is read as of now, not with the snapshot of the statement.
     #[name = c"newest_truth"]
     NewestTruth,
+    /// A statement that names the columns of any index is about one row.
+    #[name = c"any_index_is_a_key"]
+    AnyIndexIsAKey,
+    /// What the transaction has written itself counts as the row that has a key.
+    #[name = c"own_rows_count"]
+    OwnRowsCount,
     /// Rows that were written while rows were looked at before the switch are not looked at.
     #[name = c"written_forgotten"]
     WrittenForgotten,

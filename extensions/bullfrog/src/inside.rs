@@ -5,12 +5,13 @@
 //! serializable statements note that they read the whole table, where it is allowed.
 
 use bullfrog_model::board::Xid;
-use pgrx::pg_sys::{self, Oid};
+use bullfrog_model::granule::Granule;
 
 use crate::claims::{Claims, is_of_mover};
-use crate::moving::Care;
-use crate::rights::with_rights_of;
+use crate::moving::{self, Care};
+use crate::rights::with_all_rights;
 use crate::shared::wait_for_transaction;
+use crate::source::Source;
 use crate::{metering, registry};
 
 /// What became of granules.
@@ -26,22 +27,31 @@ pub(crate) enum Moved {
 
 /// Moves granules of a source in the transaction under way. `skips`: those that other clients have in progress are left.
 pub(crate) fn move_here(source: i32, granules: &[i64], skips: bool) -> Moved {
-    // What belongs to bullfrog only is written here, under the rights that its movers have.
-    with_rights_of(Oid::from_u32(pg_sys::BOOTSTRAP_SUPERUSERID), || {
-        let mut wait_for: Option<Xid> = None;
-        loop {
-            if let Some(owner) = wait_for {
-                wait_for_transaction(owner);
-            }
-            let claims = Claims::of(source, granules);
-            let Some(moving) = registry::current().source(source) else {
-                return Moved::None;
-            };
-            metering::count(source, moving.granule, moving.move_granules(&claims.won, Care::Together));
-            wait_for = claims.busy.iter().map(|(_, owner)| *owner).find(|owner| !skips || is_of_mover(*owner));
-            if wait_for.is_none() {
-                return if claims.busy.is_empty() { Moved::All } else { Moved::Some };
-            }
+    let mut wait_for: Option<Xid> = None;
+    loop {
+        if let Some(owner) = wait_for {
+            wait_for_transaction(owner);
         }
-    })
+        let claims = Claims::of(source, granules);
+        let Some((granule, moved)) = move_claimed(source, &claims) else {
+            return Moved::None;
+        };
+        metering::count(source, granule, moved);
+        wait_for = claims.busy.iter().map(|(_, owner)| *owner).find(|owner| !skips || is_of_mover(*owner));
+        if wait_for.is_none() {
+            return if claims.busy.is_empty() { Moved::All } else { Moved::Some };
+        }
+    }
+}
+
+/// Moves what was claimed of a source. None if the transaction does not see that.
+fn move_claimed(source: i32, claims: &Claims) -> Option<(Granule, moving::Moved)> {
+    let moved = |moving: &Source| (moving.granule, moving.move_granules(&claims.won, Care::Together, claims.are_kept));
+    let registry = registry::current();
+    match registry.known_source(source).filter(|moving| moving.is_plain()) {
+        // Nothing is evaluated.
+        Some(moving) => Some(moved(&moving)),
+        // What belongs to bullfrog only is written here, under the rights that its movers have.
+        None => with_all_rights(|| registry.source(source).map(|moving| moved(&moving))),
+    }
 }

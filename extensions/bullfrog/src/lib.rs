@@ -19,6 +19,7 @@
 //!  truth         whether a row was moved, as its statement sees it
 //!  estimates     planner: how large tables on the move will be
 //!  touching      executor: rows that a statement writes are moved before it runs
+//!  single        or of one row that the new table has by its key: none
 //!  joined        which rows these are, by conditions that are about other tables, too
 //!  queues        or the first few that there are
 //!  triggers      row triggers: keys of rows that were not moved, old versions of rows in use, notes of writes
@@ -28,6 +29,7 @@
 //!  objects       so are those that commit by themselves, at the moment at which the server has their locks
 //!  source        rows of an old table that move together, and which are left
 //!  moving        granules come into their new tables, in the transaction under way
+//!  plain         without a statement, where nothing of them is evaluated
 //!  wholes        pages that the background moves at once where rows move one by one
 //!  claims        which granules a transaction takes on
 //!  mover         processes that move granules for sessions
@@ -81,6 +83,7 @@ mod order;
 mod passing;
 mod phases;
 mod places;
+mod plain;
 mod proofs;
 mod queues;
 mod quiet;
@@ -92,6 +95,7 @@ mod rows;
 mod settings;
 mod shape;
 mod shared;
+mod single;
 mod snapshots;
 mod source;
 mod statements;

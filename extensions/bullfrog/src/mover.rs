@@ -436,7 +436,7 @@ impl Mover {
                     Some(wholes) => wholes.free(won),
                     None => (won.to_vec(), Vec::new()),
                 };
-                moved = source.move_granules(&free, care);
+                moved = source.move_granules(&free, care, false);
             });
             busy.extend(in_progress);
             match outcome {

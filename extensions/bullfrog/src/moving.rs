@@ -18,12 +18,14 @@ use crate::flags::while_set;
 use crate::flaws::{self, Flaw};
 use crate::log::warn_of_source;
 use crate::mover;
+use crate::passing::remembering;
 use crate::places::{page_start, place, place_of, runs};
 use crate::quiet::quietly;
-use crate::rights::with_rights_of;
+use crate::rights::{with_all_rights, with_rights_of};
 use crate::source::{Copying, Source};
 use crate::statements::{Unplanned, run};
 use crate::stops::reach;
+use crate::truth::Index;
 use crate::wholes::{Chosen, Wholes};
 
 /// How rows are copied.
@@ -51,12 +53,12 @@ enum Rows {
 }
 
 impl Source {
-    /// Moves those of these granules that were not moved before.
-    pub(crate) fn move_granules(&self, granules: &[i64], care: Care) -> Moved {
+    /// Moves those of these granules that were not moved before. `are_kept`: no other transaction takes them on.
+    pub(crate) fn move_granules(&self, granules: &[i64], care: Care, are_kept: bool) -> Moved {
         self.lock_targets();
         // Of a range of places, a plan has to know how long it is.
         let _mode = (self.granule != Granule::Page).then(Unplanned::begin);
-        let won = self.mark(granules);
+        let won = self.mark(granules, are_kept);
         let won = match &self.wholes {
             Some(wholes) => wholes.leave_out(won),
             None => won,
@@ -107,7 +109,7 @@ impl Source {
     }
 
     /// Writes the truth: these granules are moved by this transaction. Gives those that were not moved before.
-    fn mark(&self, granules: &[i64]) -> Vec<i64> {
+    fn mark(&self, granules: &[i64], are_kept: bool) -> Vec<i64> {
         let is_known = |granule: &i64| match self.granule {
             Granule::Page => (0..self.pages).contains(granule),
             Granule::Tuple | Granule::Group => {
@@ -115,19 +117,35 @@ impl Source {
             }
         };
         let known: Vec<i64> = granules.iter().copied().filter(is_known).collect();
-        run(|client| {
-            let marked = client.update(&self.mark, None, &[known.into()])?;
-            let mut won = Vec::with_capacity(marked.len());
-            for row in marked {
-                won.extend(row.get::<i64>(1)?);
-            }
-            won.sort_unstable();
-            Ok(won)
-        })
+        if are_kept
+            && self.is_plain()
+            // SAFETY: a transaction is under way.
+            && let Some(won) = remembering(|| unsafe { Index::open().mark(self.id, &known) })
+        {
+            return won;
+        }
+        let mark = || {
+            run(|client| {
+                let marked = client.update(&self.mark, None, &[known.into()])?;
+                let mut won = Vec::with_capacity(marked.len());
+                for row in marked {
+                    won.extend(row.get::<i64>(1)?);
+                }
+                won.sort_unstable();
+                Ok(won)
+            })
+        };
+        with_all_rights(mark)
     }
 
-    /// Copies rows to one new table, all in one statement. Gives how many.
+    /// Copies rows to one new table, all in one statement, or without one. Gives how many.
     fn copy(&self, copying: &Copying, rows: &Rows, won: &[i64]) -> u64 {
+        if let (Some(plain), Rows::Places(places)) = (&copying.plain, rows)
+            // SAFETY: nobody changes a closed table, and new ones are locked.
+            && let Some(count) = while_set(&COPIES, || remembering(|| unsafe { plain.copy(places) }))
+        {
+            return count;
+        }
         let mut groups = Vec::new();
         let statement = |client: &mut SpiClient<'_>| {
             let copied = match rows {

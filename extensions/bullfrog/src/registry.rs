@@ -82,6 +82,11 @@ impl Registry {
         self.targets.iter().any(|target| target.new == table || target.olds.contains(&table))
     }
 
+    /// Whether an old table stays in use.
+    pub(crate) fn is_live(&self, table: Oid) -> bool {
+        self.targets.iter().any(|target| target.lives.contains(&table))
+    }
+
     /// A target whose old table this is, unless it stays in use.
     pub(crate) fn closed(&self, old: Oid) -> Option<&Target> {
         self.targets.iter().find(|target| target.olds.contains(&old) && !target.lives.contains(&old))
@@ -110,10 +115,15 @@ impl Registry {
         &self.targets
     }
 
+    /// A source of rows, if its statements were prepared before.
+    pub(crate) fn known_source(&self, id: i32) -> Option<Rc<Source>> {
+        self.sources.borrow().get(&id).cloned()
+    }
+
     /// A source of rows, with its statements prepared. None if the transaction does not see it.
     pub(crate) fn source(&self, id: i32) -> Option<Rc<Source>> {
-        if let Some(source) = self.sources.borrow().get(&id) {
-            return Some(Rc::clone(source));
+        if let Some(source) = self.known_source(id) {
+            return Some(source);
         }
         let source = Rc::new(Source::read(id)?);
         self.sources.borrow_mut().insert(id, Rc::clone(&source));

@@ -21,6 +21,11 @@ pub(crate) fn with_rights_of<R>(role: Oid, action: impl FnOnce() -> R) -> R {
     as_role(role, pg_sys::SECURITY_RESTRICTED_OPERATION, OWN_NAMES, action)
 }
 
+/// Does something with all rights, in the same way.
+pub(crate) fn with_all_rights<R>(action: impl FnOnce() -> R) -> R {
+    with_rights_of(Oid::from_u32(pg_sys::BOOTSTRAP_SUPERUSERID), action)
+}
+
 /// Does something as a role, which finds names by a path and cannot become another role. An error undoes it with the (sub)transaction.
 pub(crate) fn as_role<R>(role: Oid, restriction: u32, search_path: &CStr, action: impl FnOnce() -> R) -> R {
     let (mut user, mut context) = (Oid::INVALID, 0);

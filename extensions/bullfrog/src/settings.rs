@@ -87,7 +87,7 @@ pub(crate) fn define() {
     );
     number(
         c"bullfrog.yield_at",
-        c"With more active sessions than this, or long waits for rows, the background rests longer and longer, up to half of the time.",
+        c"With more active sessions than this, or long waits for rows, the background rests longer and longer, up to as long as it works.",
         c"-1 is the number of cores; 0 lets it never yield.",
         &YIELD_AT,
         -1,

@@ -5,7 +5,9 @@
 use std::cell::Cell;
 
 use pgrx::pg_sys;
+use pgrx::prelude::*;
 
+use crate::errors::raise;
 use crate::flags::while_set;
 use crate::nodes;
 use crate::versions::local_transaction;
@@ -125,6 +127,18 @@ unsafe fn is_only_active(snapshot: pg_sys::Snapshot) -> bool {
 fn has_assertions() -> bool {
     // SAFETY: a setting that every server has.
     unsafe { nodes::text(pg_sys::GetConfigOption(c"debug_assertions".as_ptr(), false, false)) != "off" }
+}
+
+/// Ends a transaction that has one snapshot for all of its statements: others have moved rows since that it needs.
+pub(crate) fn refuse_moved_since() {
+    // SAFETY: a variable of this process.
+    if unsafe { pg_sys::XactIsoLevel } >= pg_sys::XACT_REPEATABLE_READ as i32 {
+        raise(
+            PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE,
+            "could not serialize access because rows were moved to their new table",
+            "They are there now: try the transaction again.",
+        );
+    }
 }
 
 /// Gives a statement a new snapshot, or at REPEATABLE READ that of the transaction as it is now. But look-ups of foreign keys see what others

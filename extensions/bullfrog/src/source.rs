@@ -7,6 +7,7 @@ use pgrx::spi::OwnedPreparedStatement;
 
 use crate::errors::{defect, raise};
 use crate::places::page_start;
+use crate::plain::Plain;
 use crate::registry;
 use crate::rights::with_rights_of;
 use crate::statements::run;
@@ -45,6 +46,8 @@ pub(crate) struct Copying {
     pub(crate) copy: OwnedPreparedStatement,
     /// The text of this statement.
     pub(crate) text: String,
+    /// How it goes without a statement, if it does.
+    pub(crate) plain: Option<Plain>,
     /// Of tuples and groups: the granules of rows that have a place from `$1` to before `$2`.
     names: Option<OwnedPreparedStatement>,
 }
@@ -75,17 +78,34 @@ impl Source {
             let (bigint, bigints) = (PgOid::from(pg_sys::INT8OID), PgOid::from(pg_sys::INT8ARRAYOID));
             let place = if granule == Granule::Page { vec![tid, tid] } else { vec![PgOid::from(pg_sys::TIDARRAYOID)] };
             let mut copies = Vec::new();
-            let targets = "SELECT id, copy, names, new_table::oid FROM bullfrog.target WHERE source = $1 ORDER BY id";
+            // All columns are columns of the one old table, each of whose rows gives a row that is not put aside.
+            let targets = "SELECT t.id, t.copy, t.names, t.new_table::oid, CASE WHEN t.complete AND pg_catalog.cardinality(t.old_tables) = 1
+                    AND pg_catalog.cardinality(t.live_tables) = 0 AND pg_catalog.to_regclass('bullfrog.all_' || t.id) IS NULL AND NOT EXISTS (
+                        SELECT FROM pg_catalog.pg_attribute a LEFT JOIN pg_catalog.pg_attribute o ON o.attrelid = t.old_tables[1] AND o.attnum > 0
+                            AND o.attnum = t.origins[a.attnum] AND (o.atttypid, o.atttypmod) = (a.atttypid, a.atttypmod)
+                        WHERE a.attrelid = t.new_table AND a.attnum > 0 AND (a.attisdropped OR o.attnum IS NULL))
+                THEN t.origins END
+                FROM bullfrog.target t WHERE t.source = $1 ORDER BY t.id";
             for row in client.select(targets, None, &[id.into()])? {
                 if let (Some(target), Some(copy)) = (row.get(1)?, row.get::<String>(2)?) {
                     let names = row.get::<String>(3)?;
                     let new = row.get(4)?.unwrap_or(Oid::INVALID);
+                    let columns: Option<Vec<i16>> = row.get(5)?;
+                    let plain =
+                        columns.filter(|_| granule == Granule::Tuple).map(|columns| Plain { columns, old: table, new });
                     lock(new, id);
                     copies.push(with_rights_of(owner, || {
                         let (text, copy) = (copy.clone(), client.prepare_mut(copy.as_str(), &place)?.keep());
                         let prepare =
                             |names: String| client.prepare(names.as_str(), &[tid, tid]).map(|names| names.keep());
-                        Ok::<_, spi::Error>(Copying { target, new, copy, text, names: names.map(prepare).transpose()? })
+                        Ok::<_, spi::Error>(Copying {
+                            target,
+                            new,
+                            copy,
+                            text,
+                            plain,
+                            names: names.map(prepare).transpose()?,
+                        })
                     })?);
                 }
             }
@@ -112,6 +132,11 @@ impl Source {
                 },
             }))
         })
+    }
+
+    /// Whether all of it is copied as it is.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.copies.iter().all(|copying| copying.plain.is_some())
     }
 
     /// Locks the new tables as copies to them do. To be called before views of the migration are used: who ends it has locked its tables,

@@ -86,9 +86,10 @@ impl Sweeper {
         if number == 0 && self.tidied.is_none_or(|tidied| tidied.elapsed() > self.tidies_after) {
             self.tidy();
         }
-        let begun = Instant::now();
+        let (begun, waited) = (Instant::now(), waited_for_core());
         let swept = self.look_and_move(mover, number, sweepers);
-        let pause = if swept == Sweep::Moved { self.pause(begun.elapsed(), sweepers) } else { ROUND };
+        let took = begun.elapsed().saturating_sub(waited_for_core().saturating_sub(waited));
+        let pause = if swept == Sweep::Moved { self.pause(took, sweepers) } else { ROUND };
         self.resumes = Some(Instant::now() + pause);
         swept
     }
@@ -213,6 +214,13 @@ impl Sweeper {
             mover::start();
         }
     }
+}
+
+/// How long this process has waited for a core, since it began; nothing where the system does not tell.
+fn waited_for_core() -> Duration {
+    let told = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+    let nanos = told.split(' ').nth(1).and_then(|nanos| nanos.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or(0))
 }
 
 /// What came of some pages.

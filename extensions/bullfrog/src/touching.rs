@@ -26,6 +26,7 @@ use crate::quiet::quiet;
 use crate::registry::{self, Asked, Registry, Target};
 use crate::requests::have_moved;
 use crate::shared::{database, now, with_meters};
+use crate::single::{NamedKey, is_in_new_table};
 use crate::snapshots;
 use crate::versions;
 
@@ -47,6 +48,8 @@ pub(crate) struct Touch<'a> {
     validity: Validity,
     /// Locks rows as the statement will do it, if these are the first few that there are.
     pub(crate) probe: Option<Probe>,
+    /// If it is about one row, the key by which the new table has that, once it was moved.
+    key: Option<NamedKey>,
 }
 
 /// How long it is so that a statement touches some granules and no others.
@@ -127,10 +130,10 @@ pub(crate) unsafe fn query<'a>(
             return None;
         }
         if let Some(Queue { query, probe }) = queues::of(registry, target, level, number) {
-            return Some(Touch { target, query, validity: Validity::Contested, probe: Some(probe) });
+            return Some(Touch { target, query, validity: Validity::Contested, probe: Some(probe), key: None });
         }
         if !is_all && let Some(query) = joined::query(registry, target, statement, level, number) {
-            return Some(Touch { target, query, validity: Validity::Momentary, probe: None });
+            return Some(Touch { target, query, validity: Validity::Momentary, probe: None, key: None });
         }
         let conditions: Vec<_> = nodes::elements(kept);
         let needs_barrier = !are_harmless(&conditions, 1);
@@ -143,6 +146,7 @@ pub(crate) unsafe fn query<'a>(
             (false, true) => Asked::Candidates,
             (false, false) => Asked::Granules,
         };
+        let key = NamedKey::of(target, &conditions, 1);
         let query = registry.query(target, asked);
         for level in nodes::levels(query) {
             for rights in versions::all_rights(level) {
@@ -155,7 +159,7 @@ pub(crate) unsafe fn query<'a>(
         if !conditions.is_empty() {
             (*(*query).jointree).quals = pg_sys::make_ands_explicit(kept).cast();
         }
-        Some(Touch { target, query, validity: Validity::Lasting, probe: None })
+        Some(Touch { target, query, validity: Validity::Lasting, probe: None, key })
     }
 }
 
@@ -222,6 +226,11 @@ pub(crate) unsafe fn attach(
         let validity = pg_sys::makeInteger(touch.validity as i32);
         let probe = probe.unwrap_or(granules);
         let order = touch.probe.as_ref().map_or(std::ptr::null_mut(), |probe| probe.order);
+        let (index, values) = match &touch.key {
+            Some(key) => key.to_nodes(),
+            None => (pg_sys::makeInteger(0), std::ptr::null_mut()),
+        };
+        let table = pg_sys::makeInteger(touch.target.new.to_u32() as c_int);
         let skips = pg_sys::makeInteger(touch.probe.as_ref().map_or(0, |probe| i32::from(probe.skips)));
         for part in [
             source.cast(),
@@ -231,6 +240,9 @@ pub(crate) unsafe fn attach(
             probe.cast::<c_void>(),
             order.cast(),
             skips.cast(),
+            table.cast(),
+            index.cast(),
+            values.cast(),
         ] {
             (*carrier).values_lists = pg_sys::lappend((*carrier).values_lists, part);
         }
@@ -306,7 +318,7 @@ unsafe fn note_reads(statement: *mut pg_sys::PlannedStmt, snapshot: pg_sys::Snap
 /// Moves what a statement touches. If anything had to be moved, the statement's snapshot does not see it: it gets a new one,
 /// or must be tried again if its transaction has one snapshot for all, has shown what that sees, and others did the move.
 unsafe fn move_touched(description: *mut pg_sys::QueryDesc, carrier: *mut pg_sys::RangeTblEntry, is_first: bool) {
-    // SAFETY: the carrier holds, for each target, four numbers, two plans and an order; the rest is the server's.
+    // SAFETY: the carrier holds, for each target, what `attach` has written; the rest is the server's.
     unsafe {
         // Conditions are evaluated over old rows below: only for who may read and write the new ones.
         versions::check_rights((*description).plannedstmt);
@@ -315,6 +327,10 @@ unsafe fn move_touched(description: *mut pg_sys::QueryDesc, carrier: *mut pg_sys
         loop {
             let (mut moved_by_others, mut moved_here) = (false, false);
             for part in parts.iter_mut().filter(|part| !part.is_done) {
+                if part.is_moved(description) {
+                    part.is_done = true;
+                    continue;
+                }
                 let mut granules = run(part.granules, description, &part.order, part.last.take()).found;
                 // All in one order, which is that of their places: who moves the same does not wait in a circle.
                 granules.sort_unstable();
@@ -361,7 +377,7 @@ unsafe fn move_touched(description: *mut pg_sys::QueryDesc, carrier: *mut pg_sys
 }
 
 /// How many elements of a list a part is.
-const PART: usize = 7;
+const PART: usize = 10;
 
 /// What a statement touches by one of its relations.
 struct Part {
@@ -374,6 +390,10 @@ struct Part {
     order: Vec<*mut pg_sys::SortGroupClause>,
     /// Rows that others have locked are passed over.
     skips: bool,
+    /// The new table, and if the statement is about one row of it, the index and the values of its key.
+    table: pg_sys::Oid,
+    index: pg_sys::Oid,
+    key: Vec<*mut pg_sys::Node>,
     /// The last of the rows that are locked, if they are enough: old rows that come before it are to be moved, no others.
     last: Option<Keys>,
     /// What was found last.
@@ -397,10 +417,23 @@ impl Part {
             // SAFETY: as promised.
             order: unsafe { nodes::elements(part[5].cast()) },
             skips: number(6) != 0,
+            table: pg_sys::Oid::from_u32(number(7) as u32),
+            index: pg_sys::Oid::from_u32(number(8) as u32),
+            // SAFETY: as promised.
+            key: unsafe { nodes::elements(part[9].cast()) },
             last: None,
             found: Vec::new(),
             is_done: false,
         }
+    }
+}
+
+impl Part {
+    /// Whether the statement's snapshot sees the one row that it is about in the new table.
+    unsafe fn is_moved(&self, statement: *mut pg_sys::QueryDesc) -> bool {
+        let (parameters, snapshot) = unsafe { ((*statement).params, (*statement).snapshot) };
+        // SAFETY: as it was written for this statement, whose tables are locked.
+        !self.key.is_empty() && unsafe { is_in_new_table(self.table, self.index, &self.key, parameters, snapshot) }
     }
 }
 

@@ -5,15 +5,20 @@
 use bullfrog_model::board::Xid;
 use bullfrog_model::granule::name_of_place;
 use pgrx::itemptr::item_pointer_get_both;
-use pgrx::pg_sys::{self, ItemPointerData, Oid};
+use pgrx::pg_sys::{self, Datum, ItemPointerData, Oid};
 use pgrx::prelude::*;
 
 use crate::flaws::{self, Flaw};
+use crate::plain::Writing;
 use crate::registry::own_table;
+use crate::shared::wait_for_transaction;
+use crate::snapshots::refuse_moved_since;
 use crate::versions::{local_transaction, primary_key};
 
 /// Rows that a page of the largest size has at most, rounded up.
 const ROWS: usize = 2048;
+/// So many marks are passed on the way to another before it is looked up by itself.
+const FEW: usize = 4;
 
 /// Whether the page of a row was moved.
 #[pg_extern(sql = false, stable, strict, parallel_safe)]
@@ -52,9 +57,10 @@ unsafe fn is_place_moved_in(source: i32, row: ItemPointerData, call: pg_sys::Fun
         let memory = Memory::of(call);
         if usize::from(number) >= ROWS || !memory.is_about(source, page) {
             memory.begin(source, page);
-            memory.set(0, memory.index.has(source, name_of_place(page, 0)));
-            memory.is_whole = memory.get(0);
-            return memory.get(0) || memory.index.has(source, name_of_place(page, number));
+            let (is_whole, is_moved) = memory.index.has_either(source, page, number);
+            memory.set(0, is_whole);
+            memory.is_whole = is_whole;
+            return is_whole || is_moved;
         }
         if !memory.is_whole {
             // More than one row of this page is asked for.
@@ -194,11 +200,27 @@ impl Index {
         found
     }
 
+    /// Whether a page was moved as a whole, and else whether this row of it was moved. Their names are near each other, with those of other rows between them.
+    unsafe fn has_either(self, source: i32, page: u32, number: u16) -> (bool, bool) {
+        let (whole, row) = (name_of_place(page, 0), name_of_place(page, number));
+        let (mut last, mut between) = (None, 0);
+        // SAFETY: as promised.
+        unsafe {
+            self.each(source, whole, row, |name| {
+                last = Some(name);
+                between += 1;
+                name != whole && between < FEW
+            });
+            let is_passed = between == FEW && last != Some(row);
+            (last == Some(whole), last == Some(row) || is_passed && last != Some(whole) && self.has(source, row))
+        }
+    }
+
     /// Calls something with the granules of a source from one to another that were moved, until it says false.
     unsafe fn each(self, source: i32, first: i64, last: i64, mut action: impl FnMut(i64) -> bool) {
         // It is a scan of the active snapshot: if that is serializable, the server notes what was read.
         // SAFETY: as promised.
-        unsafe { self.scan(source, first, last, snapshot(), |granule, _| action(granule)) };
+        unsafe { self.scan(source, first, last, snapshot(), |granule, _, _| action(granule)) };
     }
 
     /// Calls something with the granules of a source from one to another that were moved, as of now, or are marked by a transaction that has not ended: with
@@ -211,7 +233,7 @@ impl Index {
             pg_sys::SnapshotData { snapshot_type: pg_sys::SnapshotType::SNAPSHOT_DIRTY, ..Default::default() };
         // SAFETY: as promised. Of each row that such a snapshot sees, it tells who is about to insert it.
         unsafe {
-            self.scan(source, first, last, &raw mut now, |granule, seen_by| {
+            self.scan(source, first, last, &raw mut now, |granule, seen_by, _| {
                 let owner = (*seen_by).xmin.into_inner();
                 action(granule, (owner != 0).then_some(owner));
                 true
@@ -219,14 +241,71 @@ impl Index {
         }
     }
 
-    /// Calls something with the granules that a snapshot sees, and the snapshot, until it says false.
+    /// Writes that those of these granules were moved by this transaction which are not marked by another one, and gives them. Waits for others that are about to mark one; nobody
+    /// else may begin to while this transaction is under way. None if that takes a statement.
+    ///
+    /// # Safety
+    /// A transaction is under way.
+    pub(crate) unsafe fn mark(self, source: i32, granules: &[i64]) -> Option<Vec<i64>> {
+        // SAFETY: as promised.
+        let won: Vec<i64> =
+            granules.iter().copied().filter(|granule| unsafe { self.is_free(source, *granule) }).collect();
+        if won.is_empty() {
+            return Some(won);
+        }
+        // SAFETY: the columns of the table, of which version 0.1.0 has no fourth.
+        unsafe {
+            let writing = Writing::begin(self.table)?;
+            let moved_by = Datum::from(pg_sys::GetTopFullTransactionId().value);
+            for granule in &won {
+                let columns = [Some(Datum::from(source)), Some(Datum::from(*granule)), Some(moved_by), None];
+                writing.write(columns.into_iter().take(writing.columns()));
+            }
+            writing.end();
+        }
+        Some(won)
+    }
+
+    /// Whether nobody has marked a granule. Waits for who is about to.
+    unsafe fn is_free(self, source: i32, granule: i64) -> bool {
+        if flaws::is_set(Flaw::MarksUnseen) {
+            return true;
+        }
+        loop {
+            let mut found = None;
+            let mut now =
+                pg_sys::SnapshotData { snapshot_type: pg_sys::SnapshotType::SNAPSHOT_DIRTY, ..Default::default() };
+            // SAFETY: as promised. Of a row that such a snapshot sees, it tells who is about to insert it; the row itself, who has.
+            unsafe {
+                self.scan(source, granule, granule, &raw mut now, |_, seen_by, tuple| {
+                    let writer = (*(*tuple).t_data).t_choice.t_heap.t_xmin;
+                    let is_own = pg_sys::TransactionIdIsCurrentTransactionId(writer);
+                    found = Some(((*seen_by).xmin.into_inner(), is_own));
+                    false
+                });
+            }
+            match found {
+                None => return true,
+                Some((0, is_own)) => {
+                    // What this transaction has moved is there for it, whatever its snapshot says.
+                    if !is_own {
+                        refuse_moved_since();
+                    }
+                    return false;
+                }
+                Some((owner, _)) => wait_for_transaction(owner),
+            }
+        }
+    }
+
+    /// Calls something with the granules that a snapshot sees, the snapshot, and the row that says so, until it says false.
     unsafe fn scan(
         self,
         source: i32,
         first: i64,
         last: i64,
         seen_by: pg_sys::Snapshot,
-        mut action: impl FnMut(i64, pg_sys::Snapshot) -> bool,
+        mut action: impl FnMut(i64, pg_sys::Snapshot, pg_sys::HeapTuple) -> bool,
     ) {
         let no_lock = pg_sys::NoLock as pg_sys::LOCKMODE;
         // SAFETY: a scan as the server wants it; keys and columns are those of the table.
@@ -234,9 +313,9 @@ impl Index {
             let relation = pg_sys::table_open(self.table, pg_sys::AccessShareLock as pg_sys::LOCKMODE);
             let mut keys = [pg_sys::ScanKeyData::default(); 3];
             let conditions = [
-                (1, pg_sys::BTEqualStrategyNumber, pg_sys::F_INT4EQ, pg_sys::Datum::from(source)),
-                (2, pg_sys::BTGreaterEqualStrategyNumber, pg_sys::F_INT8GE, pg_sys::Datum::from(first)),
-                (2, pg_sys::BTLessEqualStrategyNumber, pg_sys::F_INT8LE, pg_sys::Datum::from(last)),
+                (1, pg_sys::BTEqualStrategyNumber, pg_sys::F_INT4EQ, Datum::from(source)),
+                (2, pg_sys::BTGreaterEqualStrategyNumber, pg_sys::F_INT8GE, Datum::from(first)),
+                (2, pg_sys::BTLessEqualStrategyNumber, pg_sys::F_INT8LE, Datum::from(last)),
             ];
             for (key, (column, strategy, operator, value)) in keys.iter_mut().zip(conditions) {
                 pg_sys::ScanKeyInit(key, column, strategy as _, operator.into(), value);
@@ -250,7 +329,7 @@ impl Index {
                 }
                 let mut is_null = false;
                 let granule = pg_sys::heap_getattr(tuple, 2, (*relation).rd_att, &mut is_null);
-                if !action(granule.value() as i64, seen_by) {
+                if !action(granule.value() as i64, seen_by, tuple) {
                     break;
                 }
             }

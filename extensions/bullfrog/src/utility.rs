@@ -89,7 +89,13 @@ unsafe extern "C-unwind" fn process_utility(
             }
         }
         let is_compared = kind == Kind::Definition && !is_updated();
-        let before = if is_compared && registry.is_some() { deviations() } else { Some(String::new()) };
+        let renamed =
+            registry.as_ref().filter(|_| is_compared).and_then(|registry| renamed((*statement).utilityStmt, registry));
+        // Another name is a difference in any case.
+        let before = match is_compared && registry.is_some() && renamed.is_none() {
+            true => deviations(),
+            false => Some(String::new()),
+        };
         remembering(|| match NEXT_UTILITY {
             Some(next) => pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| {
                 next(statement, text, read_only, context, parameters, environment, receiver, completion)
@@ -107,6 +113,11 @@ unsafe extern "C-unwind" fn process_utility(
         });
         if is_compared {
             pg_sys::CommandCounterIncrement();
+            if let Some((table, before)) = renamed
+                && follow_name(table, before)
+            {
+                return;
+            }
             match (registry.is_some(), registry::current().is_empty()) {
                 (true, true) => refuse_without_bullfrog(),
                 (_, false) => verify(before.as_deref()),
@@ -137,7 +148,51 @@ unsafe fn verify(before: Option<&str>) {
     let before = before.map(|before| format!("'{before}'")).unwrap_or_default();
     let question = nodes::c_text(&format!("SELECT bullfrog.verify({before})"));
     // SAFETY: what is asked is of our own, and made of numbers.
-    unsafe { ask(&question, || ()) };
+    unsafe { ask(&question, true, || ()) };
+}
+
+/// The table on the move that a statement gives another name, and what it is called before. What a table that stays in use is called does not matter.
+unsafe fn renamed(node: *mut pg_sys::Node, registry: &Registry) -> Option<(Oid, *mut c_char)> {
+    // SAFETY: the tag tells the kind of a node; names are looked up in the catalogs.
+    unsafe {
+        if nodes::tag(node) != NodeTag::T_RenameStmt {
+            return None;
+        }
+        let rename = node.cast::<pg_sys::RenameStmt>();
+        if (*rename).renameType != pg_sys::ObjectType::OBJECT_TABLE {
+            return None;
+        }
+        let table = find((*rename).relation);
+        let is_kept = registry.is_part(table) && !registry.is_live(table);
+        is_kept.then(|| (table, pg_sys::get_rel_name(table)))
+    }
+}
+
+/// Lets a table have another name in the transaction of the switch, from which on nobody knows it by the one before. Whether it is that, and nothing else has changed. Version 0.1.0
+/// of the extension cannot.
+unsafe fn follow_name(table: Oid, before: *mut c_char) -> bool {
+    // SAFETY: what is asked is made of a number and a literal, and gives one value; an error ends the statement.
+    unsafe {
+        if !is_there(c"follow_name") {
+            return false;
+        }
+        let before = nodes::text(pg_sys::quote_literal_cstr(before));
+        ask(&nodes::c_text(&format!("SELECT bullfrog.follow_name({}, {before})", table.to_u32())), false, || {
+            let rows = pg_sys::SPI_tuptable;
+            nodes::text(pg_sys::SPI_getvalue(*(*rows).vals, (*rows).tupdesc, 1)) == "t"
+        })
+    }
+}
+
+/// Whether the extension has a function of this name.
+unsafe fn is_there(function: &CStr) -> bool {
+    // SAFETY: looks a name up, whose parts the server copies.
+    unsafe {
+        let name = [c"bullfrog", function].into_iter().fold(std::ptr::null_mut(), |name, part| {
+            pg_sys::lappend(name, pg_sys::makeString(part.as_ptr().cast_mut()).cast())
+        });
+        pg_sys::LookupFuncName(name, -1, [].as_ptr(), true) != Oid::INVALID
+    }
 }
 
 thread_local! {
@@ -165,13 +220,10 @@ unsafe fn deviations() -> Option<String> {
         {
             return Some(known);
         }
-        let name = [c"bullfrog", c"deviations"].into_iter().fold(std::ptr::null_mut(), |name, part| {
-            pg_sys::lappend(name, pg_sys::makeString(part.as_ptr().cast_mut()).cast())
-        });
-        if pg_sys::LookupFuncName(name, 0, std::ptr::null(), true) == Oid::INVALID {
+        if !is_there(c"deviations") {
             return None;
         }
-        let found = ask(c"SELECT bullfrog.deviations()", || {
+        let found = ask(c"SELECT bullfrog.deviations()", true, || {
             let rows = pg_sys::SPI_tuptable;
             nodes::text(pg_sys::SPI_getvalue(*(*rows).vals, (*rows).tupdesc, 1))
         });
@@ -181,12 +233,12 @@ unsafe fn deviations() -> Option<String> {
 }
 
 /// Asks a question of our own as of now, and does something with what is found.
-unsafe fn ask<R>(question: &CStr, found: impl FnOnce() -> R) -> R {
+unsafe fn ask<R>(question: &CStr, read_only: bool, found: impl FnOnce() -> R) -> R {
     // SAFETY: calls of the server in the order it wants them; an error ends the transaction, and all of this.
     unsafe {
         pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot());
         pg_sys::SPI_connect();
-        pg_sys::SPI_execute(question.as_ptr(), true, 0);
+        pg_sys::SPI_execute(question.as_ptr(), read_only, 0);
         let found = found();
         pg_sys::SPI_finish();
         pg_sys::PopActiveSnapshot();

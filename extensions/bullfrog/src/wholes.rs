@@ -14,11 +14,12 @@ use pgrx::pg_sys::{self, ItemPointerData, Oid};
 use pgrx::prelude::*;
 use pgrx::spi::{OwnedPreparedStatement, SpiClient};
 
-use crate::errors::raise;
 use crate::flaws::{self, Flaw};
 use crate::mover;
 use crate::places::place;
+use crate::rights::with_all_rights;
 use crate::shared::wait_for_transaction;
+use crate::snapshots::refuse_moved_since;
 use crate::statements::run;
 use crate::truth::Index;
 use crate::written::rows_of;
@@ -140,13 +141,8 @@ impl Wholes {
         if pages.is_empty() {
             return marked;
         }
-        // SAFETY: a variable of this process.
-        if !mover::is_mover() && unsafe { pg_sys::XactIsoLevel } >= pg_sys::XACT_REPEATABLE_READ as i32 {
-            raise(
-                PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE,
-                "could not serialize access because rows were moved to their new table",
-                "They are there now: try the transaction again.",
-            );
+        if !mover::is_mover() {
+            refuse_moved_since();
         }
         let (gone, rest) = marked.into_iter().partition(|name| pages.binary_search(&page_of_name(*name)).is_ok());
         self.unmark(gone);
@@ -204,7 +200,7 @@ impl Wholes {
 
     fn unmark(&self, names: Vec<i64>) {
         if !names.is_empty() {
-            run(|client| client.update(&self.unmark, None, &[names.into()]).map(|_| ()));
+            with_all_rights(|| run(|client| client.update(&self.unmark, None, &[names.into()]).map(|_| ())));
         }
     }
 

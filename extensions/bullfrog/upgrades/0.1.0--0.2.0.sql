@@ -18,6 +18,7 @@ DROP FUNCTION bullfrog.key_names(bullfrog.target, smallint[]);
 DROP FUNCTION bullfrog.demands(text);
 DROP FUNCTION bullfrog.change(oid, text);
 DROP FUNCTION bullfrog.verify();
+DROP FUNCTION bullfrog.fingerprint(oid);
 DROP FUNCTION bullfrog.check_rows(bullfrog.target, text, boolean[], oid[], text[]);
 DROP FUNCTION bullfrog.advance_identities(bullfrog.target);
 DROP FUNCTION bullfrog.obstacles(oid, boolean);

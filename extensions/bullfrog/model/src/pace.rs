@@ -25,8 +25,8 @@ pub struct Pace {
 
 impl Pace {
     /// How long to rest now. `rest` is what the background rests in any case; it yields while more sessions are `active` than
-    /// `limit` (0: never), or clients wait long for rows: twice as long each time, up to what the batch `took`, which is longer the fewer cores are left for it, and
-    /// half as long each time when they are fewer again. Of several `sweepers` each yields for all: together they are as slow as one.
+    /// `limit` (0: never), or clients wait long for rows: twice as long each time, up to what the batch `took` (not what it waited for a core,
+    /// by which it has yielded already), and half as long each time when they are fewer again. Of several `sweepers` each yields for all: together they are as slow as one.
     pub fn next(&mut self, rest: Duration, took: Duration, load: Load, limit: usize, sweepers: u32) -> Duration {
         self.added = if limit > 0 && (load.active > limit || load.are_waits_long) {
             (self.added * 2).max(rest).clamp(SHORTEST, took.clamp(SHORTEST, LONGEST))
@@ -51,7 +51,7 @@ mod tests {
     }
 
     fn of(active: usize) -> Load {
-        Load { active, are_waits_long: false }
+        Load { active, ..Load::default() }
     }
 
     #[test]
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn it_yields_to_few_sessions_that_wait_long() {
-        let load = Load { active: 1, are_waits_long: true };
+        let load = Load { active: 1, are_waits_long: true, ..Load::default() };
         let mut pace = Pace::default();
         assert_eq!((0..3).map(|_| pace.next(REST, LONG, load, 2, 1).as_millis()).collect::<Vec<_>>(), [20, 30, 50]);
         assert_eq!(pace.next(REST, LONG, load, 0, 1), REST + Duration::from_millis(20));

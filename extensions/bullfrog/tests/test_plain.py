@@ -1,0 +1,158 @@
+"""Rows whose columns are the old ones as they are, which move without a statement."""
+
+import psycopg
+import pytest
+
+from conftest import answered, differing, migrate, wait_until
+
+AS_IT_IS_BEST = ", granularity => 'auto', moves => 'auto'"
+QUERIES = {"a": "SELECT id, b, c, d, e, late FROM t", "b": "SELECT later, id, f, g, made FROM t", "some": "SELECT id, c FROM t WHERE b IS NOT NULL"}
+ALL = [f"CREATE TABLE n_{name} AS {query}; ALTER TABLE n_{name} ADD PRIMARY KEY (id);" for name, query in QUERIES.items()]
+# All of it is copied as it is, so marks are written without a statement, too.
+PLAIN, ALL = "".join(ALL[:2]), "".join(ALL)
+
+
+@pytest.fixture
+def kinds(database):
+    """Rows of values of all sizes and none, in a table whose columns came and went, beside copies."""
+    connection = database.connect()
+    connection.execute("""
+        CREATE DOMAIN word AS text CHECK (value <> 'forbidden');
+        CREATE TABLE t (gone int, id int PRIMARY KEY, b text, c numeric(20, 4), d word, e int[], f jsonb, g varchar(500), made int GENERATED ALWAYS AS (id + 1) STORED);
+        ALTER TABLE t DROP COLUMN gone;
+        INSERT INTO t SELECT i, CASE WHEN i % 3 > 0 THEN repeat(md5(i::text), i % 100 * 3) END, i / 7.0, 'w' || i, ARRAY[i, NULL], jsonb_build_object('i', i),
+            CASE WHEN i % 5 > 0 THEN repeat('x', i % 400) END FROM generate_series(1, 300) i;
+        INSERT INTO t SELECT i, (SELECT string_agg(md5(i::text || j), '') FROM generate_series(1, 3000) j) FROM generate_series(301, 304) i;
+        ALTER TABLE t ADD late text DEFAULT 'late', ADD later int DEFAULT 5;
+        UPDATE t SET late = NULL WHERE id % 7 = 0""")
+    for name, query in QUERIES.items():
+        connection.execute(f"CREATE TABLE expected_{name} AS {query}")
+    return connection
+
+
+def check(connection, names=QUERIES):
+    for name in names:
+        assert differing(connection, f"n_{name}", f"expected_{name}") == 0
+
+
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
+@pytest.mark.parametrize("names", ["a b", "a b some"])
+def test_rows_are_as_they_were(kinds, level, names):
+    names = names.split()
+    migrate(kinds, PLAIN if len(names) == 2 else ALL, options=AS_IT_IS_BEST)
+    kinds.execute(f"BEGIN ISOLATION LEVEL {level}")
+    for key in range(1, 305, 3):
+        kinds.execute("UPDATE n_a SET b = b WHERE id = %s", (key,))
+        # Within the statement, and after it, they are there once.
+        assert kinds.execute("SELECT count(*) FROM n_b WHERE id = %s", (key,)).fetchone() == (1,)
+    check(kinds, names)
+    kinds.execute("COMMIT; SELECT bullfrog.sweep(id, ARRAY(SELECT generate_series(0, pages - 1))) FROM bullfrog.source")
+    assert kinds.execute("SELECT count(*) FROM bullfrog.unmoved_1").fetchone() == (0,)
+    check(kinds, names)
+    kinds.execute("SELECT bullfrog.finish('m')")
+    check(kinds, names)
+
+
+def test_indexes_of_all_kinds_have_the_rows(kinds):
+    migrate(kinds, ALL + "CREATE INDEX ON n_a (late); CREATE INDEX ON n_a USING gin (e); CREATE INDEX ON n_b USING hash (g); CREATE UNIQUE INDEX ON n_a (d) INCLUDE (c)",
+        options=AS_IT_IS_BEST)
+    kinds.execute("UPDATE n_a SET b = b WHERE id BETWEEN 10 AND 30; SET enable_seqscan = off")
+    assert kinds.execute("SELECT count(*) FROM ONLY n_a WHERE e @> ARRAY[15]").fetchone() == (1,)
+    for table, condition in (("n_a", "d = 'w15'"), ("n_a", "late = 'late' AND id = 15"), ("n_b", "g = repeat('x', 16)")):
+        assert kinds.execute(f"SELECT count(*) FROM {table} WHERE {condition}").fetchone() == (1,)
+    check(kinds)
+
+
+def test_an_index_that_evaluates_something_is_filled_by_a_statement(database, kinds):
+    """It came later than the session knew how rows move: what it calls has the rights of the tables' owner."""
+    kinds.execute("CREATE ROLE plain_owner; CREATE ROLE plain_user; GRANT ALL ON SCHEMA public TO plain_owner; ALTER TABLE t OWNER TO plain_owner; CREATE TABLE seen (who text)")
+    try:
+        migrate(kinds, ALL, options=AS_IT_IS_BEST)
+        client = database.connect()
+        kinds.execute("GRANT SELECT, UPDATE ON n_a TO plain_user; GRANT INSERT ON seen TO PUBLIC")
+        client.execute("SET ROLE plain_user; UPDATE n_a SET b = b WHERE id = 1; UPDATE n_a SET b = b WHERE id = 2")
+        kinds.execute("""CREATE FUNCTION note() RETURNS void LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.seen VALUES (current_user); END';
+            CREATE FUNCTION seen(text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS 'BEGIN PERFORM public.note(); RETURN $1; END';
+            CREATE INDEX ON n_b (seen(g))""")
+        kinds.execute("TRUNCATE seen")
+        client.execute("UPDATE n_a SET b = b WHERE id = 3; UPDATE n_a SET b = b WHERE id = 4")
+        assert kinds.execute("SELECT who, count(*) FROM seen GROUP BY who").fetchall() == [("plain_owner", 2)]
+        kinds.execute("TRUNCATE seen")
+        kinds.execute("SELECT bullfrog.sweep(id, '{0, 1}') FROM bullfrog.source")
+        assert kinds.execute("SELECT DISTINCT who FROM seen").fetchall() == [("plain_owner",)]
+        check(kinds)
+    finally:
+        client.close()
+        kinds.execute("ROLLBACK; SELECT bullfrog.finish('m'); DROP OWNED BY plain_owner, plain_user; DROP ROLE plain_owner, plain_user")
+
+
+def test_a_table_without_indexes_has_each_row_once(kinds):
+    migrate(kinds, "CREATE TABLE n AS SELECT late, id FROM t", options=AS_IT_IS_BEST)
+    kinds.execute("DELETE FROM n WHERE id = 3; UPDATE n SET late = late WHERE id < 50")
+    kinds.execute("SELECT bullfrog.finish('m')")
+    assert kinds.execute("SELECT count(*), count(DISTINCT id) FROM n").fetchone() == (303, 303)
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_a_row_that_others_have_moved_since_the_snapshot_is_an_error(database, kinds, level):
+    migrate(kinds, PLAIN, options=AS_IT_IS_BEST)
+    old = database.connect()
+    old.execute(f"BEGIN ISOLATION LEVEL {level}; SELECT count(*) FROM n_a")
+    kinds.execute("UPDATE n_b SET g = 'x' WHERE id = 9")
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        old.execute("UPDATE n_a SET b = 'x' WHERE id = 9")
+
+
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
+def test_a_row_that_the_transaction_has_moved_itself_is_there_for_it(kinds, level):
+    """Also for a statement whose snapshot is older: its function has moved it."""
+    migrate(kinds, PLAIN, options=AS_IT_IS_BEST)
+    kinds.execute("""CREATE FUNCTION touch(int) RETURNS int LANGUAGE plpgsql AS 'BEGIN UPDATE n_b SET g = ''touched'' WHERE id = $1; RETURN $1; END'""")
+    kinds.execute(f"BEGIN ISOLATION LEVEL {level}; SELECT touch(i) FROM generate_series(20, 30) i; SAVEPOINT s")
+    assert kinds.execute("UPDATE n_a SET b = 'here' WHERE id BETWEEN 15 AND 30").rowcount == 16
+    kinds.execute("ROLLBACK TO s")
+    assert kinds.execute("UPDATE n_a SET b = 'here' WHERE id BETWEEN 15 AND 30").rowcount == 16
+    kinds.execute("COMMIT")
+    assert kinds.execute("SELECT count(*) FROM n_a WHERE b = 'here'").fetchone() == (16,)
+    assert kinds.execute("SELECT count(*) FROM n_b WHERE g = 'touched'").fetchone() == (11,)
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK", "ROLLBACK TO s; COMMIT"])
+def test_who_needs_a_row_that_another_one_moves_waits_for_it(database, kinds, end):
+    migrate(kinds, PLAIN, options=AS_IT_IS_BEST)
+    other, waiting = database.connect(), database.connect()
+    other.execute("BEGIN; SAVEPOINT s; UPDATE n_a SET b = 'other' WHERE id = 5")
+    waiting.pgconn.send_query(b"UPDATE n_b SET g = 'waited' WHERE id IN (5, 6)")
+    waits = f"SELECT cardinality(pg_blocking_pids({waiting.info.backend_pid})) > 0"
+    wait_until(lambda: kinds.execute(waits).fetchone()[0], "it waits")
+    other.execute(end)
+    answered(waiting)
+    assert kinds.execute("SELECT count(*) FROM bullfrog.moved").fetchone() == (2,)
+    assert kinds.execute("SELECT (SELECT count(*) FROM n_a), (SELECT count(*) FROM n_b)").fetchone() == (304, 304)
+    assert kinds.execute("SELECT count(*) FROM n_b WHERE g = 'waited'").fetchone() == (2,)
+    assert kinds.execute("SELECT count(*) FROM n_a WHERE b = 'other'").fetchone() == (int(end == "COMMIT"),)
+
+
+def test_that_nobody_looks_for_marks_is_noticed(database, kinds):
+    connect = database.connect
+    database.connect = lambda: connect(options="-c bullfrog.flaw=marks_unseen")
+    with pytest.raises(AssertionError, match="moved_pkey"):
+        test_who_needs_a_row_that_another_one_moves_waits_for_it(database, kinds, "COMMIT")
+
+
+def test_a_row_that_a_transaction_older_than_the_server_has_moved_is_waited_for(server, database, kinds):
+    """Nobody has claimed it any more."""
+    migrate(kinds, PLAIN, options=AS_IT_IS_BEST)
+    kinds.execute("BEGIN; UPDATE n_a SET b = 'older' WHERE id = 5; PREPARE TRANSACTION 'older'")
+    server.stop()
+    server.start()
+    admin, client = database.connect(), database.connect()
+    try:
+        client.execute("SET statement_timeout = '1s'")
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            client.execute("UPDATE n_b SET g = 'waited' WHERE id = 5")
+    finally:
+        admin.execute("COMMIT PREPARED 'older'")
+    client.execute("UPDATE n_b SET g = 'waited' WHERE id = 5")
+    assert admin.execute("SELECT count(*) FROM bullfrog.moved").fetchone() == (1,)
+    assert admin.execute("SELECT (SELECT count(*) FROM n_a WHERE b = 'older'), (SELECT count(*) FROM n_b WHERE g = 'waited')").fetchone() == (1, 1)
