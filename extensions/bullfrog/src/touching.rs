@@ -431,9 +431,9 @@ impl Part {
 impl Part {
     /// Whether the statement's snapshot sees the one row that it is about in the new table.
     unsafe fn is_moved(&self, statement: *mut pg_sys::QueryDesc) -> bool {
-        let (parameters, snapshot) = unsafe { ((*statement).params, (*statement).snapshot) };
-        // SAFETY: as it was written for this statement, whose tables are locked.
-        !self.key.is_empty() && unsafe { is_in_new_table(self.table, self.index, &self.key, parameters, snapshot) }
+        // SAFETY: a statement that is about to begin; the key is as it was written for it, and its tables are locked.
+        !self.key.is_empty()
+            && unsafe { is_in_new_table(self.table, self.index, &self.key, (*statement).params, (*statement).snapshot) }
     }
 }
 

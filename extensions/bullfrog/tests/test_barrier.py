@@ -105,9 +105,10 @@ def test_that_there_is_no_barrier_is_noticed(server, database, customers, shape,
 def test_a_cheap_condition_in_a_parallel_plan_or_deep_in_a_query_sees_no_hidden_row(database, customers):
     hidden = hide(customers, "pages")
     customers.execute("ALTER FUNCTION watch PARALLEL SAFE")
-    parallel = """
+    force = "force_parallel_mode" if customers.info.server_version < 160000 else "debug_parallel_query"
+    parallel = f"""
         SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET min_parallel_index_scan_size = 0;
-        SET force_parallel_mode = on; """
+        SET {force} = on; """
     for query in (
         STATEMENTS["SELECT"],
         "SELECT max(id), min(id) FROM t WHERE watch(nick)",

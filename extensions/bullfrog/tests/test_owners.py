@@ -321,6 +321,8 @@ def test_nor_where_a_superuser_migrates_its_tables(owner, hostile, place):
 
 @pytest.mark.parametrize("place", [place for place, what in PLACES.items() if what[-1]])
 def test_a_place_where_it_would_is_noticed(owner, hostile, place):
+    if place == "a deferred trigger" and hostile.info.server_version >= 180000:
+        pytest.skip("this server runs it as who was at work when it was queued")
     function, says, would_say = PLACES[place][-1]
     (text,), = hostile.execute("SELECT pg_get_functiondef(p.oid) FROM pg_proc p WHERE p.pronamespace = 'bullfrog'::regnamespace AND p.proname = %s",
         (function,)).fetchall()
