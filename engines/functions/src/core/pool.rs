@@ -121,19 +121,9 @@ impl Core {
         if let Some(function) = self.functions.get_mut(name) {
             function.running += 1;
         }
-        let fits = |instance: &Instance| {
-            instance.function == *name && instance.build.number == build.number && !instance.retired
-        };
         // Who worked last is warmest, and knows most of what it worked on; the others come to their end.
-        let newest = |when: fn(&State) -> Option<Micros>| {
-            let own = self.instances.iter().filter(|(_, instance)| fits(instance));
-            own.filter_map(|(id, instance)| Some((when(&instance.state)?, *id))).max()
-        };
-        let idle = newest(|state| match state {
-            State::Idle { since } => Some(*since),
-            _ => None,
-        });
-        let resting = newest(|state| match state {
+        let idle = self.newest(name, build, idle_since);
+        let resting = self.newest(name, build, |state| match state {
             State::Resting { since, work: None, .. } => Some(*since),
             _ => None,
         });
@@ -162,6 +152,37 @@ impl Core {
         let (slot, state) = (self.free_slot(name), State::Starting { work, began: now });
         self.instances.insert(id, Instance { function: Arc::clone(name), build, slot, state, retired: false });
         actions.push(Action::Start { instance: id, function: Arc::clone(name), build: build.number, slot });
+    }
+
+    /// Of a function's instances that are in a state since some time, the one that is so since the latest.
+    fn newest(&self, name: &str, build: Build, when: fn(&State) -> Option<Micros>) -> Option<(Micros, InstanceId)> {
+        let fits = |instance: &Instance| {
+            *instance.function == *name && instance.build.number == build.number && !instance.retired
+        };
+        let own = self.instances.iter().filter(|(_, instance)| fits(instance));
+        own.filter_map(|(id, instance)| Some((when(&instance.state)?, *id))).max()
+    }
+
+    /// Who waits at an instance that has not asked soon, and is to go to another one that has asked: from when on, and to which.
+    fn better(&self, instance: &Instance) -> Option<(Micros, InstanceId)> {
+        let State::Resting { since, work: Some(_), .. } = instance.state else { return None };
+        let (_, idle) = self.newest(&instance.function, instance.build, idle_since)?;
+        Some((since + ASKS_WITHIN, idle))
+    }
+
+    /// Work that waits at instances that do not ask soon goes to others that have asked. Those go on with what they do.
+    fn move_on(&mut self, now: Micros, actions: &mut Vec<Action>) {
+        while let Some((id, idle)) = self.instances.iter().find_map(|(id, instance)| {
+            let (when, idle) = self.better(instance)?;
+            (when <= now).then_some((*id, idle))
+        }) {
+            let taken = self.instances.get_mut(&id).and_then(|instance| match &mut instance.state {
+                State::Resting { work, .. } => work.take(),
+                _ => None,
+            });
+            let Some(work) = taken else { return };
+            self.deliver(idle, work, 0, now, actions);
+        }
     }
 
     /// The lowest number that no instance of a function has. One that was told to end has its number until it has ended.
@@ -294,13 +315,14 @@ impl Core {
             State::Starting { began, .. } => Some(began + self.options.init),
             State::Idle { since } => Some(since + self.options.idle),
             State::Busy { began, .. } => Some(began + instance.build.timeout),
-            State::Resting { until, .. } => Some(until),
+            State::Resting { until, .. } => Some(self.better(instance).map_or(until, |(when, _)| when.min(until))),
             State::Ending => None,
         }
     }
 
     /// Ends what takes too long, and what has had nothing to do for long.
     pub(super) fn time_out(&mut self, now: Micros, actions: &mut Vec<Action>) {
+        self.move_on(now, actions);
         let is_over = |(id, instance): (&InstanceId, &Instance)| {
             let over = self.over_at(instance)? <= now;
             over.then_some((*id, matches!(instance.state, State::Starting { .. })))
@@ -311,5 +333,13 @@ impl Core {
             self.kill(id, actions);
         }
         self.age(now, actions);
+    }
+}
+
+/// Since when an instance waits for work, if it does.
+fn idle_since(state: &State) -> Option<Micros> {
+    match state {
+        State::Idle { since } => Some(*since),
+        _ => None,
     }
 }

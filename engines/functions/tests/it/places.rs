@@ -76,6 +76,29 @@ fn who_does_not_ask_again_soon_is_not_waited_for_while_another_one_asks() {
 }
 
 #[test]
+fn a_call_that_waits_for_who_does_not_ask_goes_to_another_one_that_has_asked() {
+    let mut core = two(2 * SECOND);
+    let answered = 2 * SECOND;
+    assert_eq!(given(&call(&mut core, "f", 3, answered + 100)), None);
+    assert_eq!(core.wake(answered + 100), Some(answered + 50_000));
+    let over = core.step(Input::Tick, answered + 50_000);
+    assert_eq!((given(&over), over.len()), (Some((1, 3)), 1), "who has not asked goes on: {over:?}");
+    assert_eq!(given(&asks(&mut core, 2, 3 * SECOND)), None);
+    assert_eq!(given(&call(&mut core, "f", 4, 3 * SECOND)), Some((2, 4)));
+}
+
+#[test]
+fn a_call_waits_for_who_does_not_ask_if_nobody_else_has() {
+    let mut core = core(8, &["f"]);
+    call(&mut core, "f", 1, 0);
+    asks(&mut core, 1, 0);
+    answers(&mut core, 1, SECOND);
+    assert_eq!(given(&call(&mut core, "f", 2, SECOND + 100)), None);
+    assert_eq!(core.step(Input::Tick, SECOND + 60_000), []);
+    assert_eq!(given(&asks(&mut core, 1, SECOND + 70_000)), Some((1, 2)));
+}
+
+#[test]
 fn a_process_that_is_ended_for_another_one_while_it_is_in_use_is_told_of_once_a_minute() {
     let mut core = core(2, &["a", "b", "c"]);
     let (mut told, mut instance) = (Vec::new(), 0);
