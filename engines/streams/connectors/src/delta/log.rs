@@ -1,5 +1,7 @@
 //! The log of a table: what is read of it, and what is written.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use arrow::json::LineDelimitedWriter;
 use bytes::Bytes;
 use parquet::arrow::ProjectionMask;
@@ -72,6 +74,8 @@ pub(super) struct Table {
     pub(super) version: Option<u64>,
     /// The one of the checkpoint that was read, if there was one.
     pub(super) checkpoint: Option<u64>,
+    /// By what its last entry is known; none if a checkpoint tells of it.
+    last: Option<u64>,
     /// The last epoch of the query.
     pub(super) held: u64,
     /// Who has written the query last.
@@ -83,6 +87,13 @@ pub(super) struct Table {
 /// The name of an entry.
 pub(super) fn entry(version: u64) -> String {
     format!("{version:020}.json")
+}
+
+/// A number for the bytes of an entry, within this process.
+fn mark_of(lines: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    lines.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The version of a file of the log with such an end.
@@ -104,6 +115,7 @@ impl Table {
             let name = in_log(&format!("{version:020}.checkpoint.parquet"));
             let lines = lines_of(place.read(&name)?).map_err(|cause| unreadable(place, &name, &cause))?;
             table.apply(version, &lines, query).map_err(|cause| unreadable(place, &name, &cause))?;
+            table.last = None;
         }
         let behind = |version: &u64| checkpoint.is_none_or(|checkpoint| *version > checkpoint);
         let versions: Vec<u64> = names.iter().filter_map(|name| version_of(name, ".json")).filter(behind).collect();
@@ -123,6 +135,16 @@ impl Table {
     /// By what the table is known, whatever becomes of its columns.
     pub(super) fn id(&self) -> Option<&str> {
         self.meta_data.as_ref().map(|meta_data| meta_data.id.as_str())
+    }
+
+    /// Whether its last entry is what it was, as far as it was read: a table that was made anew has others under the same numbers.
+    ///
+    /// # Errors
+    /// The store or the disk does not tell.
+    pub(super) fn goes_on(&self, place: &Place) -> Result<bool> {
+        let (Some(version), Some(last)) = (self.version, self.last) else { return Ok(true) };
+        let name = in_log(&entry(version));
+        Ok(place.has(&name)? && mark_of(&place.read(&name)?) == last)
     }
 
     /// Reads what has come since.
@@ -175,7 +197,7 @@ impl Table {
                 self.owner = Some(writer.owner);
             }
         }
-        self.version = Some(version);
+        (self.version, self.last) = (Some(version), Some(mark_of(lines)));
         Ok(())
     }
 

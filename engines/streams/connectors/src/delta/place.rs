@@ -87,7 +87,15 @@ impl Place {
         let whole = std::path::absolute(&log).map_err(failed)?;
         for made in whole.ancestors() {
             match sync(made) {
-                Err(e) if e.kind() == ErrorKind::PermissionDenied => break,
+                // Not ours to make durable, or a file system whose folders cannot be synced, which has made none of them.
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        ErrorKind::PermissionDenied | ErrorKind::InvalidInput | ErrorKind::Unsupported
+                    ) =>
+                {
+                    break;
+                }
                 synced => synced.map_err(failed)?,
             }
         }
