@@ -29,7 +29,7 @@ pub(crate) struct Claims {
     pub(crate) won: Vec<i64>,
     /// The rest, and who has it in progress.
     pub(crate) busy: Vec<(i64, Xid)>,
-    /// Nobody else takes on what was won until this transaction has ended; but who took it on before the server was started may have it in progress.
+    /// All of what was won is in the ledger, so that hardly anybody else comes to it.
     pub(crate) are_kept: bool,
 }
 

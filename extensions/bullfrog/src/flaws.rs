@@ -24,9 +24,12 @@ pub(crate) enum Flaw {
     /// Who moves a row does not look whether its page is moved as a whole.
     #[name = c"pages_unseen"]
     PagesUnseen,
-    /// Who marks a row without a statement does not look whether another one has.
+    /// Who marks a row without a statement does not look before whether another one has, as if that one came right after the look.
     #[name = c"marks_unseen"]
     MarksUnseen,
+    /// Nor does who writes the mark leave it to the index then.
+    #[name = c"marks_at_once"]
+    MarksAtOnce,
     /// Who moves a page as a whole does not look which of its rows were moved.
     #[name = c"rows_unseen"]
     RowsUnseen,

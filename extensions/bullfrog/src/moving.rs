@@ -53,7 +53,7 @@ enum Rows {
 }
 
 impl Source {
-    /// Moves those of these granules that were not moved before. `are_kept`: no other transaction takes them on.
+    /// Moves those of these granules that were not moved before. `are_kept`: hardly any other transaction takes them on.
     pub(crate) fn move_granules(&self, granules: &[i64], care: Care, are_kept: bool) -> Moved {
         self.lock_targets();
         // Of a range of places, a plan has to know how long it is.

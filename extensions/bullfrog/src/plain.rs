@@ -4,6 +4,9 @@
 use pgrx::pg_sys::submodules::ffi::pg_guard_ffi_boundary;
 use pgrx::pg_sys::{self, Datum, ItemPointerData, Oid};
 
+use crate::flaws::{self, Flaw};
+use crate::versions::insert_into_indexes;
+
 /// How a new table's rows are made of an old one's.
 pub(crate) struct Plain {
     /// Of each column of the new table, which column of the old one it is.
@@ -22,11 +25,12 @@ pub(crate) struct Writing {
 }
 
 impl Writing {
-    /// Opens a table. None if something would have to be evaluated for its rows: a check, an expression or a condition of an index. No trigger will fire.
+    /// Opens a table. None if something would have to be evaluated for its rows: a check, an expression or a condition of an index, or what somebody made for its keys. No
+    /// trigger will fire. `may_be_taken`: its rows are written by [`Self::write_unless_taken`].
     ///
     /// # Safety
     /// A transaction is under way. What begins here ends by [`Self::end`], or with the (sub)transaction.
-    pub(crate) unsafe fn begin(table: Oid) -> Option<Self> {
+    pub(crate) unsafe fn begin(table: Oid, may_be_taken: bool) -> Option<Self> {
         // SAFETY: as the server does it for rows that it gets from elsewhere.
         unsafe {
             let relation = pg_sys::table_open(table, pg_sys::RowExclusiveLock as pg_sys::LOCKMODE);
@@ -40,7 +44,7 @@ impl Writing {
             (*info).type_ = pg_sys::NodeTag::T_ResultRelInfo;
             pg_sys::InitResultRelInfo(info, relation, 0, std::ptr::null_mut(), 0);
             (*info).ri_TrigDesc = std::ptr::null_mut();
-            pg_sys::ExecOpenIndices(info, false);
+            pg_sys::ExecOpenIndices(info, may_be_taken);
             let row = pg_sys::MakeSingleTupleTableSlot((*relation).rd_att, &raw const pg_sys::TTSOpsVirtual);
             Some(Self { relation, state, info, row, outer_memory })
         }
@@ -57,6 +61,48 @@ impl Writing {
     /// # Safety
     /// They are values of the columns of the table, all of them.
     pub(crate) unsafe fn write(&self, values: impl Iterator<Item = Option<Datum>>) {
+        // SAFETY: as promised.
+        unsafe {
+            self.fill(values);
+            pg_sys::ExecSimpleRelationInsert(self.info, self.state, self.row);
+            self.forget();
+        }
+    }
+
+    /// Writes a row of these values unless its key is taken, or about to be: tells whether it has. Nothing of it is left then.
+    ///
+    /// # Safety
+    /// As of [`Self::write`]. None of the columns must not be NULL of which a value is.
+    pub(crate) unsafe fn write_unless_taken(&self, values: impl Iterator<Item = Option<Datum>>) -> bool {
+        if flaws::is_set(Flaw::MarksAtOnce) {
+            // SAFETY: as promised.
+            unsafe { self.write(values) };
+            return true;
+        }
+        // SAFETY: as the server does it for ON CONFLICT DO NOTHING: others wait for the token, not for the transaction, until it is known whether the row stays.
+        unsafe {
+            let methods = (*self.relation).rd_tableam;
+            let (Some(insert), Some(complete)) =
+                ((*methods).tuple_insert_speculative, (*methods).tuple_complete_speculative)
+            else {
+                self.write(values);
+                return true;
+            };
+            self.fill(values);
+            let owner = pg_sys::GetCurrentTransactionId();
+            let token = pg_sys::SpeculativeInsertionLockAcquire(owner);
+            let command = pg_sys::GetCurrentCommandId(true);
+            pg_guard_ffi_boundary(|| insert(self.relation, self.row, command, 0, std::ptr::null_mut(), token));
+            let is_taken = insert_into_indexes(self.info, self.row, self.state);
+            pg_guard_ffi_boundary(|| complete(self.relation, self.row, token, !is_taken));
+            pg_sys::SpeculativeInsertionLockRelease(owner);
+            self.forget();
+            !is_taken
+        }
+    }
+
+    /// Makes the row of values.
+    unsafe fn fill(&self, values: impl Iterator<Item = Option<Datum>>) {
         // SAFETY: a row that holds nothing of its own, of which all columns are set.
         unsafe {
             if let Some(clear) = (*(*self.row).tts_ops).clear {
@@ -67,7 +113,13 @@ impl Writing {
                 *(*self.row).tts_isnull.add(at) = value.is_none();
             }
             pg_sys::ExecStoreVirtualTuple(self.row);
-            pg_sys::ExecSimpleRelationInsert(self.info, self.state, self.row);
+        }
+    }
+
+    /// Gives back what the last row took.
+    unsafe fn forget(&self) {
+        // SAFETY: nothing of it is used any more.
+        unsafe {
             let each = (*self.state).es_per_tuple_exprcontext;
             if !each.is_null() {
                 pg_sys::MemoryContextReset((*each).ecxt_per_tuple_memory);
@@ -105,9 +157,26 @@ unsafe fn evaluates(relation: pg_sys::Relation) -> bool {
                     (*(*list).elements.add(at)).oid_value,
                     pg_sys::RowExclusiveLock as pg_sys::LOCKMODE,
                 );
-                let has = has_expressions(index) || (*(*index).rd_index).indisexclusion;
+                let has =
+                    has_expressions(index) || (*(*index).rd_index).indisexclusion || !is_of_the_server(relation, index);
                 pg_sys::index_close(index, pg_sys::NoLock as pg_sys::LOCKMODE);
                 has
+            })
+    }
+}
+
+/// Whether all that an index calls for its keys is the server's own: a type of somebody's may have functions, as a range has one for the distance of two values.
+unsafe fn is_of_the_server(table: pg_sys::Relation, index: pg_sys::Relation) -> bool {
+    let is_own = |object: Oid| object.to_u32() < pg_sys::FirstNormalObjectId;
+    // SAFETY: an open index has a family of operators for each key, and so many functions as its method supports. What it keeps may have another type than the column.
+    unsafe {
+        let keys = usize::try_from((*(*index).rd_index).indnkeyatts).unwrap_or(0);
+        let functions = keys * usize::from((*(*index).rd_indam).amsupport);
+        (0..functions).all(|at| is_own(*(*index).rd_support.add(at)))
+            && (0..keys).all(|at| is_own(*(*index).rd_opfamily.add(at)))
+            && (*(*index).rd_index).indkey.values.as_slice(keys).iter().all(|column| {
+                let kind = pg_sys::getBaseType(pg_sys::get_atttype((*table).rd_id, *column));
+                is_own(kind) || pg_sys::get_typtype(kind) as u8 == pg_sys::TYPTYPE_ENUM
             })
     }
 }
@@ -132,7 +201,7 @@ impl Plain {
     pub(crate) unsafe fn copy(&self, places: &[ItemPointerData]) -> Option<u64> {
         // SAFETY: as promised. Values live as long as the row in which they were found.
         unsafe {
-            let writing = Writing::begin(self.new)?;
+            let writing = Writing::begin(self.new, false)?;
             let old = pg_sys::table_open(self.old, pg_sys::AccessShareLock as pg_sys::LOCKMODE);
             let found = pg_sys::table_slot_create(old, std::ptr::null_mut());
             let last = self.columns.iter().copied().max().unwrap_or(0).into();
@@ -142,6 +211,7 @@ impl Plain {
             let snapshot = pg_sys::GetActiveSnapshot();
             if let Some(fetch) = (*(*old).rd_tableam).tuple_fetch_row_version {
                 for place in places {
+                    pgrx::check_for_interrupts!();
                     let mut place = *place;
                     if !pg_guard_ffi_boundary(|| fetch(old, &raw mut place, snapshot, found)) {
                         continue;

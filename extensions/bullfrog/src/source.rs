@@ -78,11 +78,11 @@ impl Source {
             let (bigint, bigints) = (PgOid::from(pg_sys::INT8OID), PgOid::from(pg_sys::INT8ARRAYOID));
             let place = if granule == Granule::Page { vec![tid, tid] } else { vec![PgOid::from(pg_sys::TIDARRAYOID)] };
             let mut copies = Vec::new();
-            // All columns are columns of the one old table, each of whose rows gives a row that is not put aside.
+            // All columns are columns of the one old table and stored in it, each of whose rows gives a row that is not put aside.
             let targets = "SELECT t.id, t.copy, t.names, t.new_table::oid, CASE WHEN t.complete AND pg_catalog.cardinality(t.old_tables) = 1
                     AND pg_catalog.cardinality(t.live_tables) = 0 AND pg_catalog.to_regclass('bullfrog.all_' || t.id) IS NULL AND NOT EXISTS (
                         SELECT FROM pg_catalog.pg_attribute a LEFT JOIN pg_catalog.pg_attribute o ON o.attrelid = t.old_tables[1] AND o.attnum > 0
-                            AND o.attnum = t.origins[a.attnum] AND (o.atttypid, o.atttypmod) = (a.atttypid, a.atttypmod)
+                            AND o.attnum = t.origins[a.attnum] AND (o.atttypid, o.atttypmod) = (a.atttypid, a.atttypmod) AND o.attgenerated <> 'v'
                         WHERE a.attrelid = t.new_table AND a.attnum > 0 AND (a.attisdropped OR o.attnum IS NULL))
                 THEN t.origins END
                 FROM bullfrog.target t WHERE t.source = $1 ORDER BY t.id";

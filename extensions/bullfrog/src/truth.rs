@@ -241,36 +241,47 @@ impl Index {
         }
     }
 
-    /// Writes that those of these granules were moved by this transaction which are not marked by another one, and gives them. Waits for others that are about to mark one; nobody
-    /// else may begin to while this transaction is under way. None if that takes a statement.
+    /// Writes that those of these granules were moved by this transaction which are not marked yet, and gives them, in their order. Waits for others that are about to mark one. None
+    /// if that takes a statement.
     ///
     /// # Safety
     /// A transaction is under way.
     pub(crate) unsafe fn mark(self, source: i32, granules: &[i64]) -> Option<Vec<i64>> {
-        // SAFETY: as promised.
-        let won: Vec<i64> =
-            granules.iter().copied().filter(|granule| unsafe { self.is_free(source, *granule) }).collect();
+        let is_free = |granule: &i64| {
+            pgrx::check_for_interrupts!();
+            // SAFETY: as promised.
+            unsafe { self.is_free(source, *granule) }
+        };
+        let is_looked_for = !flaws::is_set(Flaw::MarksUnseen) && !flaws::is_set(Flaw::MarksAtOnce);
+        let mut won: Vec<i64> = granules.iter().copied().filter(|granule| !is_looked_for || is_free(granule)).collect();
         if won.is_empty() {
             return Some(won);
         }
         // SAFETY: the columns of the table, of which version 0.1.0 has no fourth.
         unsafe {
-            let writing = Writing::begin(self.table)?;
+            let writing = Writing::begin(self.table, true)?;
             let moved_by = Datum::from(pg_sys::GetTopFullTransactionId().value);
-            for granule in &won {
+            won.retain(|granule| {
                 let columns = [Some(Datum::from(source)), Some(Datum::from(*granule)), Some(moved_by), None];
-                writing.write(columns.into_iter().take(writing.columns()));
-            }
+                // Somebody may have come between: whoever has no claim, because the ledger is full or not asked.
+                loop {
+                    pgrx::check_for_interrupts!();
+                    if writing.write_unless_taken(columns.into_iter().take(writing.columns())) {
+                        return true;
+                    }
+                    if !is_free(granule) {
+                        return false;
+                    }
+                }
+            });
             writing.end();
         }
+        won.sort_unstable();
         Some(won)
     }
 
     /// Whether nobody has marked a granule. Waits for who is about to.
     unsafe fn is_free(self, source: i32, granule: i64) -> bool {
-        if flaws::is_set(Flaw::MarksUnseen) {
-            return true;
-        }
         loop {
             let mut found = None;
             let mut now =
@@ -280,20 +291,23 @@ impl Index {
                 self.scan(source, granule, granule, &raw mut now, |_, seen_by, tuple| {
                     let writer = (*(*tuple).t_data).t_choice.t_heap.t_xmin;
                     let is_own = pg_sys::TransactionIdIsCurrentTransactionId(writer);
-                    found = Some(((*seen_by).xmin.into_inner(), is_own));
+                    found = Some(((*seen_by).xmin.into_inner(), (*seen_by).speculativeToken, is_own));
                     false
                 });
             }
             match found {
                 None => return true,
-                Some((0, is_own)) => {
+                Some((0, _, is_own)) => {
                     // What this transaction has moved is there for it, whatever its snapshot says.
                     if !is_own {
                         refuse_moved_since();
                     }
                     return false;
                 }
-                Some((owner, _)) => wait_for_transaction(owner),
+                Some((owner, 0, _)) => wait_for_transaction(owner),
+                // It may take it back.
+                // SAFETY: waits for another transaction.
+                Some((owner, token, _)) => unsafe { pg_sys::SpeculativeInsertionWait(owner.into(), token) },
             }
         }
     }

@@ -355,3 +355,25 @@ pub(crate) fn wait_event(wait: Wait) -> u32 {
     }
     events[wait as usize]
 }
+
+/// Writes a row into the indexes of its table. Tells whether a unique one has its key already, or is about to: no error, then.
+///
+/// # Safety
+/// The table was opened with `ExecOpenIndices` for rows that may be taken back; the row was written so.
+pub(crate) unsafe fn insert_into_indexes(
+    table: *mut pg_sys::ResultRelInfo,
+    row: *mut pg_sys::TupleTableSlot,
+    state: *mut pg_sys::EState,
+) -> bool {
+    let mut is_taken = false;
+    // SAFETY: as promised.
+    unsafe {
+        let none = std::ptr::null_mut();
+        #[cfg(feature = "pg15")]
+        let again = pg_sys::ExecInsertIndexTuples(table, row, state, false, true, &raw mut is_taken, none);
+        #[cfg(not(feature = "pg15"))]
+        let again = pg_sys::ExecInsertIndexTuples(table, row, state, false, true, &raw mut is_taken, none, false);
+        pg_sys::list_free(again);
+    }
+    is_taken
+}

@@ -86,6 +86,30 @@ def test_an_index_that_evaluates_something_is_filled_by_a_statement(database, ki
         kinds.execute("ROLLBACK; SELECT bullfrog.finish('m'); DROP OWNED BY plain_owner, plain_user; DROP ROLE plain_owner, plain_user")
 
 
+@pytest.mark.parametrize("kind, value", [("r", "r(i, i + 1)"), ("m", "m(r(i, i + 1))"), ("w", "r(i, i + 1)")])
+def test_an_index_that_calls_what_somebody_made_for_a_type_is_filled_by_a_statement(database, kind, value):
+    """As one that evaluates something; also where the index keeps values of another type than the column has, and for a domain."""
+    admin = database.connect()
+    admin.execute("""CREATE ROLE plain_owner; GRANT ALL ON SCHEMA public TO plain_owner; CREATE TABLE seen (who text); GRANT ALL ON seen TO PUBLIC; SET ROLE plain_owner;
+        CREATE FUNCTION note() RETURNS void LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.seen VALUES (current_user); END';
+        CREATE FUNCTION apart(float8, float8) RETURNS float8 LANGUAGE plpgsql IMMUTABLE AS 'BEGIN PERFORM public.note(); RETURN $1 - $2; END';
+        CREATE TYPE r AS RANGE (subtype = float8, subtype_diff = apart, multirange_type_name = m); CREATE DOMAIN w AS r""")
+    try:
+        admin.execute(f"CREATE TABLE t (id int PRIMARY KEY, span {kind}); INSERT INTO t SELECT i, {value} FROM generate_series(1, 1500) i; RESET ROLE")
+        migrate(admin, "CREATE TABLE n AS SELECT id, span FROM t; ALTER TABLE n ADD PRIMARY KEY (id)", options=AS_IT_IS_BEST)
+        admin.execute("CREATE INDEX ON n USING gist (span)")
+        for move in ("UPDATE n SET id = id WHERE id <= 700", "SELECT bullfrog.sweep(id, ARRAY(SELECT generate_series(0, pages - 1))) FROM bullfrog.source"):
+            # The first touch of a session, which has to learn how rows move.
+            admin.execute("TRUNCATE seen")
+            database.connect().execute(f"SET ROLE {'plain_owner' if 'UPDATE' in move else 'postgres'}; {move}")
+            assert admin.execute("SELECT DISTINCT who FROM seen").fetchall() == [("plain_owner",)]
+        assert admin.execute("SELECT count(*) FROM n").fetchone() == (1500,)
+    finally:
+        database.close()
+        admin = database.connect()
+        admin.execute("SELECT bullfrog.finish('m'); DROP OWNED BY plain_owner CASCADE; DROP ROLE plain_owner")
+
+
 def test_a_table_without_indexes_has_each_row_once(kinds):
     migrate(kinds, "CREATE TABLE n AS SELECT late, id FROM t", options=AS_IT_IS_BEST)
     kinds.execute("DELETE FROM n WHERE id = 3; UPDATE n SET late = late WHERE id < 50")
@@ -135,9 +159,41 @@ def test_who_needs_a_row_that_another_one_moves_waits_for_it(database, kinds, en
 
 def test_that_nobody_looks_for_marks_is_noticed(database, kinds):
     connect = database.connect
-    database.connect = lambda: connect(options="-c bullfrog.flaw=marks_unseen")
+    database.connect = lambda: connect(options="-c bullfrog.flaw=marks_at_once")
     with pytest.raises(AssertionError, match="moved_pkey"):
         test_who_needs_a_row_that_another_one_moves_waits_for_it(database, kinds, "COMMIT")
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK", "ROLLBACK TO s; COMMIT"])
+def test_a_mark_that_comes_after_the_look_for_it_is_waited_for(database, kinds, end):
+    """As of a session that has no claim: the index decides."""
+    connect = database.connect
+    database.connect = lambda: connect(options="-c bullfrog.flaw=marks_unseen")
+    test_who_needs_a_row_that_another_one_moves_waits_for_it(database, kinds, end)
+
+
+def test_a_mark_that_comes_after_the_look_for_it_is_an_error_for_an_older_snapshot(database, kinds):
+    connect = database.connect
+    database.connect = lambda: connect(options="-c bullfrog.flaw=marks_unseen")
+    test_a_row_that_others_have_moved_since_the_snapshot_is_an_error(database, kinds, "REPEATABLE READ")
+
+
+@pytest.mark.parametrize("begun, fills", [
+    ("SELECT count(*) > 0 FROM pg_locks WHERE relation = 'n_b'::regclass AND mode = 'RowExclusiveLock'", "bullfrog.moved"),
+    ("SELECT pg_relation_size('bullfrog.moved') > 0", "bullfrog.moved"),
+    ("SELECT pg_relation_size('n_a') > 0", "n_a")])
+def test_a_move_of_many_rows_is_cancelled(database, kinds, begun, fills):
+    """While it looks for marks, writes them, and copies."""
+    kinds.execute("INSERT INTO t (id, c) SELECT i, i FROM generate_series(1001, 40000) i")
+    migrate(kinds, PLAIN, options=AS_IT_IS_BEST)
+    client = database.connect()
+    client.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    client.pgconn.send_query(b"UPDATE n_a SET b = b")
+    wait_until(lambda: kinds.execute(begun).fetchone()[0], "it has begun")
+    kinds.execute("SELECT pg_cancel_backend(%s)", (client.info.backend_pid,))
+    assert b"canceling statement" in client.pgconn.get_result().error_message
+    # What was written is in the file, undone as it is: 39304 rows take more than 200 pages.
+    assert kinds.execute("SELECT pg_relation_size(%s::regclass) / 8192", (fills,)).fetchone()[0] < 150
 
 
 def test_a_row_that_a_transaction_older_than_the_server_has_moved_is_waited_for(server, database, kinds):

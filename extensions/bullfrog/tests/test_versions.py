@@ -42,11 +42,16 @@ def test_constraints_of_kinds_that_a_migration_does_not_know_are_refused(since_1
         migrate(since_18, definition)
 
 
-def test_columns_that_are_generated_when_they_are_read_move_as_others(since_18):
+@pytest.mark.parametrize("options", ["", ", granularity => 'auto', moves => 'auto'"])
+def test_columns_that_are_generated_when_they_are_read_move_as_others(since_18, options):
     since_18.execute("ALTER TABLE customer ADD COLUMN loud text GENERATED ALWAYS AS (upper(name)) VIRTUAL")
-    migrate(since_18, "CREATE TABLE named AS SELECT id, loud FROM customer; ALTER TABLE named ADD PRIMARY KEY (id)")
+    migrate(since_18, "CREATE TABLE named AS SELECT id, loud FROM customer; ALTER TABLE named ADD PRIMARY KEY (id)", options=options)
     assert since_18.execute("UPDATE named SET loud = loud || '!' WHERE loud = 'NAME 7'").rowcount == 1
-    assert since_18.execute("SELECT loud FROM named WHERE id IN (7, 999) ORDER BY id").fetchall() == [("NAME 7!",), ("NAME 999",)]
+    since_18.execute("UPDATE named SET id = id WHERE id = 8")
+    loud = "SELECT loud FROM named WHERE id IN (7, 8, 999) ORDER BY id"
+    assert since_18.execute(loud).fetchall() == [("NAME 7!",), ("NAME 8",), ("NAME 999",)]
+    since_18.execute("SELECT bullfrog.sweep(id, ARRAY(SELECT generate_series(0, pages - 1))) FROM bullfrog.source")
+    assert since_18.execute(loud).fetchall() == [("NAME 7!",), ("NAME 8",), ("NAME 999",)]
 
 
 @pytest.mark.parametrize("condition", ["a.id = 7", "a.id = 7 AND t.id < 8.5"])
