@@ -72,7 +72,7 @@ impl Writing {
     /// Writes a row of these values unless its key is taken, or about to be: tells whether it has. Nothing of it is left then.
     ///
     /// # Safety
-    /// As of [`Self::write`]. None of the columns must not be NULL of which a value is.
+    /// As of [`Self::write`], and the values are such as NOT NULL allows: that is not checked here.
     pub(crate) unsafe fn write_unless_taken(&self, values: impl Iterator<Item = Option<Datum>>) -> bool {
         if flaws::is_set(Flaw::MarksAtOnce) {
             // SAFETY: as promised.
