@@ -110,9 +110,8 @@ def test_a_host_that_ends_at_a_step_goes_on_from_there(tmp_path, step, times):
         wait(lambda: set(accepted) <= {int(line) for line in lines(file)} and queued(server) == 0)
         runs = collections.Counter(int(line) for line in lines(file))
         assert set(runs) <= set(range(sent))
-        # What was under way ran again, once.
+        # What was under way, or had ended and was not durable yet, ran again, once.
         assert all(count <= (4 if n % 3 == 0 else 2) for n, count in runs.items()), runs
-        assert sum(runs.values()) <= sum(3 if n % 3 == 0 else 1 for n in runs) + 4
         failed = {n for n in runs if n % 3 == 0}
         assert all(runs[n] >= 3 for n in failed), runs
         wait(lambda: {int(line) for line in lines(told)} == failed and queued(server) == 0)
