@@ -147,6 +147,11 @@ impl Table {
         Ok(place.has(&name)? && mark_of(&place.read(&name)?) == last)
     }
 
+    /// Its last entry is not there any more.
+    pub(super) const fn forget_last(&mut self) {
+        self.last = None;
+    }
+
     /// Reads what has come since.
     ///
     /// # Errors

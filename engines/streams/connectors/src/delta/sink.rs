@@ -106,15 +106,30 @@ impl DeltaSink {
         })
     }
 
+    /// Refuses a table that is not the one that was written, or that has gone.
+    fn refuse_another(&self, tenure: &mut Tenure) -> Result<()> {
+        if tenure.table.goes_on(&self.place)? {
+            return Ok(());
+        }
+        let found = Table::read(&self.place, &tenure.name)?;
+        if found.id() != tenure.table.id() {
+            tenure.table = found;
+            return self.check(tenure);
+        }
+        // Its last entry was removed behind a checkpoint.
+        tenure.table.forget_last();
+        Ok(())
+    }
+
     /// Takes in what others have written.
     fn take_in(&self, tenure: &mut Tenure) -> Result<()> {
+        self.refuse_another(tenure)?;
         let mut table = tenure.table.clone();
-        let goes_on = table.goes_on(&self.place)?;
-        tenure.table = match goes_on.then(|| table.read_on(&self.place, &tenure.name)) {
-            Some(Ok(())) => table,
-            // What came next is in a checkpoint by now, or it is another table.
-            None | Some(Err(StreamError::Data { .. })) => Table::read(&self.place, &tenure.name)?,
-            Some(Err(error)) => return Err(error),
+        tenure.table = match table.read_on(&self.place, &tenure.name) {
+            Ok(()) => table,
+            // What came next is in a checkpoint by now.
+            Err(StreamError::Data { .. }) => Table::read(&self.place, &tenure.name)?,
+            Err(error) => return Err(error),
         };
         tenure.id = tenure.id.take().or_else(|| tenure.table.id().map(str::to_owned));
         self.check(tenure)
@@ -122,10 +137,7 @@ impl DeltaSink {
 
     /// Creates the next version. False if somebody else has taken its number, or it does not count: what there is was taken in.
     fn try_advance(&self, tenure: &mut Tenure, epoch: Option<u64>, part: Option<&Part>) -> Result<bool> {
-        if !tenure.table.goes_on(&self.place)? {
-            self.take_in(tenure)?;
-            return Ok(false);
-        }
+        self.refuse_another(tenure)?;
         let next = tenure.table.version.map_or(0, |version| version + 1);
         let id = uuid(&unique()?);
         let makes = tenure.table.version.is_none().then_some((id.as_str(), &self.columns));
