@@ -134,5 +134,7 @@ def test_a_statement_of_a_busy_database_is_seen_from_another(server):
                         while activity(administration, waits.info.backend_pid, "state, query, wait_event_type") != ("active", None, "Place"):
                             assert time.monotonic() < deadline
                             time.sleep(0.01)
+                    # It was cancelled, and waits for nothing while the database still does.
+                    assert activity(administration, waits.info.backend_pid, "state, wait_event_type") == ("idle", "Client")
         finally:
             administration.execute("DROP DATABASE watched")

@@ -9,7 +9,10 @@ use std::{
 };
 
 use savanna_journal::Lsn;
-use savanna_tenants::tenant::{Notice, Tenant};
+use savanna_tenants::{
+    Status,
+    tenant::{Notice, Tenant},
+};
 use savanna_tenants_sql::{
     doing::{Phase, Wait},
     interrupt::Reason,
@@ -104,6 +107,8 @@ impl Session {
                     }
                     if let Err(error) = self.interrupts.check() {
                         self.interrupts.end();
+                        let phase = if self.status == Status::Idle { Phase::Idle } else { Phase::InFailedTransaction };
+                        self.doing.note(|noted| (noted.phase, noted.wait) = (phase, None));
                         self.failed_aside = true;
                         self.slot.fail(self.id);
                         return Ok(Err(error));
