@@ -95,6 +95,8 @@ pub(crate) struct Filling {
     told_data: bool,
     told_enough: bool,
     told_waits: bool,
+    /// It rests below where the others are, and an epoch was asked for that takes it there.
+    told_behind: bool,
     /// Its source was told to have so many partitions.
     told_partitions: usize,
     /// It is where a recorded epoch ended.
@@ -130,6 +132,7 @@ impl ScanPartition {
             told_data: false,
             told_enough: false,
             told_waits: false,
+            told_behind: false,
             told_partitions: 0,
             arrived: false,
             ended,
@@ -285,7 +288,9 @@ impl Filling {
         };
         self.take(read, now)?;
         let is_news = self.scan.operator.splits().find_idle(now);
-        self.told_waits &= !is_news;
+        // An epoch that was cut while others still read, or told that they rest, left it where they had been.
+        let is_behind = self.is_behind() && !std::mem::replace(&mut self.told_behind, true);
+        self.told_waits &= !(is_news || is_behind);
         // Of one that rests since a former process the driver does not know.
         if is_news || self.scan.operator.is_idle() {
             self.waits();
@@ -308,6 +313,12 @@ impl Filling {
             }
         }
         Ok(())
+    }
+
+    /// Whether it rests, and others have come further.
+    fn is_behind(&self) -> bool {
+        let behind = |standings: &Arc<Standings>| standings.is_behind(self.scan.source);
+        self.scan.operator.is_idle() && self.scan.standings.as_ref().is_some_and(behind)
     }
 
     /// Whether others of its group have to catch up first.
@@ -380,7 +391,8 @@ impl Filling {
         self.retained.keep(self.epoch, outgoing.clone());
         self.account()?;
         self.epoch = self.epoch.next();
-        (self.events, self.full, self.told_data, self.told_enough) = (0, false, false, false);
+        (self.events, self.full) = (0, false);
+        (self.told_data, self.told_enough, self.told_behind) = (false, false, false);
         self.send(outgoing)?;
         self.cpu_before = self.function_cpu();
         self.publish();

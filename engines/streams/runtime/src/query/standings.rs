@@ -65,6 +65,12 @@ impl Standings {
         waited.or_else(all).unwrap_or(EventTime::MIN)
     }
 
+    /// Whether a partition stands below the query's watermark, to which it is raised at the end of an epoch if it is idle.
+    pub fn is_behind(&self, partition: usize) -> bool {
+        let reached = self.watermark();
+        self.partitions.lock()[partition].watermark.is_some_and(|watermark| watermark < reached)
+    }
+
     /// Whether a partition must let the others of its group catch up.
     pub fn is_ahead(&self, partition: usize) -> bool {
         ahead(&self.partitions.lock(), partition)
@@ -101,6 +107,8 @@ mod tests {
         assert_eq!(standings.watermark(), EventTime(50));
         standings.tell(0, EventTime(60), true, false);
         assert_eq!(standings.watermark(), EventTime(60), "all are idle: the highest");
+        assert!(standings.is_behind(1) && !standings.is_behind(0));
+        assert!(!standings.is_behind(2), "one without a watermark is nowhere");
         standings.tell(1, EventTime(70), false, false);
         standings.tell(0, EventTime(60), false, true);
         assert_eq!(standings.watermark(), EventTime(70));

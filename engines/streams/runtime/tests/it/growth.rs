@@ -19,6 +19,8 @@ use crate::memory::{Memory, Row, Then};
 use crate::oracle::{Groups, groups, truth};
 
 const ROWS: i64 = 600;
+/// After so many microseconds without rows a partition rests.
+const IDLE_AFTER: i64 = 2 * MILLI;
 
 fn rows(from: i64) -> Vec<Row> {
     (from..from + ROWS).map(|i| Row { time: Some(i), key: Some(i % 5), value: i % 13 }).collect()
@@ -44,8 +46,8 @@ impl World {
         Self { memory: Arc::new(memory), visible, sink: Held::default(), log: Arc::default() }
     }
 
-    fn start(&self, mode: Mode) -> Arc<Query> {
-        let waiting = Waiting { idle_after: Some(2 * MILLI), alignment: None };
+    fn start(&self, mode: Mode, idle_after: i64) -> Arc<Query> {
+        let waiting = Waiting { idle_after: Some(idle_after), alignment: None };
         let judge = Judge(Arc::clone(&self.sink), None);
         let options = RuntimeOptions { mode, ..options() };
         start_with(&self.memory, judge, &self.log, options, waiting).unwrap()
@@ -53,7 +55,7 @@ impl World {
 
     /// Runs the query until something is so.
     fn run(&self, mode: Mode, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
-        let query = self.start(mode);
+        let query = self.start(mode, IDLE_AFTER);
         until(what, || is_so(self) || query.status().state.is_over());
         query.cancel();
         assert_eq!(query.wait_timeout(FOREVER).unwrap().unwrap().state, QueryState::Cancelled, "{what}");
@@ -147,6 +149,29 @@ fn rows_of_a_partition_that_joins_are_late_by_where_the_others_are_also_when_the
 }
 
 #[test]
+fn partitions_that_rest_come_to_where_the_last_one_is_that_rests_in_an_epoch_that_is_cut_already() {
+    let row = |time| Row { time: Some(time), key: Some(time % 5), value: 1 };
+    let partitions: Vec<Vec<Row>> =
+        vec![(0..4).map(row).collect(), (50..54).map(row).collect(), (0..24).map(|i| row(40 * i)).collect()];
+    let mut world = World::new(partitions.clone());
+    world.visible.store(3, Ordering::Release);
+    let memory = Arc::get_mut(&mut world.memory).unwrap();
+    let last = memory.hold("t", 2);
+    // It has read its rows, and that it has no more.
+    let second = memory.stick("t", 1, 2);
+    let query = world.start(Mode::Serverless, 20 * MILLI);
+    until("the second reads", || second.is_stuck.load(Ordering::Acquire));
+    last.store(true, Ordering::Release);
+    // The others end epochs in which it is still waited for.
+    thread::sleep(Duration::from_millis(100));
+    second.goes_on.store(true, Ordering::Release);
+    until("what the last one has closes its windows", || world.reached() >= 890);
+    query.cancel();
+    query.wait_timeout(FOREVER).unwrap().unwrap();
+    assert_eq!(world.written(), expected(&partitions, world.reached()));
+}
+
+#[test]
 fn nothing_waits_for_rows_of_others_before_a_partition_joins() {
     let world = World::new(partitions());
     let read = |world: &World| -> u64 {
@@ -166,7 +191,7 @@ fn nothing_waits_for_rows_of_others_before_a_partition_joins() {
 #[test]
 fn a_query_that_is_over_keeps_nothing_of_its_sources() {
     let world = World::new(partitions());
-    let query = world.start(Mode::Serverless);
+    let query = world.start(Mode::Serverless, IDLE_AFTER);
     until("some of it is read", || world.written().len() > 50);
     assert!(Arc::strong_count(&world.visible) > 2, "sources have connections and threads");
     query.cancel();
@@ -182,12 +207,12 @@ fn a_partition_that_takes_long_to_open_holds_up_no_other_query() {
     let mut world = World::new(vec![rows(0); KNOWN + 1]);
     world.visible.store(KNOWN, Ordering::Release);
     let opens = Arc::get_mut(&mut world.memory).unwrap().hold_opening("t");
-    let query = world.start(Mode::Serverless);
+    let query = world.start(Mode::Serverless, IDLE_AFTER);
     until("some of it is read", || world.log.all.lock().len() > 5);
     world.visible.store(KNOWN + 1, Ordering::Release);
     thread::sleep(Duration::from_millis(100));
     let other = World::new(vec![rows(0), rows(0)]);
-    let beside = other.start(Mode::Serverless);
+    let beside = other.start(Mode::Serverless, IDLE_AFTER);
     let begun = Instant::now();
     while other.reached() < ROWS - 10 && begun.elapsed() < Duration::from_secs(30) {
         thread::sleep(Duration::from_millis(1));

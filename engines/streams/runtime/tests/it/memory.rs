@@ -36,6 +36,16 @@ pub(crate) enum Then {
     Panic,
 }
 
+/// One read of a partition does not return until it is let go on.
+#[derive(Debug)]
+pub(crate) struct Stuck {
+    pub(crate) partition: usize,
+    /// How many reads come before it.
+    pub(crate) after: usize,
+    pub(crate) is_stuck: AtomicBool,
+    pub(crate) goes_on: AtomicBool,
+}
+
 /// Tables by name, and where side tables' rows go.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
@@ -51,6 +61,8 @@ pub(crate) struct Table {
     pub(crate) gate: Option<Arc<AtomicBool>>,
     /// Where it is set, the gate is that of this partition alone, which says that it has rows.
     pub(crate) held: Option<usize>,
+    /// Where it is set, one read takes long.
+    pub(crate) stuck: Option<Arc<Stuck>>,
     /// Where it is set, the last partition cannot be opened until it holds `true`.
     pub(crate) opens: Option<Arc<AtomicBool>>,
     /// Where it is set, the value of all rows is how often the table was read.
@@ -90,6 +102,14 @@ impl Memory {
     pub(crate) fn hold(&mut self, name: &str, partition: usize) -> Arc<AtomicBool> {
         self.tables.get_mut(name).unwrap().held = Some(partition);
         self.gate(name)
+    }
+
+    /// Has one read of a partition take long.
+    pub(crate) fn stick(&mut self, name: &str, partition: usize, after: usize) -> Arc<Stuck> {
+        let (is_stuck, goes_on) = (AtomicBool::new(false), AtomicBool::new(false));
+        let stuck = Arc::new(Stuck { partition, after, is_stuck, goes_on });
+        self.tables.get_mut(name).unwrap().stuck = Some(Arc::clone(&stuck));
+        stuck
     }
 
     /// Has the last partition of a table wait to be opened until the gate that is returned is.
@@ -162,7 +182,7 @@ impl Source for Table {
             }
         }
         let reading = self.readings.as_ref().map(|readings| readings.fetch_add(1, Ordering::AcqRel) + 1);
-        Ok(Box::new(Reader { table: self.clone(), partition, next, reading }))
+        Ok(Box::new(Reader { table: self.clone(), partition, next, reading, reads: 0 }))
     }
 }
 
@@ -171,6 +191,7 @@ struct Reader {
     partition: usize,
     next: usize,
     reading: Option<i64>,
+    reads: usize,
 }
 
 impl Reader {
@@ -178,10 +199,22 @@ impl Reader {
         let is_meant = self.table.held.is_none_or(|held| held == self.partition);
         is_meant && self.table.gate.as_ref().is_some_and(|gate| !gate.load(Ordering::Acquire))
     }
+
+    fn stick(&mut self) {
+        self.reads += 1;
+        let is_meant = |stuck: &&Arc<Stuck>| stuck.partition == self.partition && stuck.after + 1 == self.reads;
+        if let Some(stuck) = self.table.stuck.as_ref().filter(is_meant) {
+            stuck.is_stuck.store(true, Ordering::Release);
+            while !stuck.goes_on.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
 }
 
 impl SourceReader for Reader {
     fn read(&mut self, max_events: usize, wait: Duration) -> Result<Read> {
+        self.stick();
         if self.is_held_back() {
             std::thread::yield_now();
             return Ok(Read::Pending);
