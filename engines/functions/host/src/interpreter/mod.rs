@@ -57,7 +57,8 @@ pub(crate) fn system_folders() -> impl Iterator<Item = PathBuf> {
 /// What a program says of itself, in JSON, and whether it starts with the system's libraries.
 fn answer_of<T: DeserializeOwned>(program: &Path, arguments: &[&str]) -> Option<(T, bool)> {
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null());
+    // As an instance starts it, which gets nothing of the node's environment.
+    command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).env_remove("LD_LIBRARY_PATH");
     let answer = serde_json::from_slice(&command.output().ok()?.stdout).ok()?;
     let folders = std::env::join_paths(system_folders()).unwrap_or_default();
     let with_system = command.env("LD_LIBRARY_PATH", folders).output();
