@@ -9,6 +9,7 @@ mod errands;
 pub(crate) mod figures;
 mod flushing;
 mod lacking;
+mod locked;
 mod metasave;
 pub(crate) mod nodes;
 mod own;
@@ -21,7 +22,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::Sender;
 use std::time::SystemTime;
 
-use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLockWriteGuard};
 use savanna_files::blocks::{Holder, Replica};
 use savanna_files::change::CallId;
 use savanna_files::ids::{BlockId, Millis};
@@ -38,6 +39,7 @@ use crate::files::awaited::{Awaited, Awaiting};
 use crate::files::emptying::Questions;
 use crate::files::errands::Errands;
 use crate::files::lacking::Waiting;
+use crate::files::locked::Locked;
 use crate::files::own::{Hearing, Own};
 use crate::groups::Groups;
 use crate::identity::Identity;
@@ -81,7 +83,7 @@ type State = savanna_files::State<Lsn>;
 type Outcome = (Answer, Option<Lsn>);
 
 struct Shared {
-    state: RwLock<State>,
+    state: Locked,
     journal: Arc<Journal>,
     lease: Option<LeaseGuard>,
     replicas: Own,

@@ -164,7 +164,7 @@ impl Blocks {
         let written = pipeline().filter(writes).map(|(place, _)| *place);
         let written = written.map(|place| Part { place, state: State::Begun, length: 0, is_full: true });
         let mut parts: BTreeMap<Holder, Part> = written.map(|part| (part.place.holder, part)).collect();
-        let others = self.entries.get(&block).into_iter().flat_map(|entry| &entry.others);
+        let others = self.others(block);
         let mut said: Vec<&Held> = others.filter(|held| held.stamp >= old).collect();
         said.sort_by_key(|held| held.length);
         for Held { place, state, length, stamp, registered, .. } in said {
@@ -206,8 +206,8 @@ impl Blocks {
         let is_unheard = self.nodes.is_anybody_unheard(block);
         // Those who wrote it are known, or all have said what they have.
         let knows_all = self.pipelines.get(&block).is_some_and(|pipeline| pipeline.is_all) || !is_unheard;
-        let others = self.entries.get(&block).into_iter().flat_map(|entry| &entry.others);
-        let others = others.filter(|held| !learned.none.contains(&held.place.holder)).map(|held| held.stamp);
+        let others =
+            self.others(block).filter(|held| !learned.none.contains(&held.place.holder)).map(|held| held.stamp);
         let newest = others.chain(here.map(|here| here.stamp)).max();
         let mut old = learned.written.or(newest).unwrap_or(newer);
         let is_cut = recovery.length.is_some();
@@ -337,13 +337,13 @@ impl Blocks {
     /// may be so: nothing was acknowledged as far as is known here, and all have said so of themselves, each asked alone, who may have some. Else it is begun
     /// anew soon.
     pub(super) fn nobody_has(&mut self, block: BlockId) -> bool {
-        let Some(closing) = self.closings.get_mut(&block) else { return false };
-        let Some(primary) = closing.primary else { return false };
-        let oldest = closing.order.block.stamp;
-        let others = self.entries.get(&block).into_iter().flat_map(|entry| &entry.others);
+        let Some(oldest) = self.closings.get(&block).map(|closing| closing.order.block.stamp) else { return false };
+        let others = self.others(block);
         // What they have said that they have counts for more.
         let have: BTreeSet<Holder> =
             others.filter(|held| held.stamp >= oldest && held.length > 0).map(|held| held.place.holder).collect();
+        let Some(closing) = self.closings.get_mut(&block) else { return false };
+        let Some(primary) = closing.primary else { return false };
         let is_alone = closing.order.places.iter().all(|place| place.holder == primary);
         if is_alone && have.contains(&primary) {
             return false;

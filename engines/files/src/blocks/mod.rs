@@ -4,9 +4,15 @@
 //! Which blocks there are follows from the files' rows. Which replicas there are is never kept: a data node reports all of them
 //! when it begins, and each one that comes or goes later.
 //!
-//! `nodes` knows the data nodes, `reports` takes what they say, `work` decides what they do, `ending` how blocks are ended whose writers have gone.
+//! `entries` are the blocks, `nodes` knows the data nodes, `reports` takes what they say, `comparing` all that they say that they have, `work` decides what they do,
+//! `ending` how blocks are ended whose writers have gone.
+//!
+//! Whoever calls this has a lock. So what takes the longer the more blocks there are is done in parts, and others have the lock in between: a part is at most as
+//! large as the caller says.
 
+mod comparing;
 mod ending;
+mod entries;
 mod nodes;
 mod reports;
 mod work;
@@ -17,8 +23,11 @@ use crate::change::{Block, File};
 use crate::ids::{BlockId, InodeId, Millis, Stamp, Txid};
 use crate::request::{BlockName, Reply, Request};
 
+pub use self::comparing::{Comparison, RegisteredAgain};
 use self::ending::Closing;
 pub use self::ending::{Ended, Here, NotEnded, RecoveryOrder};
+pub use self::entries::Counts;
+use self::entries::Entries;
 pub use self::nodes::{Heartbeat, Holder, Liveness, NodeShown, Nodes, Place, Registration, Silence, StorageFigures};
 pub use self::work::Duties;
 
@@ -118,6 +127,7 @@ impl Entry {
         here.into_iter().chain(self.others.iter().copied())
     }
 
+    /// Also what a data node had that is gone, as long as that was not looked at.
     fn whole(&self) -> impl Iterator<Item = Held> {
         self.replicas().filter(Held::is_whole)
     }
@@ -146,7 +156,7 @@ struct Pipeline {
 /// All blocks of the files that are here, all replicas, and all data nodes.
 #[derive(Debug, Default)]
 pub struct Blocks {
-    entries: HashMap<BlockId, Entry>,
+    entries: Entries,
     /// Those that no file has any more, and the data node in the process may still have.
     unwanted: Vec<BlockId>,
     /// The data nodes of other processes.
@@ -209,8 +219,20 @@ impl Blocks {
     /// Whether a data node has all of a block.
     #[must_use]
     pub fn has(&self, block: &Block) -> bool {
-        let entry = self.entries.get(&block.id);
-        entry.is_some_and(|entry| entry.whole().any(|held| is_all(&held, block.stamp, block.length)))
+        self.entries
+            .get(&block.id)
+            .is_some_and(|entry| self.replicas(block.id, entry).any(|held| is_all(&held, block.stamp, block.length)))
+    }
+
+    /// The replicas of a block that count: those that are not of a storage that is gone.
+    fn replicas(&self, block: BlockId, entry: &Entry) -> impl Iterator<Item = Held> {
+        entry.replicas().filter(move |held| !self.nodes.is_gone(held.place, block))
+    }
+
+    /// The same of those that are not here.
+    fn others(&self, block: BlockId) -> impl Iterator<Item = &Held> {
+        let others = self.entries.get(&block).into_iter().flat_map(|entry| &entry.others);
+        others.filter(move |held| !self.nodes.is_gone(held.place, block))
     }
 
     /// Where all of a block is: here first, and those that are silent last. Damaged replicas count only if there are no others.
@@ -218,7 +240,7 @@ impl Blocks {
     pub fn places(&self, block: &Block) -> Vec<Place> {
         let Some(entry) = self.entries.get(&block.id) else { return Vec::new() };
         let all = |is_corrupt| {
-            let all = entry.whole().filter(move |held| is_all(held, block.stamp, block.length));
+            let all = self.replicas(block.id, entry).filter(move |held| is_all(held, block.stamp, block.length));
             let mut places: Vec<Place> =
                 all.filter(|held| held.is_corrupt == is_corrupt).map(|held| held.place).collect();
             places.retain(|place| !self.nodes.is_leaving(place.holder, block.id));
@@ -237,8 +259,7 @@ impl Blocks {
             return places.filter(|place| self.nodes.counts(place.holder)).collect();
         }
         // The process began since. What is being written here is not reported.
-        let begun = self.entries.get(&block).into_iter().flat_map(|entry| &entry.others);
-        let begun = begun.filter(|held| !held.is_whole()).map(|held| held.place);
+        let begun = self.others(block).filter(|held| !held.is_whole()).map(|held| held.place);
         begun.chain([Place::HERE]).collect()
     }
 
@@ -302,19 +323,20 @@ impl Blocks {
 
     /// Somebody found the replica of a data node damaged.
     pub fn found_corrupt(&mut self, block: BlockId, holder: Holder) {
-        let Some(entry) = self.entries.get_mut(&block) else { return };
+        let Some(mut entry) = self.entries.get_mut(&block) else { return };
         if holder == Holder::HERE {
             entry.is_corrupt_here = true;
         }
         for held in entry.others.iter_mut().filter(|held| held.place.holder == holder) {
             held.is_corrupt = true;
         }
+        drop(entry);
         self.look_at(block);
     }
 
     /// The data node in the process has a replica. Whether any file wants it; if not, it may go.
     pub fn received(&mut self, replica: Replica) -> bool {
-        let Some(entry) = self.entries.get_mut(&replica.block) else { return false };
+        let Some(mut entry) = self.entries.get_mut(&replica.block) else { return false };
         // What comes late is of an older generation.
         if entry.here.is_none_or(|(stamp, _)| stamp <= replica.stamp) {
             if entry.here != Some((replica.stamp, replica.length)) {
@@ -322,6 +344,7 @@ impl Blocks {
             }
             entry.here = Some((replica.stamp, replica.length));
         }
+        drop(entry);
         self.copied(replica.block, Holder::HERE);
         self.look_at(replica.block);
         true
@@ -329,14 +352,8 @@ impl Blocks {
 
     /// When it begins, the data node in the process has a replica. Of a file that is not here, perhaps.
     pub fn reported(&mut self, replica: Replica) {
-        self.entries.entry(replica.block).or_insert_with(|| Entry::of(InodeId::NOWHERE));
+        drop(self.entries.get_or_new(replica.block, InodeId::NOWHERE));
         self.received(replica);
-    }
-
-    /// Blocks of which no file is here.
-    pub fn unnamed(&self) -> impl Iterator<Item = BlockId> {
-        let unnamed = self.entries.iter().filter(|(_, entry)| entry.inode == InodeId::NOWHERE);
-        unnamed.map(|(block, _)| *block)
     }
 
     /// No file has these blocks, nor ever will.
@@ -351,10 +368,15 @@ impl Blocks {
     /// A file is not here any more, and still has its blocks. What data nodes have of them is kept.
     pub(crate) fn given_up(&mut self, inode: InodeId, blocks: &[Block]) {
         for block in blocks {
-            let Some(entry) = self.entries.get_mut(&block.id).filter(|entry| entry.inode == inode) else { continue };
-            if entry.replicas().next().is_some() {
+            let Some(mut entry) = self.entries.get_mut(&block.id).filter(|entry| entry.inode == inode) else {
+                continue;
+            };
+            let has_any = entry.replicas().next().is_some();
+            if has_any {
                 entry.inode = InodeId::NOWHERE;
-            } else {
+            }
+            drop(entry);
+            if !has_any {
                 self.entries.remove(&block.id);
             }
         }
@@ -366,21 +388,34 @@ impl Blocks {
         std::mem::take(&mut self.unwanted)
     }
 
-    /// Blocks of files that are here which no data node has, or that somebody found damaged, in any order: which, of which file, and whether it is lacking.
-    pub fn damaged(&self) -> impl Iterator<Item = (BlockId, InodeId, bool)> {
-        let damaged = self.entries.iter().filter(|(_, entry)| entry.is_missing() || entry.is_corrupt());
-        damaged.map(|(block, entry)| (*block, entry.inode, entry.is_missing()))
+    /// Blocks which no data node has, or that somebody found damaged, among so many behind some that were looked at, in any order: which, of which file, and whether
+    /// it is lacking; and how many were looked at by then, if there are more.
+    #[must_use]
+    pub fn damaged(&self, from: usize, most: usize) -> (Vec<(BlockId, InodeId, bool)>, Option<usize>) {
+        let damaged = self.entries.part(from, most).filter(|(_, entry)| entry.is_missing() || entry.is_corrupt());
+        let damaged = damaged.map(|(block, entry)| (block, entry.inode, entry.is_missing())).collect();
+        let up_to = from.saturating_add(most);
+        (damaged, Some(up_to).filter(|up_to| self.entries.is_behind(*up_to)))
+    }
+
+    /// How many blocks stand how. Those of a data node that is gone count until they were looked at.
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        self.entries.counts()
+    }
+
+    /// How many times a block was looked at since this was asked last.
+    #[cfg(any(test, feature = "flaws"))]
+    #[must_use]
+    pub fn take_looks(&self) -> usize {
+        self.entries.take_looks()
     }
 
     /// Whether data nodes have at least 99.9 % of the blocks of files that are here and not being written.
     #[must_use]
-    pub fn are_enough(&self) -> bool {
-        let closed = self.entries.values().filter(|entry| entry.wanted.is_some_and(|wanted| !wanted.is_open));
-        let (mut total, mut missing) = (0_u64, 0_u64);
-        for entry in closed {
-            (total, missing) = (total + 1, missing + u64::from(entry.is_missing()));
-        }
-        missing.saturating_mul(1_000) <= total
+    pub const fn are_enough(&self) -> bool {
+        let Counts { closed, lacking, .. } = self.counts();
+        lacking.saturating_mul(1_000) <= closed
     }
 
     /// What comes is of a change.
@@ -402,10 +437,11 @@ impl Blocks {
                 is_open: file.writer.is_some() && !block.is_committed,
             });
             self.newer.remove(&block.id);
-            let entry = self.entries.entry(block.id).or_insert_with(|| Entry::of(inode));
+            let mut entry = self.entries.get_or_new(block.id, inode);
             entry.inode = inode;
-            if entry.wanted != wanted {
-                entry.wanted = wanted;
+            let before = std::mem::replace(&mut entry.wanted, wanted);
+            drop(entry);
+            if before != wanted {
                 if wanted.is_some_and(|wanted| !wanted.is_open) && self.pipelines.remove(&block.id).is_some() {
                     self.fresh.insert(block.id, self.nodes.now());
                 }

@@ -1,6 +1,6 @@
 //! Data nodes: who they are, when they were heard of, what room they have, and which of them get a new block.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
@@ -132,8 +132,44 @@ pub(super) struct Storage {
     pub(super) figures: StorageFigures,
     /// What is there, as far as it was reported.
     pub(super) blocks: BTreeSet<BlockId>,
+    /// What was there when it went, and was not said again since: it does not count, and is taken from its blocks a part at a time.
+    gone: Vec<BTreeSet<BlockId>>,
     /// Whether all of it was reported since the data node registered.
     pub(super) has_reported: bool,
+    /// Reports of all that are being compared, and what was said otherwise since the first of them began: it is newer than they.
+    pub(super) comparing: u32,
+    pub(super) said_since: BTreeSet<BlockId>,
+}
+
+impl Storage {
+    /// It has nothing any more.
+    fn lose(&mut self) {
+        if !self.blocks.is_empty() {
+            self.gone.push(std::mem::take(&mut self.blocks));
+        }
+    }
+
+    /// One of what is gone.
+    fn take_gone(&mut self) -> Option<BlockId> {
+        while let Some(last) = self.gone.last_mut() {
+            match last.pop_first() {
+                Some(block) => return Some(block),
+                None => drop(self.gone.pop()),
+            }
+        }
+        None
+    }
+
+    /// A replica is there again, or nobody wants to know of it any more. Whether it was gone.
+    fn is_not_gone(&mut self, block: BlockId) -> bool {
+        self.gone.iter_mut().any(|gone| gone.remove(&block))
+    }
+
+    /// Reports that were begun do not count any more.
+    fn stop_comparing(&mut self) {
+        self.comparing = 0;
+        self.said_since.clear();
+    }
 }
 
 /// A data node of another process.
@@ -155,6 +191,8 @@ pub(super) struct Node {
     pub(super) removals: BTreeMap<BlockId, Removal>,
     /// What it was told to remove, and when: until it says that it did, a report that it made before may have it.
     pub(super) told: BTreeMap<BlockId, (Stamp, Millis)>,
+    /// The same in the order of time.
+    told_at: VecDeque<(Millis, BlockId)>,
     /// What it has to send to others.
     pub(super) copies: Vec<Copying>,
 }
@@ -163,6 +201,24 @@ impl Node {
     /// What it has is known.
     pub(super) const fn is_sure(&self) -> bool {
         !self.is_dead && self.has_reported
+    }
+
+    /// It is told to remove a replica.
+    pub(super) fn tell(&mut self, block: BlockId, stamp: Stamp, now: Millis) {
+        self.told.insert(block, (stamp, now));
+        self.told_at.push_back((now, block));
+    }
+
+    /// What it was told so long ago that it does not count any more goes, at most so much.
+    pub(super) fn forget_told(&mut self, now: Millis, time: u64, most: usize) {
+        for _ in 0..most {
+            let Some((since, block)) = self.told_at.pop_front_if(|(since, _)| now.since(*since) >= time) else {
+                return;
+            };
+            if self.told.get(&block).is_some_and(|(_, last)| *last == since) {
+                self.told.remove(&block);
+            }
+        }
     }
 
     /// Bytes that are free on all of its storages.
@@ -204,10 +260,31 @@ pub struct NodeShown {
     pub load: u32,
 }
 
+/// What nobody asks for any more, and takes long to be dropped.
+#[derive(Debug, Default)]
+struct Rubbish {
+    removals: Vec<BTreeMap<BlockId, Removal>>,
+    told: Vec<BTreeMap<BlockId, (Stamp, Millis)>>,
+}
+
+/// One of some that nobody asks for any more. Whether there was any.
+fn drop_one<T>(maps: &mut Vec<BTreeMap<BlockId, T>>) -> bool {
+    while let Some(last) = maps.last_mut() {
+        if last.pop_first().is_some() {
+            return true;
+        }
+        maps.pop();
+    }
+    false
+}
+
 /// All data nodes of other processes that were heard of.
 #[derive(Debug, Default)]
 pub struct Nodes {
     pub(super) nodes: Vec<Node>,
+    /// Storages of which something is gone.
+    losing: BTreeSet<Place>,
+    rubbish: Rubbish,
     /// How long they may be silent.
     pub silence: Silence,
     /// Those of an earlier process that have not reported yet, and the newest block when this one began.
@@ -296,9 +373,14 @@ impl Nodes {
             node.has_reported = false;
             node.registered += 1;
             node.copies.clear();
-            node.told.clear();
+            node.told_at.clear();
             // It may have begun anew, with other disks.
-            node.storages.iter_mut().for_each(|storage| storage.has_reported = false);
+            for storage in &mut node.storages {
+                storage.has_reported = false;
+                storage.stop_comparing();
+            }
+            let told = std::mem::take(&mut node.told);
+            self.rubbish.told.push(told);
             return Some(holder);
         }
         let holder = Holder(u16::try_from(self.nodes.len() + 1).ok().filter(|_| self.nodes.len() < NODES_MAX)?);
@@ -315,6 +397,7 @@ impl Nodes {
             lease: None,
             removals: BTreeMap::new(),
             told: BTreeMap::new(),
+            told_at: VecDeque::new(),
             copies: Vec::new(),
         });
         Some(holder)
@@ -338,6 +421,55 @@ impl Nodes {
             }
         }
         Some(gone)
+    }
+
+    pub(super) fn storage_of(&self, place: Place) -> Option<&Storage> {
+        self.get(place.holder)?.storages.get(usize::from(place.storage))
+    }
+
+    pub(super) fn storage_mut(&mut self, place: Place) -> Option<&mut Storage> {
+        self.get_mut(place.holder)?.storages.get_mut(usize::from(place.storage))
+    }
+
+    /// A storage has nothing any more.
+    pub(super) fn lose_storage(&mut self, place: Place) {
+        if let Some(storage) = self.storage_mut(place) {
+            storage.lose();
+            self.losing.insert(place);
+        }
+    }
+
+    /// Whether what a storage had of a block is gone with all that it had.
+    pub(super) fn is_gone(&self, place: Place, block: BlockId) -> bool {
+        self.storage_of(place).is_some_and(|storage| storage.gone.iter().any(|gone| gone.contains(&block)))
+    }
+
+    /// A replica of a storage is there again, or nobody wants to know of it any more. Whether it was gone.
+    pub(super) fn is_not_gone(&mut self, place: Place, block: BlockId) -> bool {
+        self.storage_mut(place).is_some_and(|storage| storage.is_not_gone(block))
+    }
+
+    /// One of the replicas that are gone.
+    pub(super) fn take_gone(&mut self) -> Option<(Place, BlockId)> {
+        while let Some(place) = self.losing.first().copied() {
+            if let Some(block) = self.storage_mut(place).and_then(Storage::take_gone) {
+                return Some((place, block));
+            }
+            self.losing.remove(&place);
+        }
+        None
+    }
+
+    /// One of what nobody asks for any more goes. Whether there was any.
+    pub(super) fn drop_rubbish(&mut self) -> bool {
+        drop_one(&mut self.rubbish.removals) || drop_one(&mut self.rubbish.told)
+    }
+
+    /// Something is said of a replica that is no report of all.
+    pub(super) fn is_said(&mut self, place: Place, block: BlockId) {
+        if let Some(storage) = self.storage_mut(place).filter(|storage| storage.comparing > 0) {
+            storage.said_since.insert(block);
+        }
     }
 
     /// The number of a storage, which may be new. None if there are too many.
@@ -515,13 +647,15 @@ impl Nodes {
     /// Those that have been silent for too long since this was asked last, which are dead from now on. This is the newest block.
     pub(super) fn bury(&mut self, newest: BlockId) -> Vec<Holder> {
         let (dead, now) = (self.silence.dead, self.now);
+        let rubbish = &mut self.rubbish.removals;
         let gone = self.nodes.iter_mut().zip(1..).filter(|(node, _)| !node.is_dead && now.since(node.heard) > dead);
         let gone = gone.map(|(node, number)| {
             (node.is_dead, node.has_reported, node.lost_at) = (true, false, newest);
             node.registered += 1;
             node.lease = None;
-            node.removals.clear();
+            rubbish.push(std::mem::take(&mut node.removals));
             node.copies.clear();
+            node.storages.iter_mut().for_each(Storage::stop_comparing);
             Holder(number)
         });
         gone.collect()

@@ -1,7 +1,5 @@
 //! What data nodes say that they have.
 
-use std::collections::BTreeSet;
-
 use super::ending::Closing;
 use super::nodes::{Heartbeat, Holder, Place, Registration, Removal, Why};
 use super::{Blocks, Entry, Held, Replica, State};
@@ -36,7 +34,7 @@ impl Blocks {
     pub fn heard(&mut self, holder: Holder, heartbeat: Heartbeat) -> Option<u64> {
         let wants_to_report = heartbeat.wants_to_report;
         let gone = self.nodes.heard(holder, heartbeat)?;
-        self.lost_all(&gone);
+        self.lose(&gone);
         Some(if wants_to_report { self.nodes.lease(holder) } else { 0 })
     }
 
@@ -47,6 +45,11 @@ impl Blocks {
 
     /// The same of a replica that may be left by a writer that has gone.
     pub fn held_as(&mut self, place: Place, replica: Replica, state: State) {
+        self.nodes.is_said(place, replica.block);
+        self.take_held(place, replica, state);
+    }
+
+    pub(super) fn take_held(&mut self, place: Place, replica: Replica, state: State) {
         let is_whole = state == State::Whole;
         let Replica { block, stamp, length } = replica;
         let now = self.nodes.now();
@@ -65,18 +68,23 @@ impl Blocks {
             node.removals.remove(&block);
         }
         let registered = self.nodes.registered(place.holder);
-        let entry = self.entries.entry(block).or_insert_with(|| Entry::of(InodeId::NOWHERE));
+        // What the storage had when it went does not count.
+        let was_gone = self.nodes.is_not_gone(place, block);
+        let mut entry = self.entries.get_or_new(block, InodeId::NOWHERE);
         let new = Held { place, stamp, length, state, is_corrupt: false, registered };
         match entry.others.iter_mut().find(|held| held.place == place) {
             // What comes late is of an older generation, or of what it was before. What a new process says takes the place of all that: what was not on the disk
             // when the machine ended is gone, generations and names as well.
+            Some(held) if was_gone => *held = new,
             Some(held)
                 if held.registered == registered
                     && (held.stamp > stamp || (held.stamp == stamp && held.state > state)) => {}
             Some(held) => *held = Held { is_corrupt: held.is_corrupt && held.stamp == stamp, ..new },
             None => entry.others.push(new),
         }
-        if entry.inode == InodeId::NOWHERE && entry.wanted.is_none() {
+        let is_unknown = entry.inode == InodeId::NOWHERE && entry.wanted.is_none();
+        drop(entry);
+        if is_unknown {
             self.unchecked.insert(block);
         }
         if let Some(closing) = self.closings.get_mut(&block) {
@@ -90,12 +98,17 @@ impl Blocks {
 
     /// A data node of another process does not have a replica any more.
     pub fn lost(&mut self, place: Place, block: BlockId, stamp: Option<Stamp>) {
+        self.nodes.is_said(place, block);
+        self.take_lost(place, block, stamp);
+    }
+
+    pub(super) fn take_lost(&mut self, place: Place, block: BlockId, stamp: Option<Stamp>) {
         if let (Some(node), Some(stamp)) = (self.nodes.get_mut(place.holder), stamp)
             && node.told.get(&block).is_some_and(|(old, _)| *old <= stamp)
         {
             node.told.remove(&block);
         }
-        let Some(entry) = self.entries.get_mut(&block) else { return };
+        let Some(mut entry) = self.entries.get_mut(&block) else { return };
         // What is removed late is of an older generation.
         let is_it = |held: &Held| held.place == place && stamp.is_none_or(|stamp| held.stamp <= stamp);
         entry.others.retain(|held| !is_it(held));
@@ -103,24 +116,17 @@ impl Blocks {
             return;
         }
         let is_empty = entry.inode == InodeId::NOWHERE && entry.replicas().next().is_none();
-        if let Some(storage) =
-            self.nodes.get_mut(place.holder).and_then(|node| node.storages.get_mut(usize::from(place.storage)))
-        {
+        drop(entry);
+        if let Some(storage) = self.nodes.storage_mut(place) {
             storage.blocks.remove(&block);
         }
+        self.nodes.is_not_gone(place, block);
         if is_empty {
             self.entries.remove(&block);
             self.unchecked.remove(&block);
             self.newer.remove(&block);
         }
         self.look_at(block);
-    }
-
-    /// What a storage has, as far as it is known: what of it is not in a report of all is lost.
-    #[must_use]
-    pub fn known(&self, place: Place) -> BTreeSet<BlockId> {
-        let storage = self.nodes.get(place.holder).and_then(|node| node.storages.get(usize::from(place.storage)));
-        storage.map(|storage| storage.blocks.clone()).unwrap_or_default()
     }
 
     /// The storage of a data node, which may be new. None if there are too many, or no such data node.
@@ -141,7 +147,7 @@ impl Blocks {
     pub fn all_reported(&mut self, holder: Holder) {
         let was_sure = self.nodes.is_sure(holder);
         let silent = self.nodes.reported(holder);
-        self.lost_all(&silent);
+        self.lose(&silent);
         if !was_sure {
             // Others may have too few, and this one room.
             self.look_at_all();
@@ -149,23 +155,28 @@ impl Blocks {
         }
     }
 
-    /// Storages have nothing any more.
-    pub(super) fn lost_all(&mut self, places: &[Place]) {
-        for place in places {
-            let node = self.nodes.get_mut(place.holder);
-            let storage = node.and_then(|node| node.storages.get_mut(usize::from(place.storage)));
-            let blocks = storage.map(|storage| std::mem::take(&mut storage.blocks)).unwrap_or_default();
-            for block in blocks {
-                self.lost(*place, block, None);
-            }
-        }
+    /// Storages have nothing any more: that counts from now on, and is taken from their blocks by and by.
+    pub(super) fn lose(&mut self, places: &[Place]) {
+        places.iter().for_each(|place| self.nodes.lose_storage(*place));
     }
 
-    /// What data nodes have of blocks of which no file is here, at most so many, since this was asked last. They are kept until somebody says that there
+    /// Takes what is gone from its blocks, of at most so many. Whether there may be more.
+    pub fn take_gone(&mut self, most: usize) -> bool {
+        for _ in 0..most {
+            match self.nodes.take_gone() {
+                Some((place, block)) => self.take_lost(place, block, None),
+                None if self.nodes.drop_rubbish() => {}
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// What data nodes have of blocks of which no file is here, of at most so many, since this was asked last. They are kept until somebody says that there
     /// is no file. What is newer than the newest numbers that were given stays: the log was put back from a backup, and somebody may want those blocks.
     pub fn take_unchecked(&mut self, most: usize, newest: Counters) -> Vec<BlockId> {
         let mut taken = Vec::new();
-        while taken.len() < most {
+        for _ in 0..most {
             let Some(block) = self.unchecked.pop_first() else { break };
             let Some(entry) = self.entries.get(&block) else { continue };
             if entry.inode != InodeId::NOWHERE || entry.wanted.is_some() {
@@ -200,7 +211,8 @@ impl Blocks {
     pub(super) fn drop_replicas(&mut self, block: BlockId, entry: &Entry) {
         let since = self.txid;
         for held in &entry.others {
-            let Some(node) = self.nodes.get_mut(held.place.holder) else { continue };
+            let is_gone = self.nodes.is_gone(held.place, block);
+            let Some(node) = self.nodes.get_mut(held.place.holder).filter(|_| !is_gone) else { continue };
             node.removals.insert(block, Removal { stamp: held.stamp, since, why: Why::Gone });
         }
         self.drop_places(block, entry);
@@ -220,10 +232,10 @@ impl Blocks {
 
     fn drop_places(&mut self, block: BlockId, entry: &Entry) {
         for held in &entry.others {
-            let node = self.nodes.get_mut(held.place.holder);
-            if let Some(storage) = node.and_then(|node| node.storages.get_mut(usize::from(held.place.storage))) {
+            if let Some(storage) = self.nodes.storage_mut(held.place) {
                 storage.blocks.remove(&block);
             }
+            self.nodes.is_not_gone(held.place, block);
         }
     }
 

@@ -2,6 +2,7 @@ use super::*;
 use crate::change::{Counters, Unfinished, Writer};
 
 mod ending;
+mod parts;
 
 const fn block(id: u64, stamp: u64, length: u64) -> Block {
     Block { id: BlockId(id), stamp: Stamp(stamp), length, is_committed: true }
@@ -71,14 +72,17 @@ impl World {
 
     /// A report of all that a storage has.
     fn report(&mut self, place: Place, replicas: &[Replica]) {
-        let mut known = self.blocks.known(place);
-        for replica in replicas {
-            known.remove(&replica.block);
-            self.blocks.held(place, *replica, true);
-        }
-        known.into_iter().for_each(|block| self.blocks.lost(place, block, None));
-        self.blocks.has_reported(place);
+        let mut comparison = self.comparison(place, replicas);
+        while self.blocks.compare(&mut comparison, 2).unwrap() {}
         self.blocks.all_reported(place.holder);
+    }
+
+    /// The same, which has begun.
+    fn comparison(&mut self, place: Place, replicas: &[Replica]) -> Comparison {
+        let replicas = replicas.iter().map(|replica| (*replica, State::Whole)).collect();
+        let comparison = Comparison::new(place, self.blocks.nodes.registered(place.holder), replicas);
+        self.blocks.begin_comparing(&comparison).unwrap();
+        comparison
     }
 
     fn change(&mut self, before: Option<&File>, after: Option<&File>) {
@@ -108,6 +112,7 @@ impl World {
     }
 
     fn look(&mut self) {
+        while self.blocks.take_gone(2) {}
         self.blocks.begin_turn();
         while self.blocks.look(3) {}
     }
@@ -121,12 +126,25 @@ impl World {
         self.blocks.duties_here(Txid(self.txid), 4)
     }
 
+    /// Blocks that are missing or damaged.
+    fn damaged(&self) -> Vec<(BlockId, InodeId, bool)> {
+        damaged(&self.blocks)
+    }
+
     /// The numbers of the data nodes that have all of a block.
     fn holders(&self, block: &Block) -> Vec<u16> {
         let mut holders: Vec<u16> = self.blocks.places(block).iter().map(|place| place.holder.0).collect();
         holders.sort_unstable();
         holders
     }
+}
+
+fn damaged(blocks: &Blocks) -> Vec<(BlockId, InodeId, bool)> {
+    let (damaged, behind) = blocks.damaged(0, 100);
+    assert_eq!(behind, None);
+    let missing = damaged.iter().filter(|(.., is_missing)| *is_missing).count() as u64;
+    assert_eq!((blocks.counts().missing, blocks.counts().corrupt), (missing, damaged.len() as u64 - missing));
+    damaged
 }
 
 #[test]
@@ -163,11 +181,11 @@ fn what_no_file_has_is_unwanted() {
     assert_eq!((blocks.inode(BlockId(1)), blocks.inode(BlockId(2))), (Some(FILE), None));
     assert_eq!(blocks.take_unwanted(), [BlockId(2)]);
     assert_eq!(blocks.take_unwanted(), []);
-    assert_eq!((blocks.len(), blocks.damaged().collect::<Vec<_>>()), (1, vec![(BlockId(1), FILE, true)]));
+    assert_eq!((blocks.len(), damaged(&blocks)), (1, vec![(BlockId(1), FILE, true)]));
     blocks.received(replica(1, 5, 1));
-    assert_eq!(blocks.damaged().next(), None);
+    assert_eq!(damaged(&blocks), []);
     blocks.found_corrupt(BlockId(1), Holder::HERE);
-    assert_eq!(blocks.damaged().collect::<Vec<_>>(), [(BlockId(1), FILE, false)]);
+    assert_eq!(damaged(&blocks), [(BlockId(1), FILE, false)]);
     assert_eq!(blocks.places(&block(1, 5, 1)), [Place::HERE], "there is no other");
 }
 
@@ -462,9 +480,9 @@ fn a_report_of_all_says_what_is_lost() {
     world.change(None, Some(&file(1, &both)));
     let place = world.place(1);
     world.report(place, &[replica(1, 5, 100), replica(2, 5, 100)]);
-    assert_eq!(world.blocks.damaged().next(), None);
+    assert_eq!(world.damaged(), []);
     world.report(place, &[replica(2, 5, 100)]);
-    assert_eq!(world.blocks.damaged().collect::<Vec<_>>(), [(BlockId(1), FILE, true)]);
+    assert_eq!(world.damaged(), [(BlockId(1), FILE, true)]);
     world.blocks.lost(place, BlockId(2), Some(Stamp(4)));
     assert!(world.blocks.has(&both[1]), "what is removed late is of an older generation");
 }

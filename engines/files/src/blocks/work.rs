@@ -10,10 +10,9 @@ use super::nodes::{Holder, Liveness, Place, Removal, Why};
 use super::reports::TOLD_TIME;
 use super::{Blocks, Copying, Entry, Held, RecoveryOrder, State, Wanted, is_all};
 use crate::ids::{BlockId, Millis, Stamp, Txid};
+use crate::namespace::AT_ONCE;
 use crate::request::BlockName;
 
-/// Replicas that a data node removes between two heartbeats.
-const REMOVALS_MAX: usize = 1_000;
 /// Replicas that a data node sends at the same time.
 const COPIES_MAX: usize = 4;
 /// Replicas that wait to be sent by a data node, with those that it sends.
@@ -39,6 +38,8 @@ pub struct Duties {
     pub copies: Vec<Copying>,
     /// To end these.
     pub recoveries: Vec<RecoveryOrder>,
+    /// There may be more to remove, which is asked for by itself.
+    pub has_more: bool,
 }
 
 /// What becomes of a wish for one more replica.
@@ -71,7 +72,7 @@ struct Sound {
 impl Blocks {
     /// All blocks are to be looked at: there is another data node, or one less.
     pub(super) fn look_at_all(&mut self) {
-        self.unseen.extend(self.entries.keys());
+        self.entries.begin_round();
     }
 
     /// Data nodes that are silent for too long have nothing any more. Which ones. `newest` is the newest block.
@@ -82,10 +83,11 @@ impl Blocks {
             node.storages.iter_mut().for_each(|storage| storage.has_reported = false);
             let places = (0..).take(node.storages.len()).map(|storage| Place { holder: *holder, storage });
             let places: Vec<Place> = places.collect();
-            self.lost_all(&places);
+            self.lose(&places);
             let lost = self.copies.values().filter(|copy| copy.from == *holder || copy.to.holder == *holder);
             for block in lost.map(|copy| copy.block.id).collect::<Vec<_>>() {
                 self.drop_copy(block);
+                self.look_at(block);
             }
         }
         if !dead.is_empty() {
@@ -116,12 +118,17 @@ impl Blocks {
     /// Looks at blocks, at most so many, and decides what is to be done about them. Whether there are more.
     pub fn look(&mut self, most: usize) -> bool {
         for _ in 0..most {
-            let Some(block) = self.unseen.pop_first() else { return false };
+            let changed = self.unseen.pop_first();
+            if changed.is_none() && self.entries.is_round_over() {
+                return false;
+            }
+            // A place may be free.
+            let Some(block) = changed.or_else(|| self.entries.next_of_round()) else { continue };
             if !self.look_at_one(block) {
                 self.stalled.insert(block);
             }
         }
-        !self.unseen.is_empty()
+        !self.unseen.is_empty() || !self.entries.is_round_over()
     }
 
     /// What was to be sent could not be: another data node is asked first, and after a while.
@@ -153,7 +160,7 @@ impl Blocks {
                 && !held.is_corrupt
                 && !self.nodes.is_leaving(held.place.holder, block)
         };
-        let mut places: Vec<Place> = entry.replicas().filter(is_sound).map(|held| held.place).collect();
+        let mut places: Vec<Place> = self.replicas(block, entry).filter(is_sound).map(|held| held.place).collect();
         // One data node counts once.
         places.sort_unstable();
         places.dedup_by_key(|place| place.holder);
@@ -202,7 +209,7 @@ impl Blocks {
     /// Has one replica more made, if anybody can take it.
     fn send(&mut self, block: BlockId, wanted: Wanted, sound: &Sound) -> Sent {
         let Some(entry) = self.entries.get(&block) else { return Sent::Nowhere };
-        let holders: BTreeSet<Holder> = entry.replicas().map(|held| held.place.holder).collect();
+        let holders: BTreeSet<Holder> = self.replicas(block, entry).map(|held| held.place.holder).collect();
         let to = if holders.contains(&Holder::HERE) {
             let found = self.nodes.choose((block, wanted.length), 1, |holder| {
                 // Who has not reported yet may have it.
@@ -239,7 +246,8 @@ impl Blocks {
     /// first, if that was not done just now: whoever said that the other one is damaged may be wrong. Whether that is all.
     fn make_room(&mut self, block: BlockId, wanted: Wanted, sound: &Sound, is_compared: bool) -> bool {
         let is_here_alone = *sound.places == [Place::HERE];
-        let has_bad = self.entries.get(&block).is_some_and(|entry| entry.replicas().any(|held| is_bad(&held, wanted)));
+        let entry = self.entries.get(&block);
+        let has_bad = entry.is_some_and(|entry| self.replicas(block, entry).any(|held| is_bad(&held, wanted)));
         if has_bad && is_here_alone && !is_compared {
             self.doubtful.insert(block);
             return true;
@@ -254,7 +262,7 @@ impl Blocks {
         if self.sound(block, entry, wanted).sure < least {
             return;
         }
-        let bad: Vec<Held> = entry.replicas().filter(|held| is_bad(held, wanted)).collect();
+        let bad: Vec<Held> = self.replicas(block, entry).filter(|held| is_bad(held, wanted)).collect();
         for held in bad {
             self.remove(block, held, Why::Bad);
         }
@@ -290,7 +298,13 @@ impl Blocks {
     /// Blocks, at most so many, whose replicas here are to be compared with their checksums: they were found damaged, or are of an older generation, or others go
     /// for them. The log has all changes up to `durable`. Whether a replica goes is asked again behind that.
     pub fn duties_here(&mut self, durable: Txid, most: usize) -> Vec<BlockId> {
-        let ripe = self.removals_here.iter().filter(|(_, removal)| removal.since <= durable).map(|(block, _)| *block);
+        // Those that are not ripe yet soon are: nobody has to look behind them.
+        let ripe = self
+            .removals_here
+            .iter()
+            .take(AT_ONCE)
+            .filter(|(_, removal)| removal.since <= durable)
+            .map(|(block, _)| *block);
         let mut blocks: Vec<BlockId> = ripe.take(most).collect();
         while blocks.len() < most {
             let Some(block) = self.doubtful.pop_first() else { break };
@@ -302,9 +316,11 @@ impl Blocks {
     /// The replica here of a block was compared with its checksums. The generation of what is to be removed of it now; nothing if it stays.
     pub fn compared_here(&mut self, block: BlockId, is_sound: bool) -> Option<Stamp> {
         let removal = self.removals_here.remove(&block);
-        let entry = self.entries.get_mut(&block)?;
+        let mut entry = self.entries.get_mut(&block)?;
         entry.is_corrupt_here = !is_sound;
-        let (stamp, _) = entry.here?;
+        let here = entry.here;
+        drop(entry);
+        let (stamp, _) = here?;
         if is_sound {
             self.compared.insert(block, self.nodes.now());
         }
@@ -320,7 +336,7 @@ impl Blocks {
 
     /// The data node in the process does not have a replica any more, which was as it was said to be.
     pub fn lost_here(&mut self, block: BlockId) {
-        if let Some(entry) = self.entries.get_mut(&block) {
+        if let Some(mut entry) = self.entries.get_mut(&block) {
             (entry.here, entry.is_corrupt_here) = (None, false);
         }
         self.look_at(block);
@@ -330,33 +346,8 @@ impl Blocks {
     /// database is away.
     pub fn duties(&mut self, holder: Holder, durable: Option<Txid>) -> Duties {
         let mut duties = Duties { recoveries: self.take_orders(holder), ..Duties::default() };
-        let (Some(durable), Some(node)) = (durable, self.nodes.get(holder)) else { return duties };
-        let ripe = node.removals.iter().filter(|(_, removal)| removal.since <= durable);
-        let ripe: Vec<(BlockId, Removal)> =
-            ripe.take(REMOVALS_MAX).map(|(block, removal)| (*block, *removal)).collect();
-        for (block, removal) in ripe {
-            if let Some(node) = self.nodes.get_mut(holder) {
-                node.removals.remove(&block);
-            }
-            if !self.is_still_to_go(block, removal, holder) {
-                self.look_at(block);
-                continue;
-            }
-            duties.removals.push((block, removal.stamp));
-            let places: Vec<Place> =
-                self.entries.get(&block).into_iter().flat_map(|entry| &entry.others).map(|held| held.place).collect();
-            for place in places.into_iter().filter(|place| place.holder == holder) {
-                self.lost(place, block, Some(removal.stamp));
-            }
-            let now = self.nodes.now();
-            if let Some(node) = self.nodes.get_mut(holder) {
-                node.told.insert(block, (removal.stamp, now));
-            }
-        }
-        let now = self.nodes.now();
-        if let Some(node) = self.nodes.get_mut(holder) {
-            node.told.retain(|_, (_, since)| now.since(*since) < TOLD_TIME);
-        }
+        let Some(durable) = durable else { return duties };
+        (duties.removals, duties.has_more) = self.removals(holder, durable);
         let under_way = self.sending.get(&holder).copied().unwrap_or(0);
         if let Some(node) = self.nodes.get_mut(holder) {
             let waiting = node.copies.len();
@@ -365,6 +356,36 @@ impl Blocks {
         }
         self.told_to_send(&duties.copies);
         duties
+    }
+
+    /// What a data node is to remove now, a part at a time, and whether there may be more.
+    pub fn removals(&mut self, holder: Holder, durable: Txid) -> (Vec<(BlockId, Stamp)>, bool) {
+        let now = self.nodes.now();
+        let Some(node) = self.nodes.get_mut(holder) else { return (Vec::new(), false) };
+        node.forget_told(now, TOLD_TIME, AT_ONCE);
+        // Those that are not ripe yet soon are: nobody has to look behind them.
+        let ripe = node.removals.iter().take(AT_ONCE).filter(|(_, removal)| removal.since <= durable);
+        let ripe: Vec<(BlockId, Removal)> = ripe.map(|(block, removal)| (*block, *removal)).collect();
+        let has_more = ripe.len() == AT_ONCE;
+        let mut removals = Vec::new();
+        for (block, removal) in ripe {
+            if let Some(node) = self.nodes.get_mut(holder) {
+                node.removals.remove(&block);
+            }
+            if !self.is_still_to_go(block, removal, holder) {
+                self.look_at(block);
+                continue;
+            }
+            removals.push((block, removal.stamp));
+            let places: Vec<Place> = self.others(block).map(|held| held.place).collect();
+            for place in places.into_iter().filter(|place| place.holder == holder) {
+                self.lost(place, block, Some(removal.stamp));
+            }
+            if let Some(node) = self.nodes.get_mut(holder) {
+                node.tell(block, removal.stamp, now);
+            }
+        }
+        (removals, has_more)
     }
 
     /// Whether what was decided still holds. The removal itself is not among those that are pending any more.

@@ -153,7 +153,7 @@ impl Asked<'_> {
             let done = read
                 .collect::<Result<Vec<Report>, FilesError>>()
                 .map_err(Unanswered::from)
-                .and_then(|reports| at.files.node_reports(&registration.id.uuid, lease, &reports, is_last));
+                .and_then(|reports| at.files.node_reports(&registration.id.uuid, lease, reports, is_last));
             match done {
                 Ok(()) => answerer.done(&ReportResponse { command: None }),
                 Err(why) => unanswered(&why, answerer),

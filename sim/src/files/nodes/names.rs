@@ -211,6 +211,8 @@ impl World {
     pub(super) fn tend(&mut self) -> Result<(), String> {
         self.advance();
         let durable = self.durable();
+        // What is gone is looked at by and by.
+        let parts = if self.is_calm { usize::MAX } else { self.dice.random_range(0..4) };
         let Some(names) = &mut self.names else { return Ok(()) };
         let late = self.now - names.begun;
         let blocks = &mut names.namespace.blocks;
@@ -235,6 +237,7 @@ impl World {
         self.kept = Kept { there, lost };
         let counters = names.namespace.counters();
         let blocks = &mut names.namespace.blocks;
+        blocks.take_gone(parts);
         let mut unchecked = blocks.take_unchecked(64, counters);
         unchecked.retain(|block| blocks.inode(*block).is_none());
         blocks.forget(&unchecked);

@@ -1,7 +1,7 @@
 //! A data node as Hadoop's is: what it says to the process of names, and how it does what it is told.
 
 use rand::Rng as _;
-use savanna_files::blocks::{Copying, Heartbeat, RecoveryOrder, Replica, State, StorageFigures};
+use savanna_files::blocks::{Comparison, Copying, Heartbeat, RecoveryOrder, Replica, State, StorageFigures};
 use savanna_files::ids::{BlockId, Stamp};
 
 use super::disk::{Disk, Stored};
@@ -229,10 +229,15 @@ impl World {
 
     /// Something comes that a data node said.
     pub(super) fn hear(&mut self) -> Result<(), String> {
-        if self.messages.is_empty() {
+        let open = self.comparing.len();
+        if self.messages.is_empty() && open == 0 {
             return Ok(());
         }
-        let next = self.dice.random_range(0..self.messages.len());
+        let next = self.dice.random_range(0..open + self.messages.len());
+        let Some(next) = next.checked_sub(open) else {
+            self.compare(next);
+            return Ok(());
+        };
         let Message { from, connection, to, said } = self.messages.swap_remove(next);
         self.advance();
         let Some(names) = self.names.as_mut().filter(|names| names.epoch == to) else { return Ok(()) };
@@ -264,28 +269,54 @@ impl World {
                     self.happened.late += 1;
                     return Ok(());
                 }
-                let mut known = blocks.known(place);
-                for (replica, state) in all {
-                    known.remove(&replica.block);
+                let registered = blocks.nodes.registered(holder);
+                let as_believed = |(replica, state): (Replica, State)| {
                     let state = match (state, self.variant) {
                         (State::Left, Variant::LeftHasAll) => State::Begun,
                         (state, _) => state,
                     };
                     let stamp = self.said(replica.block, replica.stamp);
-                    let Some(names) = &mut self.names else { return Ok(()) };
-                    names.namespace.blocks.held_as(place, Replica { stamp, ..replica }, state);
+                    (Replica { stamp, ..replica }, state)
+                };
+                let all = all.into_iter().map(as_believed).collect();
+                let comparison = Comparison::new(place, registered, all);
+                if let Some(names) = &mut self.names
+                    && names.namespace.blocks.begin_comparing(&comparison).is_ok()
+                {
+                    self.comparing.push((from, to, comparison));
                 }
-                let Some(names) = &mut self.names else { return Ok(()) };
-                let blocks = &mut names.namespace.blocks;
-                known.into_iter().for_each(|block| blocks.lost(place, block, None));
-                blocks.has_reported(place);
-                blocks.all_reported(holder);
-                self.nodes[from - 1].wants_to_report = false;
-                self.happened.reports += 1;
             }
             Said::Ended { .. } => {}
         }
         Ok(())
+    }
+
+    /// All comes that data nodes have said.
+    pub(super) fn hear_all(&mut self) -> Result<(), String> {
+        while !self.messages.is_empty() || !self.comparing.is_empty() {
+            self.hear()?;
+        }
+        Ok(())
+    }
+
+    /// Some of a report of all is compared, and others have their turn.
+    fn compare(&mut self, number: usize) {
+        let (from, to, mut comparison) = self.comparing.swap_remove(number);
+        let most = self.dice.random_range(1..4);
+        self.advance();
+        let Some(names) = self.names.as_mut().filter(|names| names.epoch == to) else { return };
+        let blocks = &mut names.namespace.blocks;
+        match blocks.compare(&mut comparison, most) {
+            Err(_) => self.happened.late += 1,
+            Ok(true) => self.comparing.push((from, to, comparison)),
+            Ok(false) => {
+                if let Some(holder) = blocks.nodes.find(&names::name(from)) {
+                    blocks.all_reported(holder);
+                }
+                self.nodes[from - 1].wants_to_report = false;
+                self.happened.reports += 1;
+            }
+        }
     }
 
     /// It does something of what it was told.

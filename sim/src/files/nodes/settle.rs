@@ -48,9 +48,7 @@ impl World {
                     self.agree(at);
                 }
             }
-            while !self.messages.is_empty() {
-                self.hear()?;
-            }
+            self.hear_all()?;
             if round % LOOKED == LOOKED - 1 {
                 self.flush();
                 end = self.check_end();

@@ -77,9 +77,7 @@ impl World {
             };
             self.ask(&Request::SetReplication { path, replication })?;
         }
-        for _ in 0..self.messages.len() {
-            self.hear()?;
-        }
+        self.hear_all()?;
         self.tend()?;
         self.hear_of_all()
     }
@@ -91,10 +89,7 @@ impl World {
             self.beat(at)?;
             self.report(at);
         }
-        for _ in 0..self.messages.len() {
-            self.hear()?;
-        }
-        Ok(())
+        self.hear_all()
     }
 
     /// All data nodes do what they were told.

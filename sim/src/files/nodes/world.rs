@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
+use savanna_files::blocks::Comparison;
 use savanna_files::ids::{BlockId, Stamp};
 use savanna_files::{Change, Namespace};
 
@@ -156,6 +157,8 @@ pub(super) struct World {
     pub(super) nodes: Vec<Node>,
     connections: u64,
     pub(super) messages: Vec<Message>,
+    /// Reports of all that are being compared: whose, with which process of names.
+    pub(super) comparing: Vec<(usize, u64, Comparison)>,
     /// What was decided early, of each data node.
     pub(super) early: Vec<Vec<Order>>,
     pub(super) writers: Vec<Writer>,
@@ -193,6 +196,7 @@ impl World {
             nodes: (0..NODES).map(|_| Node::default()).collect(),
             connections: 0,
             messages: Vec::new(),
+            comparing: Vec::new(),
             early: (0..NODES).map(|_| Vec::new()).collect(),
             writers: (0..WRITERS).map(Writer::new).collect(),
             paths: 0,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use savanna_epoch::NodeEpoch;
 use savanna_files::ids::{BlockId, Txid};
 use savanna_files::{Fetched, Key, Limits};
@@ -13,6 +13,7 @@ use savanna_journal::{Journal, JournalError, Lsn, Options as LogOptions};
 
 use super::emptying::Questions;
 use super::errands::Errands;
+use super::locked::Locked;
 use super::own::{self, Hearing, Own};
 use super::{Files, Shared, State, nodes, now};
 use crate::behind::{self, Behind};
@@ -59,7 +60,7 @@ impl Files {
         namespace.is_waiting = nodes::is_waiting(namespace);
         namespace.is_reading = true;
         let (tasks, upkeep) = std::sync::mpsc::channel();
-        let state = RwLock::new(state);
+        let state = Locked::new(state);
         let groups = Groups::default();
         let questions = Questions::new().map_err(failed(&directory))?;
         let errands = Errands::new().map_err(failed(&directory))?;

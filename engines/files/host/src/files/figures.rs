@@ -96,9 +96,8 @@ impl Files {
         let state = self.0.state.read();
         let blocks = &state.namespace.blocks;
         // Before it is known what there is, nothing is missing.
-        for (.., is_missing) in blocks.damaged().filter(|_| self.has_read()) {
-            let count = if is_missing { &mut stats.missing } else { &mut stats.corrupt };
-            *count += 1;
+        if self.has_read() {
+            (stats.missing, stats.corrupt) = (blocks.counts().missing, blocks.counts().corrupt);
         }
         (stats.low, stats.leaving, stats.newer) = (blocks.low() as u64, blocks.leaving() as u64, blocks.newer() as u64);
         for node in blocks.nodes.shown() {

@@ -8,7 +8,7 @@ use savanna_files::Class;
 use savanna_files::blocks::{Liveness, StorageFigures};
 
 use super::figures::Figures;
-use super::{Asker, Files, FilesError, Unanswered};
+use super::{AT_ONCE, Asker, Files, FilesError, Unanswered};
 
 /// The folder of such files: nothing else is in it, so that no name does any harm.
 const FOLDER: &str = "metasave";
@@ -41,21 +41,28 @@ impl Files {
         written.map_err(|error| FilesError::new(Class::Io, format!("{}: {error}", path.display())).into())
     }
 
+    /// Lines of blocks that are missing or damaged, as many as are listed and perhaps some more. Nobody waits for more than a part of all blocks.
+    fn damaged(&self) -> Vec<String> {
+        let (mut lines, mut next) = (Vec::new(), Some(0));
+        while let Some(from) = next.filter(|_| lines.len() <= BLOCKS) {
+            let state = self.0.state.read();
+            let (damaged, behind) = state.namespace.blocks.damaged(from, AT_ONCE);
+            next = behind;
+            lines.extend(damaged.into_iter().map(|(block, inode, is_missing)| {
+                let path = state.namespace.path(inode).unwrap_or_else(|| "a file that is not in memory".to_owned());
+                format!("blk_{block} {} {path}", if is_missing { "MISSING" } else { "CORRUPT" })
+            }));
+        }
+        lines
+    }
+
     fn shown(&self) -> String {
         let Figures { inodes, blocks, bytes, .. } = self.figures();
         let (space, stats) = (self.space(), self.stats());
         let nodes = self.nodes();
-        let state = self.0.state.read();
-        let damaged: Vec<_> = state.namespace.blocks.damaged().take(BLOCKS + 1).collect();
-        let lines: Vec<String> = damaged
-            .iter()
-            .take(BLOCKS)
-            .map(|(block, inode, is_missing)| {
-                let path = state.namespace.path(*inode).unwrap_or_else(|| "a file that is not in memory".to_owned());
-                format!("blk_{block} {} {path}", if *is_missing { "MISSING" } else { "CORRUPT" })
-            })
-            .collect();
-        drop(state);
+        let mut lines = self.damaged();
+        let has_more = lines.len() > BLOCKS;
+        lines.truncate(BLOCKS);
         let mut text = format!(
             "{inodes} files and directories, {blocks} blocks = {} total filesystem objects\n\
              Live Datanodes: {}\nDead Datanodes: {}\n\
@@ -70,7 +77,7 @@ impl Files {
             stats.leaving,
             nodes.len(),
             lines.len(),
-            if damaged.len() > BLOCKS { " and more" } else { "" },
+            if has_more { " and more" } else { "" },
         );
         for line in lines {
             text.push_str(&line);

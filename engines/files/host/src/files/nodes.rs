@@ -8,8 +8,8 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use savanna_files::blocks::{
-    Copying, Duties, Heartbeat, Here, Holder, Liveness, NodeShown, NotEnded, Place, RecoveryOrder, Registration,
-    Replica, State as ReplicaState,
+    Comparison, Copying, Duties, Heartbeat, Here, Holder, Liveness, NodeShown, NotEnded, Place, RecoveryOrder,
+    RegisteredAgain, Registration, Replica, State as ReplicaState,
 };
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
 use savanna_files::{Class, FilesError, Namespace};
@@ -29,6 +29,10 @@ const LOST: char = '\t';
 const COMPARED: usize = 4;
 /// Looks at blocks in a turn, while writers wait each time.
 const LOOKS: usize = 64;
+/// Parts of what is gone that are taken from their blocks in a turn, while writers wait each time.
+const PARTS_GONE: usize = 256;
+/// Parts of what a data node removes between two heartbeats: about 1,000 replicas, as Hadoop's name node tells it.
+const PARTS_REMOVED: usize = 4;
 
 /// What a data node says that a storage has: replicas, and what each is.
 #[derive(Debug)]
@@ -62,8 +66,6 @@ pub struct Orders {
     /// The newest change.
     pub txid: Txid,
 }
-
-const REGISTERED_AGAIN: &str = "Expected a report of a data node that has not registered again since, or was not silent for too long; it reports again";
 
 /// The block manager hears of the data nodes that there were before, if there ever were any.
 pub(super) fn recall(directory: &Path, namespace: &mut Namespace) -> io::Result<()> {
@@ -257,13 +259,32 @@ impl Files {
             drop(state);
             return self.wait(None).map(|()| None);
         };
-        let orders = blocks.heard(holder, heartbeat).map(|lease| {
+        let mut orders = blocks.heard(holder, heartbeat).map(|lease| {
             let duties = blocks.duties(holder, durable);
             Orders { duties, lease, txid }
         });
+        let registered = blocks.nodes.registered(holder);
         drop(state);
+        if let Some(orders) = &mut orders {
+            self.remove_more(holder, registered, &mut orders.duties);
+        }
         self.wait(None)?;
         Ok(orders)
+    }
+
+    /// What else a data node is to remove, a part at a time, as long as it has not registered again.
+    fn remove_more(&self, holder: Holder, registered: u64, duties: &mut Duties) {
+        for _ in 1..PARTS_REMOVED {
+            let mut state = self.0.state.write();
+            let is_same = state.namespace.blocks.nodes.registered(holder) == registered;
+            if !duties.has_more || !is_same || self.is_quiet(&state) {
+                return;
+            }
+            let durable = state.pending.durable(self.0.journal.durable(), state.namespace.txid());
+            let (removals, has_more) = state.namespace.blocks.removals(holder, durable);
+            duties.removals.extend(removals);
+            duties.has_more = has_more;
+        }
     }
 
     /// Whether nothing may be removed, and nothing sent: somebody said so, the database is away, or data nodes that were there have not reported yet.
@@ -277,7 +298,7 @@ impl Files {
     ///
     /// # Errors
     /// [`Unanswered`].
-    pub fn node_reports(&self, uuid: &str, lease: u64, reports: &[Report], is_last: bool) -> Result<(), Unanswered> {
+    pub fn node_reports(&self, uuid: &str, lease: u64, reports: Vec<Report>, is_last: bool) -> Result<(), Unanswered> {
         let late = self.late();
         let mut state = self.0.state.write();
         let holder = Self::holder(&state, uuid)?;
@@ -290,34 +311,19 @@ impl Files {
         let registered = state.namespace.blocks.nodes.registered(holder);
         drop(state);
         // What was said before a registration, or before a silence that was too long, does not count behind it.
-        let same = || {
-            let state = self.0.state.write();
-            match state.namespace.blocks.nodes.registered(holder) == registered {
-                true => Ok(state),
-                false => Err(Unanswered::from(FilesError::new(Class::Io, REGISTERED_AGAIN))),
-            }
-        };
-        for report in reports {
-            let mut state = same()?;
-            let Some(place) = state.namespace.blocks.storage(holder, &report.storage, report.kind) else { continue };
-            let mut unseen = state.namespace.blocks.known(place);
-            drop(state);
-            for some in report.replicas.chunks(AT_ONCE) {
-                let mut state = same()?;
-                for (replica, what) in some {
-                    unseen.remove(&replica.block);
-                    state.namespace.blocks.held_as(place, *replica, *what);
-                }
-            }
-            let unseen: Vec<BlockId> = unseen.into_iter().collect();
-            for some in unseen.chunks(AT_ONCE) {
-                let mut state = same()?;
-                some.iter().for_each(|block| state.namespace.blocks.lost(place, *block, None));
-            }
-            same()?.namespace.blocks.has_reported(place);
+        let old = |again: RegisteredAgain| Unanswered::from(FilesError::new(Class::Io, again.to_string()));
+        for Report { storage, kind, replicas } in reports {
+            let Some(place) = self.0.state.write().namespace.blocks.storage(holder, &storage, kind) else { continue };
+            let mut comparison = Comparison::new(place, registered, replicas);
+            self.0.state.write().namespace.blocks.begin_comparing(&comparison).map_err(old)?;
+            while self.0.state.write().namespace.blocks.compare(&mut comparison, AT_ONCE).map_err(old)? {}
         }
         if is_last {
-            same()?.namespace.blocks.all_reported(holder);
+            let mut state = self.0.state.write();
+            if state.namespace.blocks.nodes.registered(holder) != registered {
+                return Err(old(RegisteredAgain));
+            }
+            state.namespace.blocks.all_reported(holder);
         }
         self.wait(None)
     }
@@ -455,30 +461,39 @@ impl Files {
         let Some(behind) = self.0.behind.as_ref().filter(|_| !some.is_empty()) else { return Ok(()) };
         match behind.without_file(&some) {
             Ok(unwanted) => {
-                self.forget(unwanted);
+                self.forget(&unwanted);
                 Ok(())
             }
             Err(error) => {
-                self.0.state.write().namespace.blocks.check_again(some);
+                for part in some.chunks(AT_ONCE) {
+                    self.0.state.write().namespace.blocks.check_again(part.iter().copied());
+                }
                 Err(error)
             }
         }
     }
 
     fn take_unchecked(&self) -> Vec<BlockId> {
-        let mut state = self.0.state.write();
-        let newest = state.namespace.counters();
-        state.namespace.blocks.take_unchecked(behind::BATCH, newest)
+        let mut taken = Vec::new();
+        for _ in 0..behind::BATCH / AT_ONCE {
+            let mut state = self.0.state.write();
+            let newest = state.namespace.counters();
+            taken.extend(state.namespace.blocks.take_unchecked(AT_ONCE, newest));
+        }
+        taken
     }
 
     /// No file has these blocks, as far as anybody but memory knows.
-    fn forget(&self, mut blocks: Vec<BlockId>) {
-        let mut state = self.0.state.write();
-        blocks.retain(|block| state.namespace.blocks.inode(*block).is_none());
-        state.namespace.blocks.forget(&blocks);
-        let position = state.pending.position(state.namespace.txid());
-        drop(state);
-        self.remove_after(position, blocks);
+    fn forget(&self, blocks: &[BlockId]) {
+        for part in blocks.chunks(AT_ONCE) {
+            let mut part = part.to_vec();
+            let mut state = self.0.state.write();
+            part.retain(|block| state.namespace.blocks.inode(*block).is_none());
+            state.namespace.blocks.forget(&part);
+            let position = state.pending.position(state.namespace.txid());
+            drop(state);
+            self.remove_after(position, part);
+        }
     }
 
     /// Compares replicas of the data node in the process with their checksums that are in doubt, a few at a time, and removes those that are damaged or old while
@@ -535,9 +550,11 @@ impl Files {
             tracing::warn!(%error, "the names of data nodes could not be written");
         }
         if self.0.behind.is_none() {
-            let some = self.take_unchecked();
-            if !some.is_empty() {
-                self.forget(some);
+            self.forget(&self.take_unchecked());
+        }
+        for _ in 0..PARTS_GONE {
+            if !self.0.state.write().namespace.blocks.take_gone(AT_ONCE) {
+                break;
             }
         }
         if !is_quiet {

@@ -1,6 +1,7 @@
 //! Files whose writers have gone while data nodes are away that have more of them than the one in the process, over the ends of processes.
 
 use savanna_files::blocks::{Heartbeat, Liveness, RecoveryOrder, Registration, State as ReplicaState, StorageFigures};
+use savanna_files::ids::Stamp;
 use savanna_files::request::LocatedBlock;
 
 use super::super::nodes::{Orders, Report, Told};
@@ -18,7 +19,7 @@ impl Running {
         let orders = self.beat();
         let replicas = begun.iter().map(|replica| (*replica, ReplicaState::Begun)).collect();
         let report = Report { storage: DISK.to_owned(), kind: 1, replicas };
-        self.files.node_reports(NODE, orders.lease, &[report], true).unwrap();
+        self.files.node_reports(NODE, orders.lease, vec![report], true).unwrap();
     }
 
     /// The data node ends a block as it is told to.
@@ -184,5 +185,53 @@ fn what_is_left_of_a_file_that_cannot_be_closed_is_read() {
     running.stop();
     let running = opened(&disk, folder.path(), 2);
     read(&running);
+    running.stop();
+}
+
+/// A part of 256 blocks, each of which is looked at a few times.
+const LONGEST: usize = 8 * 256;
+
+/// Reports, a death and a disk that is gone: others have their turn in between.
+#[test]
+fn nobody_waits_for_more_than_256_blocks_of_a_data_node() {
+    const MANY: u64 = 3_000;
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    let running = opened(&disk, folder.path(), 1);
+    let longest = |what: &str| {
+        let longest = running.files.0.state.longest();
+        assert!((256..LONGEST).contains(&longest), "{longest} for {what}");
+    };
+    let replica = |number: u64| Replica { block: BlockId(1 << 40 | number), stamp: Stamp(1 << 40), length: 1 };
+    let replicas: Vec<Replica> = (0..MANY).map(replica).collect();
+    let report = |replicas: &[Replica]| {
+        let lease = running.beat().lease;
+        let replicas = replicas.iter().map(|replica| (*replica, ReplicaState::Whole)).collect();
+        let report = Report { storage: DISK.to_owned(), kind: 1, replicas };
+        running.files.node_reports(NODE, lease, vec![report], true).unwrap();
+    };
+    let blocks = || running.files.nodes()[0].blocks;
+    running.join(&[]);
+    running.files.0.state.longest();
+    report(&replicas);
+    longest("a report");
+    assert_eq!(blocks(), 3_000);
+    report(&replicas[..1_000]);
+    longest("a report of less");
+    assert_eq!(blocks(), 1_000);
+    let told: Vec<Told> = replicas.iter().map(|replica| Told::Whole(*replica)).collect();
+    running.files.node_tells(NODE, DISK, 1, &told).unwrap();
+    longest("what a data node tells");
+    // Its disk is gone.
+    running.files.node_heard(NODE, Heartbeat::default()).unwrap().unwrap();
+    running.files.tend_nodes().unwrap();
+    longest("a disk that is gone");
+    assert_eq!(blocks(), 0);
+    report(&replicas);
+    running.files.tend_nodes().unwrap();
+    longest("a turn");
+    running.let_go();
+    longest("a death");
+    assert_eq!(blocks(), 0);
+    until(|| running.files.0.state.read().namespace.blocks.is_empty());
     running.stop();
 }
