@@ -171,18 +171,31 @@ def on_aws(host, *more):
 
 def test_a_query_in_an_account_of_aws_is_signed_for_its_region_and_role(tmp_path, monkeypatch):
     """A host with a secret stands in for AWS: it checks what is signed, with the token of a session among it, and is not asked by hashes."""
-    folder, secret, role = tmp_path / "host", tmp_path / "secret", "arn:aws:iam::123456789012:role/stages"
+    folder, file, role = tmp_path / "host", tmp_path / "secret", "arn:aws:iam::123456789012:role/stages"
     folder.mkdir()
-    secret.write_text("AKIDEXAMPLE wJalrXUtnFEMI\n")
-    secret.chmod(0o600)
-    host = Server(folder, {"functions.secret_file": secret, "functions.region": "eu-central-1"})
+    name, secret = "AKIDEXAMPLE", "wJalrXUtnFEMI7MDENG1"
+    file.write_text(f"{name} {secret}\n")
+    file.chmod(0o600)
+    host = Server(folder, {"functions.secret_file": file, "functions.region": "eu-central-1"})
+
+    def roles():
+        functions = host.client(name, secret, "eu-central-1").list_functions()["Functions"]
+        return {function["FunctionName"]: function["Role"] for function in functions}
+
     try:
         expected = run("q1", tmp_path / "here")
-        for name, value in {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI", "AWS_SESSION_TOKEN": "token"}.items():
-            monkeypatch.setenv(name, value)
+        for variable in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+            monkeypatch.delenv(variable, raising=False)
+        for variable, value in {"AWS_ACCESS_KEY_ID": name, "AWS_SECRET_ACCESS_KEY": secret, "AWS_SESSION_TOKEN": "token"}.items():
+            monkeypatch.setenv(variable, value)
         assert run("q1", tmp_path / "there", *on_aws(host, "--region", "eu-central-1", "--role", role)) == expected
-        functions = host.client("AKIDEXAMPLE", "wJalrXUtnFEMI", "eu-central-1").list_functions()["Functions"]
-        assert functions and {function["Role"] for function in functions} == {role}
+        first = roles()
+        assert first and set(first.values()) == {role}
+        # A function keeps its role: another one has functions of its own.
+        assert run("q1", tmp_path / "there", *on_aws(host, "--region", "eu-central-1", "--role", f"{role}-2")) == expected
+        both = roles()
+        assert both.items() >= first.items()
+        assert len(both) == 2 * len(first) and {both[function] for function in both.keys() - first.keys()} == {f"{role}-2"}
         path = tmp_path / "there.sql"
 
         def refused(*words):
@@ -193,8 +206,9 @@ def test_a_query_in_an_account_of_aws_is_signed_for_its_region_and_role(tmp_path
         assert "--region" in refused(*on_aws(host, "--role", role))
         assert "--role" in refused(*on_aws(host, "--region", "eu-central-1"))
         assert "--role is for --on aws" in refused(*on(host), "--role", role)
-        # Whoever checks a signature takes none for another region.
-        assert "403" in refused(*on_aws(host, "--region", "us-east-1", "--role", role))
+        # The node takes a signature for any region, and none of another secret.
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret[::-1])
+        assert "InvalidSignatureException" in refused(*on_aws(host, "--region", "eu-central-1", "--role", role))
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
         assert "AWS_SECRET_ACCESS_KEY" in refused(*on_aws(host, "--region", "eu-central-1", "--role", role))
     finally:

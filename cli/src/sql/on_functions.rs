@@ -166,6 +166,7 @@ mod tests {
     fn an_account_of_aws_is_asked_where_its_region_is() {
         let there = account(&on(Some("eu-central-1"), Some(ROLE), None), &[]).unwrap();
         assert_eq!((there.endpoint.as_str(), there.role.as_str()), ("https://lambda.eu-central-1.amazonaws.com", ROLE));
+        assert_eq!(there.region, "eu-central-1");
         assert!(!there.takes_hashes && there.key.unwrap().session_token.is_none());
         let china = account(&on(None, Some(ROLE), None), &[("AWS_DEFAULT_REGION", "cn-north-1")]).unwrap();
         assert_eq!(china.endpoint, "https://lambda.cn-north-1.amazonaws.com.cn");

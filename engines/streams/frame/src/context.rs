@@ -98,7 +98,7 @@ impl Context {
         Frame::table(self.clone(), name)
     }
 
-    /// A `SELECT`, for what frames have no method for.
+    /// A `SELECT`, for what frames have no method for. It is not looked at here: never put it together from what others send.
     pub fn query(&self, select: &str) -> Frame {
         Frame::query(self.clone(), select)
     }

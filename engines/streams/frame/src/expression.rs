@@ -2,7 +2,7 @@
 
 use std::ops::{Add, Div, Mul, Neg, Not, Rem, Sub};
 
-use crate::{path, quoted};
+use crate::{path, quoted, with_its_end};
 
 /// An expression: a column, a constant, or what is made of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,16 +22,18 @@ pub fn lit(value: impl IntoLiteral) -> Expression {
     Expression::of(value.into_literal())
 }
 
-/// A function of SQL, one's own included.
+/// A function of SQL, one's own included. A plain word is its name in small and capital letters alike, as it is in SQL.
 pub fn call(function: &str, arguments: impl IntoIterator<Item = Expression>) -> Expression {
     let arguments: Vec<String> = arguments.into_iter().map(|argument| argument.sql).collect();
-    Expression::of(format!("{}({})", quoted(function), arguments.join(", ")))
+    // Between quotes it would be no form of SQL, such as IF, and have one case alone.
+    let name = if is_word(function) { function.to_owned() } else { quoted(function) };
+    Expression::of(format!("{name}({})", arguments.join(", ")))
 }
 
 /// SQL as it is, for what there is no function of Rust for: `raw("CASE WHEN price > 100 THEN 'dear' END")`. It is not looked at here: never put together from
 /// what others send.
 pub fn raw(sql: &str) -> Expression {
-    Expression::of(format!("({sql})"))
+    Expression::of(format!("({})", with_its_end(sql)))
 }
 
 /// How many rows.
@@ -132,8 +134,9 @@ impl Expression {
         Self::of(format!("({} IS NOT NULL)", self.sql))
     }
 
-    /// As another type of SQL, such as `BIGINT`.
+    /// As another type of SQL, such as `BIGINT` or `DECIMAL(10, 2)`. What cannot be a type is taken for the name of one, and refused as that.
     pub fn cast(self, to: &str) -> Self {
+        let to = if is_like_a_type(to) { to.to_owned() } else { quoted(to) };
         Self::of(format!("CAST({} AS {to})", self.sql))
     }
 
@@ -154,6 +157,25 @@ impl Expression {
             None => self.sql.clone(),
         }
     }
+}
+
+/// Whether it is a name without quotes.
+fn is_word(text: &str) -> bool {
+    !text.starts_with(|c: char| c.is_ascii_digit()) && !text.is_empty() && text.chars().all(is_of_a_word)
+}
+
+fn is_of_a_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// Whether it has nothing but what types are made of, and ends no parenthesis that it has not begun.
+fn is_like_a_type(text: &str) -> bool {
+    let mut open = 0_i64;
+    let is_made_of_parts = text.chars().all(|c| {
+        open += i64::from(c == '(') - i64::from(c == ')');
+        open >= 0 && (is_of_a_word(c) || " ,()<>[]".contains(c))
+    });
+    is_made_of_parts && open == 0
 }
 
 macro_rules! operator {
@@ -238,7 +260,11 @@ mod tests {
         assert_eq!((!col("a").gt(lit(1)).and(col("b").is_null())).sql(), "(NOT ((`a` > 1) AND (`b` IS NULL)))");
         assert_eq!(sum(col("price")).filter(col("x").eq(lit(true))).sql(), "sum(`price`) FILTER (WHERE (`x` = TRUE))");
         assert_eq!(max(col("price")).alias("most").selected(), "max(`price`) AS `most`");
-        assert_eq!(call("lower", [col("channel")]).sql(), "`lower`(`channel`)");
+        assert_eq!(call("LOWER", [col("channel")]).sql(), "LOWER(`channel`)");
+        assert_eq!(
+            col("a").cast("ROW<x DECIMAL(10, 2), y INT[]>").sql(),
+            "CAST(`a` AS ROW<x DECIMAL(10, 2), y INT[]>)"
+        );
     }
 
     #[test]
@@ -247,5 +273,18 @@ mod tests {
         assert_eq!(lit("it's").sql(), "'it''s'");
         assert_eq!(lit(i64::MIN).sql(), "CAST('-9223372036854775808' AS BIGINT)");
         assert_eq!(col("a").alias("b` FROM x").selected(), "`a` AS `b`` FROM x`");
+        for name in ["", "1a", "a b", "f(x), g", "f--"] {
+            assert_eq!(call(name, [lit(1)]).sql(), format!("`{name}`(1)"));
+        }
+        for type_ in ["BIGINT) FROM secret --", "BIGINT) FROM (secret", "(BIGINT", "BIGINT -- all", "BIGINT /*", "x'y"]
+        {
+            assert_eq!(col("a").cast(type_).sql(), format!("CAST(`a` AS `{type_}`)"));
+        }
+    }
+
+    #[test]
+    fn a_comment_at_the_end_of_a_text_ends_with_it() {
+        assert_eq!(raw("x -- y").alias("z").selected(), "(x -- y\n) AS `z`");
+        assert_eq!((raw("x -- y") + lit(1)).sql(), "((x -- y\n) + 1)");
     }
 }

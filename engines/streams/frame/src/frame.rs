@@ -5,7 +5,7 @@ use savanna_streams_api::Result;
 use crate::context::{Context, Running, Stream};
 use crate::expression::Expression;
 use crate::window::Window;
-use crate::{col, path, quoted};
+use crate::{col, path, quoted, with_its_end};
 
 /// What a window puts to a row; a group of a window has both.
 const BOUNDS: [&str; 2] = ["window_start", "window_end"];
@@ -28,6 +28,8 @@ enum From {
     Item(String),
     /// A whole query.
     Query(String),
+    /// Queries with `UNION ALL` between them, each of which keeps its clauses to itself.
+    Union(String),
 }
 
 /// A frame by groups, of which aggregates are to be had.
@@ -44,7 +46,7 @@ impl Frame {
     }
 
     pub(crate) fn query(context: Context, sql: &str) -> Self {
-        let sql = sql.trim().trim_end_matches(';').to_owned();
+        let sql = with_its_end(sql.trim().trim_end_matches(';'));
         Self { context, from: From::Query(sql), windowed: false }
     }
 
@@ -66,7 +68,7 @@ impl Frame {
     pub fn window(self, window: Window) -> Self {
         let input = match &self.from {
             From::Table(name) => format!("TABLE {name}"),
-            From::Item(_) | From::Query(_) => format!("({})", self.to_sql()),
+            From::Item(_) | From::Query(_) | From::Union(_) => format!("({})", self.to_sql()),
         };
         Self { from: From::Item(window.over(&input)), windowed: true, ..self }
     }
@@ -90,15 +92,15 @@ impl Frame {
 
     /// The rows of both.
     pub fn union_all(self, other: &Self) -> Self {
-        let sql = format!("{} UNION ALL {}", self.to_sql(), other.to_sql());
-        Self { from: From::Query(sql), windowed: false, ..self }
+        let sql = format!("{} UNION ALL {}", self.in_a_union(), other.in_a_union());
+        Self { from: From::Union(sql), windowed: false, ..self }
     }
 
     /// Its statement.
     #[must_use]
     pub fn to_sql(&self) -> String {
         match &self.from {
-            From::Query(sql) => sql.clone(),
+            From::Query(sql) | From::Union(sql) => sql.clone(),
             From::Table(source) | From::Item(source) => format!("SELECT * FROM {source}"),
         }
     }
@@ -131,7 +133,15 @@ impl Frame {
     fn source(&self) -> String {
         match &self.from {
             From::Table(source) | From::Item(source) => source.clone(),
-            From::Query(sql) => format!("({sql})"),
+            From::Query(sql) | From::Union(sql) => format!("({sql})"),
+        }
+    }
+
+    /// As it stands beside `UNION ALL`. A text's own `LIMIT`, `WITH` or `UNION` is bound by its parentheses; unions of unions need no more of them.
+    fn in_a_union(&self) -> String {
+        match &self.from {
+            From::Union(sql) => sql.clone(),
+            From::Table(_) | From::Item(_) | From::Query(_) => format!("SELECT * FROM {}", self.source()),
         }
     }
 
@@ -139,7 +149,7 @@ impl Frame {
     fn unnamed(&self) -> String {
         match &self.from {
             From::Table(name) => name.clone(),
-            From::Item(_) | From::Query(_) => format!("({})", self.to_sql()),
+            From::Item(_) | From::Query(_) | From::Union(_) => format!("({})", self.to_sql()),
         }
     }
 }

@@ -38,6 +38,11 @@ fn quoted(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
 
+/// A text of somebody else, before what follows it: a comment that it ends in takes nothing of that.
+fn with_its_end(sql: &str) -> String {
+    format!("{sql}\n")
+}
+
 /// A name with its dots: `a.id` is column `id` of what is called `a`, or field `id` of column `a`.
 fn path(name: &str) -> String {
     name.split('.').map(quoted).collect::<Vec<_>>().join(".")

@@ -30,6 +30,34 @@ pub(crate) struct Client {
     base: Url,
     region: String,
     key: Option<SigningKey>,
+    kind: HostKind,
+}
+
+/// Whose host it is, which says what there is to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostKind {
+    Node,
+    Aws,
+}
+
+impl HostKind {
+    /// What says how many invocations it runs at once.
+    pub(crate) fn limit(self) -> &'static str {
+        match self {
+            Self::Node => "functions.concurrency",
+            Self::Aws => "the quota of concurrent executions that the account has in this region",
+        }
+    }
+
+    /// Why it is busy.
+    fn busy(self) -> &'static str {
+        match self {
+            Self::Node => "functions.concurrency of the node, where events that wait go first",
+            Self::Aws => {
+                "the quota of concurrent executions that the account has in this region, all its functions together"
+            }
+        }
+    }
 }
 
 /// What a host has answered.
@@ -48,7 +76,13 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    pub(crate) fn new(endpoint: &str, region: String, key: Option<SigningKey>, timeout: Duration) -> Result<Self> {
+    pub(crate) fn new(
+        endpoint: &str,
+        region: String,
+        key: Option<SigningKey>,
+        timeout: Duration,
+        kind: HostKind,
+    ) -> Result<Self> {
         let base = Url::parse(endpoint).ok().filter(|url| {
             let is_bare =
                 url.path() == "/" && url.query().is_none() && url.username().is_empty() && url.password().is_none();
@@ -63,12 +97,16 @@ impl Client {
         let http = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
         let http = http.timeout(timeout + HOST_TIME).build();
         let http = http.map_err(|e| StreamError::io("make a client of functions", &told(&e)))?;
-        Ok(Self { http, runtime: Some(runtime), base, region, key })
+        Ok(Self { http, runtime: Some(runtime), base, region, key, kind })
     }
 
     /// Whom it asks.
     pub(crate) fn host(&self) -> String {
         self.base.as_str().trim_end_matches('/').to_owned()
+    }
+
+    pub(crate) fn kind(&self) -> HostKind {
+        self.kind
     }
 
     /// Asks, and waits.
@@ -150,7 +188,7 @@ impl Client {
         }
         let mut why = format!("{} {}", kind.unwrap_or_else(|| status.to_string()), text(&body));
         if status.as_u16() == 429 {
-            why += " (as many run as may: functions.concurrency of the node, where events that wait go first)";
+            why = format!("{why} (as many run as may: {})", self.kind.busy());
         }
         if status.is_server_error() || matches!(status.as_u16(), 408 | 409 | 425 | 429) {
             return Err(busy(why));
@@ -238,4 +276,21 @@ fn told(error: &reqwest::Error) -> String {
         source = error.source();
     }
     if told.is_empty() { "the request could not be sent".to_owned() } else { told }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_signed_for_the_region_of_its_functions() {
+        let key = SigningKey { id: "k".into(), secret: "s".into(), session_token: Some("t".into()) };
+        let (url, time) = ("http://127.0.0.1:9001", Duration::from_secs(1));
+        let client = Client::new(url, "eu-central-1".into(), Some(key.clone()), time, HostKind::Aws).unwrap();
+        let headers = [("x-amz-invocation-type", "RequestResponse")];
+        let signed = client.signed(&key, &Method::POST, &Url::parse(url).unwrap(), &headers, b"");
+        let said = &signed.iter().find(|(name, _)| *name == "authorization").unwrap().1;
+        assert!(said.contains("/eu-central-1/lambda/aws4_request, "), "{said}");
+        assert!(said.contains("=host;x-amz-date;x-amz-invocation-type;x-amz-security-token, "), "{said}");
+    }
 }

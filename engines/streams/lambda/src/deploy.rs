@@ -22,7 +22,7 @@ impl Lambda {
     /// Sees to it that all calls of a query can be under way at once, if the host says how many invocations it has.
     ///
     /// # Errors
-    /// They cannot: each call would end the process of another function, which is about to be called.
+    /// They cannot. On a node each call would end the process of another function, which is about to be called; AWS would refuse some of them.
     pub(crate) fn check_room(&self, functions: &[CloudFunction]) -> Result<()> {
         let answer = self.client.ask_unsure(Method::GET, "/2016-08-19/account-settings", None)?;
         let most = answer.body["AccountLimit"]["UnreservedConcurrentExecutions"].as_u64();
@@ -32,9 +32,10 @@ impl Lambda {
             Some(most) => Err(StreamError::Limit {
                 message: format!(
                     "the query makes {at_once} calls at once of its functions ({}), and {} runs {most} invocations at once; use fewer \
-                     source partitions (parallelism) or members (group-size), or raise functions.concurrency",
+                     source partitions (parallelism) or members (group-size), or raise {}",
                     functions.len(),
-                    self.client.host()
+                    self.client.host(),
+                    self.client.kind().limit()
                 ),
             }),
         }
@@ -133,8 +134,11 @@ impl Lambda {
             if let Some(there) = self.configuration(name)? {
                 let is = |key: &str, value: &str| there[key] == value;
                 if is("State", "Failed") || is("LastUpdateStatus", "Failed") {
-                    let reasons = format!("{} {}", there["StateReason"], there["LastUpdateStatusReason"]);
-                    return Err(self.refused(name, &reasons));
+                    let reasons = [&there["StateReason"], &there["LastUpdateStatusReason"]];
+                    let reasons: Vec<&str> = reasons.iter().filter_map(|reason| reason.as_str()).collect();
+                    let why =
+                        format!("it has failed ({}); remove it, and the next run makes it again", reasons.join(" "));
+                    return Err(self.refused(name, &why));
                 }
                 if !is("State", "Pending") && !is("LastUpdateStatus", "InProgress") {
                     return Ok(there);
@@ -266,17 +270,20 @@ mod tests {
     }
 
     fn lambda_that(endpoint: String, takes_hashes: bool) -> Lambda {
-        let lambda = Lambda::new(LambdaOptions {
+        Lambda::new(LambdaOptions { takes_hashes, ..options(endpoint) }).unwrap()
+    }
+
+    fn options(endpoint: String) -> LambdaOptions {
+        LambdaOptions {
             endpoint,
             region: "us-east-1".into(),
             key: None,
             role: "r".into(),
-            takes_hashes,
+            takes_hashes: true,
             memory_mb: 512,
             timeout: Duration::from_secs(1),
             stage: concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").into(),
-        });
-        lambda.unwrap()
+        }
     }
 
     fn functions(names: &[&str]) -> Vec<CloudFunction> {
@@ -305,6 +312,17 @@ mod tests {
         assert_eq!(*sources.lock().unwrap(), ["zip", "zip"]);
     }
 
+    /// Names of functions have the hash of this.
+    #[test]
+    fn functions_of_another_role_are_others() {
+        let of = |role: &str| {
+            let options = LambdaOptions { role: role.into(), ..options("http://127.0.0.1:9001".into()) };
+            Lambda::new(options).unwrap().program().to_owned()
+        };
+        assert_eq!(of("arn:aws:iam::123456789012:role/a"), of("arn:aws:iam::123456789012:role/a"));
+        assert_ne!(of("arn:aws:iam::123456789012:role/a"), of("arn:aws:iam::123456789012:role/b"));
+    }
+
     #[test]
     fn a_function_that_was_made_of_something_else_is_made_again() {
         assert_eq!(sent_to(Hashes::Ignores), ["hash", "removed", "zip", "hash", "removed", "zip", "zip"]);
@@ -318,6 +336,10 @@ mod tests {
             refused.contains("makes 4 calls at once") && refused.contains("runs 3 invocations at once"),
             "{refused}"
         );
+        assert!(refused.contains("functions.concurrency"), "{refused}");
+        let refused = lambda_that(endpoint.clone(), false).deploy(&functions(&["a", "b", "c", "d"])).unwrap_err();
+        let refused = refused.to_string();
+        assert!(refused.contains("the account") && !refused.contains("functions.concurrency"), "{refused}");
         // One of which each source partition makes calls is used as often as there are partitions.
         let mut scan = functions(&["a", "b"]);
         scan[0].at_once = 3;

@@ -15,7 +15,7 @@ use savanna_identity::aws_signature::SigningKey;
 use savanna_streams_api::Result;
 use savanna_streams_runtime::cloud::{CallError, Cloud, CloudFunction};
 
-use crate::client::Client;
+use crate::client::{Client, HostKind};
 use crate::code::Code;
 
 /// Where functions are, and what they get.
@@ -63,8 +63,10 @@ impl Lambda {
     pub fn new(options: LambdaOptions) -> Result<Self> {
         let LambdaOptions { endpoint, region, key, role, takes_hashes, memory_mb, timeout, stage } = options;
         let code = Code::new(stage)?;
-        let program = format!("{} {memory_mb} {}", code.hash(), timeout.as_secs());
-        let client = Client::new(&endpoint, region, key, timeout)?;
+        // A function is found by its name, and keeps the role that it was made with.
+        let program = format!("{} {memory_mb} {} {role}", code.hash(), timeout.as_secs());
+        let kind = if takes_hashes { HostKind::Node } else { HostKind::Aws };
+        let client = Client::new(&endpoint, region, key, timeout, kind)?;
         let (takes_hashes, has_sent) = (AtomicBool::new(takes_hashes), AtomicBool::new(false));
         Ok(Self { client, code, role, memory_mb, timeout, program, takes_hashes, has_sent })
     }

@@ -1,9 +1,11 @@
 //! Queries as values of Rust: the stages and the rows of the same text.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use savanna_streams::frame::{
-    Context, Expression, Frame, avg, col, count, cumulate, hop, lit, max, minutes, raw, seconds, session, sum, tumble,
+    Context, Expression, Frame, avg, call, col, count, cumulate, hop, lit, max, minutes, raw, seconds, session, sum,
+    tumble,
 };
 use savanna_streams::{EngineOptions, StreamEngine};
 
@@ -124,6 +126,87 @@ async fn frames_are_joined_and_put_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_union_has_the_rows_of_both_sides_whatever_is_in_their_texts() {
+    let (engine, context) = opened(EngineOptions::default()).await;
+    context.sql("CREATE TEMPORARY MATERIALIZED VIEW seen AS SELECT auction, price FROM bids").await.unwrap();
+    let all = rows(&context.query("SELECT auction, price FROM bids")).await;
+    let filled = async {
+        while rows(&context.table("seen")).await != all {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), filled).await.expect("all rows are in the view");
+    let texts = [
+        "SELECT auction, price FROM seen ORDER BY price LIMIT 1",
+        "SELECT auction, price FROM seen WHERE price > 300 UNION SELECT auction, price FROM seen WHERE price > 300",
+        "SELECT auction, price FROM seen INTERSECT SELECT auction, price FROM seen WHERE price < 100",
+        "WITH dear AS (SELECT auction, price FROM seen WHERE price > 300) SELECT auction, price FROM dear",
+        "SELECT auction, price FROM seen -- all of them",
+    ];
+    for (left, right) in texts.iter().flat_map(|left| texts.iter().map(move |right| (left, right))) {
+        let (left, right) = (context.query(left), context.query(right));
+        let mut expected = rows(&left).await;
+        expected.extend(rows(&right).await);
+        // With a third one.
+        let three = right.clone().union_all(&left.clone().union_all(&right));
+        let mut with_a_third = expected.clone();
+        with_a_third.extend(rows(&right).await);
+        expected.sort();
+        with_a_third.sort();
+        let both = left.union_all(&right);
+        assert_eq!(rows(&both).await, expected, "{}", both.to_sql());
+        assert_eq!(rows(&three).await, with_a_third, "{}", three.to_sql());
+    }
+    engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_union_has_windows() {
+    let (engine, context) = opened(EngineOptions::default()).await;
+    let bids = || context.query("SELECT at, item FROM bids -- all");
+    let counted = |frame: Frame| frame.window(tumble("at", minutes(1))).group_by(keys()).agg([count().alias("n")]);
+    let doubled = |row: &String| {
+        let (group, count) = row.rsplit_once(" | ").unwrap();
+        format!("{group} | {}", 2 * count.parse::<u64>().unwrap())
+    };
+    let mut expected: Vec<String> = rows(&counted(bids())).await.iter().map(doubled).collect();
+    expected.sort();
+    assert!(!expected.is_empty());
+    let both = counted(bids().union_all(&bids()));
+    assert_eq!(rows(&both).await, expected, "{}", both.to_sql());
+    engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_comment_at_the_end_of_a_text_takes_nothing_of_what_follows() {
+    let (engine, context) = opened(EngineOptions::default()).await;
+    let items = || context.query("SELECT item, price FROM bids -- all");
+    let once = rows(&items()).await;
+    assert_eq!(rows(&items().union_all(&items())).await.len(), 2 * once.len());
+    let dear = context.query("SELECT item, price FROM bids WHERE price > 300");
+    assert_eq!(rows(&items().filter(col("price").gt(lit(300)))).await, rows(&dear).await);
+    let named = context.table("bids").select([raw("upper(item) -- in capitals").alias("name"), col("price")]);
+    let written = context.query("SELECT upper(item) AS name, price FROM bids");
+    assert_eq!(rows(&named).await, rows(&written).await);
+    engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn functions_are_called_as_in_sql_and_casts_are_to_types_alone() {
+    let (engine, context) = opened(EngineOptions::default()).await;
+    let kind = call("IF", [col("price").gt(lit(300)), lit("dear"), lit("cheap")]).alias("kind");
+    let named = context.table("bids").select([call("UPPER", [col("item")]).alias("name"), kind]);
+    let written = context.query("SELECT upper(item) AS name, IF(price > 300, 'dear', 'cheap') AS kind FROM bids");
+    assert_eq!(rows(&named).await, rows(&written).await, "{}", named.to_sql());
+    let text = context.table("bids").select([col("price").cast("DECIMAL(10, 2)").alias("p")]);
+    assert_eq!(rows(&text).await, rows(&context.query("SELECT CAST(price AS DECIMAL(10, 2)) AS p FROM bids")).await);
+    let other = context.table("bids").select([col("price").cast("BIGINT) AS p FROM auctions --")]);
+    let refused = other.rows().await.unwrap_err().to_string();
+    assert!(refused.contains("BIGINT) AS p FROM auctions --"), "{refused}");
+    engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frame_is_written_to_a_table_and_tells_how_it_ended() {
     let (engine, context) = opened(EngineOptions::default()).await;
     let out = tempfile::tempdir().unwrap();
@@ -181,9 +264,7 @@ async fn functions_of_this_program_in_a_frame_run_on_no_host() {
 
     register_scalar(Same).unwrap();
     let (here, context) = opened(EngineOptions::default()).await;
-    let frame = |context: &Context| {
-        context.table("bids").select([savanna_streams::frame::call("same_in_a_frame", [col("price")]).alias("p")])
-    };
+    let frame = |context: &Context| context.table("bids").select([call("same_in_a_frame", [col("price")]).alias("p")]);
     assert!(!rows(&frame(&context)).await.is_empty());
     here.shutdown().await;
     let mut options = EngineOptions::default();
