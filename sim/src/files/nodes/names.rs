@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rand::Rng as _;
 use savanna_files::blocks::{Ended, Here, Holder, Place, Replica, State};
 use savanna_files::change::{Block, CLOSERS, File};
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
