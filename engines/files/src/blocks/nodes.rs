@@ -189,6 +189,8 @@ pub(super) struct Node {
     /// Under what number it may report all its replicas, and since when.
     pub(super) lease: Option<(u64, Millis)>,
     pub(super) removals: BTreeMap<BlockId, Removal>,
+    /// How many of them go because there are too many.
+    pub(super) excess: usize,
     /// What it was told to remove, and when: until it says that it did, a report that it made before may have it.
     pub(super) told: BTreeMap<BlockId, (Stamp, Millis)>,
     /// The same in the order of time.
@@ -201,6 +203,20 @@ impl Node {
     /// What it has is known.
     pub(super) const fn is_sure(&self) -> bool {
         !self.is_dead && self.has_reported
+    }
+
+    /// A replica is to be removed.
+    pub(super) fn is_to_remove(&mut self, block: BlockId, removal: Removal) {
+        self.stays(block);
+        self.excess += usize::from(removal.why == Why::Excess);
+        self.removals.insert(block, removal);
+    }
+
+    /// A replica is not to be removed any more, or is removed now.
+    pub(super) fn stays(&mut self, block: BlockId) {
+        if let Some(removal) = self.removals.remove(&block) {
+            self.excess -= usize::from(removal.why == Why::Excess);
+        }
     }
 
     /// It is told to remove a replica.
@@ -396,6 +412,7 @@ impl Nodes {
             load: 0,
             lease: None,
             removals: BTreeMap::new(),
+            excess: 0,
             told: BTreeMap::new(),
             told_at: VecDeque::new(),
             copies: Vec::new(),
@@ -654,6 +671,7 @@ impl Nodes {
             node.registered += 1;
             node.lease = None;
             rubbish.push(std::mem::take(&mut node.removals));
+            node.excess = 0;
             node.copies.clear();
             node.storages.iter_mut().for_each(Storage::stop_comparing);
             Holder(number)

@@ -72,7 +72,7 @@ impl Other {
         self.calls.call_of(NODES, "registerDatanode", &Registered { registration })
     }
 
-    fn beat(&mut self) -> HeartbeatResponse {
+    pub(super) fn beat(&mut self) -> HeartbeatResponse {
         let report = StorageReport {
             id: "DS-other".to_owned(),
             capacity: Some(1 << 41),
@@ -117,7 +117,7 @@ impl Other {
     }
 
     /// Takes a replica that the server sends.
-    fn taken(&self) -> (WriteBlock, Vec<u8>) {
+    pub(super) fn taken(&self) -> (WriteBlock, Vec<u8>) {
         let (mut stream, _) = self.listener.accept().unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut head = [0; 3];
