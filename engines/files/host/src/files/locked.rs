@@ -13,6 +13,9 @@ pub(super) struct Locked {
     /// How many times blocks were looked at at most between two sections that change something.
     #[cfg(test)]
     longest: AtomicUsize,
+    /// How many inodes there were when replicas were removed last.
+    #[cfg(test)]
+    pub(super) at_removal: AtomicUsize,
 }
 
 impl Locked {
@@ -21,6 +24,8 @@ impl Locked {
             state: RwLock::new(state),
             #[cfg(test)]
             longest: AtomicUsize::new(0),
+            #[cfg(test)]
+            at_removal: AtomicUsize::new(0),
         }
     }
 
@@ -46,5 +51,14 @@ impl Locked {
     pub(super) fn longest(&self) -> usize {
         drop(self.write());
         self.longest.swap(0, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+impl super::Files {
+    /// Replicas are removed.
+    pub(crate) fn note_removal(&self) {
+        let inodes = self.0.state.read().namespace.tree().len();
+        self.0.state.at_removal.store(inodes, Ordering::Relaxed);
     }
 }
