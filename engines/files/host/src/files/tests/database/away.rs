@@ -29,3 +29,28 @@ fn nothing_is_removed_elsewhere_while_the_database_is_away() {
     until(|| running.beat().duties.removals == [(block.id, block.stamp)]);
     running.stop();
 }
+
+/// Changes wait for room, and are refused when it does not come; what is in memory is read meanwhile.
+#[test]
+fn changes_are_refused_while_the_database_is_too_far_behind() {
+    let mut place = Scene::new();
+    let running = place.open(1, 1_000_000);
+    running.mkdirs("/hot");
+    running.flushed();
+    place.server.kill();
+    let name = |number: usize| format!("/hot/{number}");
+    let refused = (0..behind::UNFLUSHED_MAX).find_map(|number| match running.call(&mkdirs(&name(number))) {
+        Ok(_) => None,
+        Err(Unanswered::Refused(error)) => Some((number, error)),
+        Err(Unanswered::Gone) => panic!("it has ended"),
+    });
+    let (number, error) = refused.expect("changes that are refused");
+    assert_eq!(error.class, Class::Retriable);
+    assert!(error.to_string().contains("too far behind"), "{error}");
+    assert!(running.database().unflushed as usize >= behind::UNFLUSHED_MAX, "there was room");
+    assert_eq!((running.length(&name(number - 1)), running.length(&name(number))), (Some(0), None));
+    place.server.run();
+    running.flushed();
+    running.mkdirs(&name(number));
+    running.stop();
+}
