@@ -1,6 +1,6 @@
 """Draws bench/results/flink.jsonl and bench/results/arrow.jsonl, the output of bench/flink/run.py and bench/arrow/run.py, and
 what bench/keys/contention.py, bench/bullfrog/run.py, bench/tenants and bench/cluster append to, contention.jsonl, bullfrog.jsonl, tenants*.jsonl and
-cluster_*.jsonl, as bench/plots/*.svg. Needs `pip install matplotlib`."""
+cluster_*.jsonl, and bench/flock/queries.py to flock_cost.jsonl, as bench/plots/*.svg. Needs `pip install matplotlib`."""
 
 import json
 import pathlib
@@ -13,7 +13,7 @@ import matplotlib.pyplot as pyplot
 HERE = pathlib.Path(__file__).resolve().parent
 COLOURS = {"Savanna": "#c2410c", "serverless": "#c2410c", "provisioned": "#f59e0b", "Flink": "#64748b",
            "DuckDB": "#0e7490", "LaminarDB": "#7c3aed", "actors, 1 replica": "#c2410c", "actors, 2 replicas": "#ea580c",
-           "actors, full": "#f59e0b", "bullfrog": "#c2410c", "eager": "#0e7490", "copy": "#7c3aed"}
+           "actors, full": "#f59e0b", "bullfrog": "#c2410c", "functions": "#c2410c", "cores": "#f59e0b", "eager": "#0e7490", "copy": "#7c3aed"}
 
 
 def figures(name):
@@ -53,6 +53,25 @@ def flink():
     axes.invert_yaxis()
     legend(axes)
     save(figure, "flink.svg")
+
+
+def flock_cost():
+    """Dollars for a billion events of each query by the rate, on functions and on cores that are always there: the last figures of each."""
+    rows = {(row["query"], row["rate"]): row for row in figures("flock_cost.jsonl")}
+    queries = list(dict.fromkeys(query for query, _ in rows))
+    lines = {"functions": "dollars_per_billion", "cores": "cores_dollars_per_billion", "Flink": "flink_dollars_per_billion"}
+    figure, panes = pyplot.subplots(1, len(queries), sharey=True, figsize=(3 * len(queries), 3.2), squeeze=False)
+    for query, axes in zip(queries, panes[0]):
+        mine = sorted((row for (name, _), row in rows.items() if name == query), key=lambda row: row["rate"])
+        for name, of in lines.items():
+            known = [row for row in mine if of in row]
+            # What does not keep up is paid for another rate than it was asked for.
+            at = [row["rate"] if row["keeps_up"] or name != "functions" else row["reached"] for row in known]
+            axes.plot(at, [row[of] for row in known], marker="o", label=name, color=COLOURS.get(name))
+        axes.set(xscale="log", yscale="log", title=query, xlabel="events per second")
+    panes[0][0].set(ylabel="dollars per billion events")
+    panes[0][0].legend(fontsize=8)
+    save(figure, "flock_cost.svg")
 
 
 def arrow():
@@ -247,6 +266,7 @@ def cluster_balance():
 
 MADE_BY = {
     "flink": "bench/flink/run.py > bench/results/flink.jsonl",
+    "flock_cost": "bench/flock/queries.py cost",
     "arrow": "bench/arrow/run.py > bench/results/arrow.jsonl",
     "contention": "bench/keys/contention.py",
     "bullfrog": "bench/bullfrog/run.py",
@@ -259,7 +279,7 @@ MADE_BY = {
 }
 
 if __name__ == "__main__":
-    for draw in (flink, arrow, contention, bullfrog, tenants, cluster_failover, cluster_scale, cluster_moves, cluster_shapes, cluster_balance):
+    for draw in (flink, flock_cost, arrow, contention, bullfrog, tenants, cluster_failover, cluster_scale, cluster_moves, cluster_shapes, cluster_balance):
         name = draw.__name__
         if (HERE / "results" / f"{name}.jsonl").exists():
             draw()

@@ -94,7 +94,8 @@ pub(crate) enum Command {
         savanna sql -c \"CREATE TABLE t (id BIGINT) WITH ('connector' = 'stdin', 'format' = 'csv'); SELECT * FROM t\" < ids.csv\n  \
         savanna sql -f job.sql --output json > rows.ndjson 2> log\n  \
         savanna sql -f job.sql --url https://node.example:8080 --ca-file ca.pem --token-file token\n  \
-        savanna sql -f job.sql --on functions\n\n\
+        savanna sql -f job.sql --on functions\n  \
+        savanna sql -f job.sql --on aws --region eu-central-1 --role arn:aws:iam::123456789012:role/stages\n\n\
         With --output json each row is one object on stdout, {\"op\":\"+I\", ..}, and the last line of stderr is a summary\n\
         object. Queries of INSERT INTO run beside the statements that follow; in this process the command waits for them\n\
         at its end, on a running node they live on. Ctrl-C cancels what runs, prints the summary and exits with code 130;\n\
@@ -482,9 +483,15 @@ pub(crate) struct OnFunctions {
     /// Runs the stages of queries as functions, and this process reads, writes, and calls them
     #[arg(long, value_enum, value_name = "HOST", conflicts_with = "url")]
     pub(crate) on: Option<FunctionHost>,
-    /// The host of functions [default: that of the configured node]
+    /// The host of functions [default: that of the configured node, or AWS Lambda in the region]
     #[arg(long, value_name = "URL", requires = "on")]
     pub(crate) functions_url: Option<String>,
+    /// With --on aws: where functions are made [default: AWS_REGION, then AWS_DEFAULT_REGION]
+    #[arg(long, value_name = "REGION", requires = "on")]
+    pub(crate) region: Option<String>,
+    /// With --on aws: the execution role of the functions
+    #[arg(long, value_name = "ARN", requires = "on")]
+    pub(crate) role: Option<String>,
     /// The program of stages [default: savanna-stage beside this program]
     #[arg(long, value_name = "FILE", requires = "on")]
     pub(crate) stage: Option<PathBuf>,
@@ -498,6 +505,8 @@ pub(crate) struct OnFunctions {
 pub(crate) enum FunctionHost {
     /// A node that serves functions
     Functions,
+    /// AWS Lambda, with the key of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
+    Aws,
 }
 
 #[derive(Debug, Subcommand)]

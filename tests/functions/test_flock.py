@@ -165,6 +165,57 @@ def test_more_functions_than_run_at_once_are_refused_by_their_number(tmp_path):
         host.kill()
 
 
+def on_aws(host, *more):
+    return "--on", "aws", "--functions-url", host.url, "--stage", STAGE, *more
+
+
+def test_a_query_in_an_account_of_aws_is_signed_for_its_region_and_role(tmp_path, monkeypatch):
+    """A host with a secret stands in for AWS: it checks what is signed, with the token of a session among it, and is not asked by hashes."""
+    folder, secret, role = tmp_path / "host", tmp_path / "secret", "arn:aws:iam::123456789012:role/stages"
+    folder.mkdir()
+    secret.write_text("AKIDEXAMPLE wJalrXUtnFEMI\n")
+    secret.chmod(0o600)
+    host = Server(folder, {"functions.secret_file": secret, "functions.region": "eu-central-1"})
+    try:
+        expected = run("q1", tmp_path / "here")
+        for name, value in {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI", "AWS_SESSION_TOKEN": "token"}.items():
+            monkeypatch.setenv(name, value)
+        assert run("q1", tmp_path / "there", *on_aws(host, "--region", "eu-central-1", "--role", role)) == expected
+        functions = host.client("AKIDEXAMPLE", "wJalrXUtnFEMI", "eu-central-1").list_functions()["Functions"]
+        assert functions and {function["Role"] for function in functions} == {role}
+        path = tmp_path / "there.sql"
+
+        def refused(*words):
+            done = subprocess.run([SAVANNA, "sql", "-f", path, *map(str, words)], capture_output=True, text=True, check=False, timeout=120)
+            assert done.returncode != 0
+            return done.stderr
+
+        assert "--region" in refused(*on_aws(host, "--role", role))
+        assert "--role" in refused(*on_aws(host, "--region", "eu-central-1"))
+        assert "--role is for --on aws" in refused(*on(host), "--role", role)
+        # Whoever checks a signature takes none for another region.
+        assert "403" in refused(*on_aws(host, "--region", "us-east-1", "--role", role))
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+        assert "AWS_SECRET_ACCESS_KEY" in refused(*on_aws(host, "--region", "eu-central-1", "--role", role))
+    finally:
+        host.kill()
+
+
+def test_each_partition_of_a_source_counts_where_calls_have_to_fit(tmp_path):
+    folder = tmp_path / "host"
+    folder.mkdir()
+    host = Server(folder, {"functions.concurrency": 4})
+    try:
+        path = tmp_path / "q1.sql"
+        path.write_text(script("q1", tmp_path / "out").replace("'parallelism' = '2'", "'parallelism' = '5'"))
+        words = [SAVANNA, "sql", "-f", path, *map(str, on(host))]
+        refused = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+        assert refused.returncode != 0 and "makes 5 calls at once of its functions (1)" in refused.stderr and "parallelism" in refused.stderr, refused.stderr
+        assert not usage(host), "nothing is made"
+    finally:
+        host.kill()
+
+
 @pytest.mark.long
 def test_what_a_killed_run_has_left_does_not_take_calls_from_the_next_one(host, tmp_path):
     expected = run("q5", tmp_path / "here")

@@ -6,7 +6,7 @@ use std::path::Path;
 use savanna_node::Config;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::{Format, FunctionHost, Sql};
+use crate::args::{Format, Sql};
 use crate::client::Client;
 use crate::error::{CliError, Exit};
 use crate::sql::engine::Engine;
@@ -23,9 +23,7 @@ pub(crate) async fn run(config: &Config, format: Format, sql: Sql) -> Result<Exi
     let engine = match &sql.url {
         Some(url) => Engine::remote(Client::new(Some(url), &sql.trust, config.node())?).await?,
         None => match sql.on.on {
-            Some(FunctionHost::Functions) => {
-                Engine::on_functions(config, on_functions::options(config, &sql.on)?).await?
-            }
+            Some(host) => Engine::on_functions(config, on_functions::options(config, host, &sql.on)?).await?,
             None => Engine::embedded(config).await?,
         },
     };

@@ -25,6 +25,7 @@ pub use engine::{EngineOptions, StreamEngine};
 pub use savanna_streams_api as api;
 pub use savanna_streams_api::handle::{StreamHandle, StreamReply, StreamRequest};
 pub use savanna_streams_connectors as connectors;
+pub use savanna_streams_frame as frame;
 pub use savanna_streams_functions as functions;
 pub use savanna_streams_model as model;
 pub use savanna_streams_runtime as runtime;

@@ -24,12 +24,12 @@ pub(crate) enum Flaw {
     /// Who moves a row does not look whether its page is moved as a whole.
     #[name = c"pages_unseen"]
     PagesUnseen,
-    /// Who marks a row without a statement does not look before whether another one has, as if that one came right after the look.
-    #[name = c"marks_unseen"]
-    MarksUnseen,
-    /// Nor does who writes the mark leave it to the index then.
+    /// Who marks a row without a statement does not leave it to the index whether another one has.
     #[name = c"marks_at_once"]
     MarksAtOnce,
+    /// What a session knows of tables, it knows for ever.
+    #[name = c"news_unheard"]
+    NewsUnheard,
     /// Who moves a page as a whole does not look which of its rows were moved.
     #[name = c"rows_unseen"]
     RowsUnseen,

@@ -1,6 +1,8 @@
 //! Rows of a new table whose columns are columns of the old one as they are: nothing of them is evaluated, so they are copied without a statement. To begin and end one costs as
 //! much as to copy a row.
 
+use std::cell::{Cell, RefCell};
+
 use pgrx::pg_sys::submodules::ffi::pg_guard_ffi_boundary;
 use pgrx::pg_sys::{self, Datum, ItemPointerData, Oid};
 
@@ -34,7 +36,7 @@ impl Writing {
         // SAFETY: as the server does it for rows that it gets from elsewhere.
         unsafe {
             let relation = pg_sys::table_open(table, pg_sys::RowExclusiveLock as pg_sys::LOCKMODE);
-            if evaluates(relation) {
+            if !is_as_it_is(relation) {
                 pg_sys::table_close(relation, pg_sys::NoLock as pg_sys::LOCKMODE);
                 return None;
             }
@@ -141,6 +143,39 @@ impl Writing {
             pg_sys::table_close(self.relation, pg_sys::NoLock as pg_sys::LOCKMODE);
             pg_sys::CommandCounterIncrement();
         }
+    }
+}
+
+thread_local! {
+    /// Tables for whose rows nothing is evaluated, as far as there was no news of any relation since.
+    static AS_THEY_ARE: RefCell<Vec<Oid>> = const { RefCell::new(Vec::new()) };
+    /// How often there was.
+    static NEWS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Looks at tables anew. To be called with news of any relation.
+pub(crate) fn forget() {
+    NEWS.set(NEWS.get().wrapping_add(1));
+    AS_THEY_ARE.with_borrow_mut(Vec::clear);
+}
+
+/// Whether nothing is evaluated for rows that are written to a table, which is open.
+unsafe fn is_as_it_is(relation: pg_sys::Relation) -> bool {
+    // SAFETY: as promised.
+    unsafe {
+        let table = (*relation).rd_id;
+        if AS_THEY_ARE.with_borrow(|known| known.contains(&table)) {
+            return true;
+        }
+        let before = NEWS.get();
+        if evaluates(relation) {
+            return false;
+        }
+        // To open an index may bring news of what was looked at.
+        if NEWS.get() == before {
+            AS_THEY_ARE.with_borrow_mut(|known| known.push(table));
+        }
+        true
     }
 }
 

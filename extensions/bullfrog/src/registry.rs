@@ -11,10 +11,11 @@ use pgrx::FromDatum;
 use pgrx::pg_sys::{self, Oid};
 
 use crate::errors::defect;
-use crate::nodes;
+use crate::flaws::{self, Flaw};
 use crate::source::Source;
 use crate::triggers::{Keeping, Key, Noting};
 use crate::versions::Rights;
+use crate::{nodes, plain, truth};
 
 /// A new table that does not have all of its rows yet.
 #[derive(Clone, Debug)]
@@ -247,10 +248,15 @@ unsafe extern "C-unwind" fn table_changed(_: pg_sys::Datum, relation: Oid) {
     if relation == Oid::INVALID || relation == TABLE.get() {
         VALID.set(false);
     }
+    if !flaws::is_set(Flaw::NewsUnheard) {
+        truth::forget(relation);
+        plain::forget();
+    }
 }
 
 unsafe extern "C-unwind" fn schema_changed(_: pg_sys::Datum, _: std::ffi::c_int, _: u32) {
     VALID.set(false);
+    truth::forget(Oid::INVALID);
 }
 
 /// What is on the move now. To be called in a transaction.

@@ -2,6 +2,8 @@
 //! table's rows, not a join with `bullfrog.moved`: the planner has less to plan and nothing to turn around, and each row costs one look
 //! into an index at most. Rows come page by page mostly, so what was found out about a page is remembered until the next one.
 
+use std::cell::Cell;
+
 use bullfrog_model::board::Xid;
 use bullfrog_model::granule::name_of_place;
 use pgrx::itemptr::item_pointer_get_both;
@@ -163,10 +165,22 @@ unsafe fn snapshot() -> pg_sys::Snapshot {
 }
 
 /// `bullfrog.moved` and its primary key.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Index {
     table: Oid,
     key: Oid,
+}
+
+thread_local! {
+    /// Both, as they were found last, if no news of them came since.
+    static FOUND: Cell<Option<Index>> = const { Cell::new(None) };
+}
+
+/// Looks them up anew if there is news of them. To be called with news of relations; none in particular: all.
+pub(crate) fn forget(relation: Oid) {
+    if FOUND.get().is_some_and(|found| [Oid::INVALID, found.table, found.key].contains(&relation)) {
+        FOUND.set(None);
+    }
 }
 
 impl Index {
@@ -175,15 +189,28 @@ impl Index {
     /// # Safety
     /// A transaction is under way.
     pub(crate) unsafe fn open() -> Self {
+        loop {
+            // SAFETY: as promised.
+            unsafe {
+                let found = FOUND.get().unwrap_or_else(|| Self::find());
+                FOUND.set(Some(found));
+                pg_sys::LockRelationOid(found.table, pg_sys::AccessShareLock as pg_sys::LOCKMODE);
+                pg_sys::LockRelationOid(found.key, pg_sys::AccessShareLock as pg_sys::LOCKMODE);
+                // The locks may have brought news.
+                if FOUND.get() == Some(found) {
+                    return found;
+                }
+            }
+        }
+    }
+
+    unsafe fn find() -> Self {
         // SAFETY: the table is there as long as the functions are.
         unsafe {
-            let access_share = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
-            let relation = pg_sys::table_open(own_table(c"moved"), access_share);
-            let key = primary_key(relation);
-            pg_sys::LockRelationOid(key, access_share);
-            let table = (*relation).rd_id;
+            let relation = pg_sys::table_open(own_table(c"moved"), pg_sys::AccessShareLock as pg_sys::LOCKMODE);
+            let found = Self { table: (*relation).rd_id, key: primary_key(relation) };
             pg_sys::table_close(relation, pg_sys::NoLock as pg_sys::LOCKMODE);
-            Self { table, key }
+            found
         }
     }
 
@@ -247,29 +274,23 @@ impl Index {
     /// # Safety
     /// A transaction is under way.
     pub(crate) unsafe fn mark(self, source: i32, granules: &[i64]) -> Option<Vec<i64>> {
-        let is_free = |granule: &i64| {
-            pgrx::check_for_interrupts!();
-            // SAFETY: as promised.
-            unsafe { self.is_free(source, *granule) }
-        };
-        let is_looked_for = !flaws::is_set(Flaw::MarksUnseen) && !flaws::is_set(Flaw::MarksAtOnce);
-        let mut won: Vec<i64> = granules.iter().copied().filter(|granule| !is_looked_for || is_free(granule)).collect();
-        if won.is_empty() {
-            return Some(won);
+        if granules.is_empty() {
+            return Some(Vec::new());
         }
-        // SAFETY: the columns of the table, of which version 0.1.0 has no fourth.
+        let mut won = granules.to_vec();
+        // SAFETY: as promised; the columns of the table, of which version 0.1.0 has no fourth.
         unsafe {
             let writing = Writing::begin(self.table, true)?;
             let moved_by = Datum::from(pg_sys::GetTopFullTransactionId().value);
             won.retain(|granule| {
                 let columns = [Some(Datum::from(source)), Some(Datum::from(*granule)), Some(moved_by), None];
-                // Somebody may have come between: whoever has no claim, because the ledger is full or not asked.
+                // Nobody looks for a mark before: mostly there is none. Where there is, the index tells.
                 loop {
                     pgrx::check_for_interrupts!();
                     if writing.write_unless_taken(columns.into_iter().take(writing.columns())) {
                         return true;
                     }
-                    if !is_free(granule) {
+                    if !self.is_free(source, *granule) {
                         return false;
                     }
                 }
@@ -324,7 +345,8 @@ impl Index {
         let no_lock = pg_sys::NoLock as pg_sys::LOCKMODE;
         // SAFETY: a scan as the server wants it; keys and columns are those of the table.
         unsafe {
-            let relation = pg_sys::table_open(self.table, pg_sys::AccessShareLock as pg_sys::LOCKMODE);
+            // It is locked.
+            let relation = pg_sys::table_open(self.table, no_lock);
             let mut keys = [pg_sys::ScanKeyData::default(); 3];
             let conditions = [
                 (1, pg_sys::BTEqualStrategyNumber, pg_sys::F_INT4EQ, Datum::from(source)),

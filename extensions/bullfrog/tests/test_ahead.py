@@ -183,7 +183,8 @@ def test_with_warn_what_cannot_be_evaluated_is_found_all_the_same(database, cust
 
 def test_two_switches_of_one_table_do_not_meet(database, customers):
     switching = Switching(database, T)
-    customers.execute("SET lock_timeout = '10ms'")
+    # On a busy machine both times would be over before it looks at either.
+    customers.execute("SET lock_timeout = '10ms'; SET deadlock_timeout = '10s'")
     with pytest.raises(psycopg.errors.LockNotAvailable, match="could not lock public.customer"):
         migrate(customers, "CREATE TABLE u AS SELECT id FROM customer", name="other")
     assert switching.answer() == ""

@@ -80,10 +80,11 @@ def test_a_session_that_all_movers_wait_for_is_told_of_the_deadlock(database, sp
     split.execute("BEGIN")
     split.execute("LOCK TABLE customer_public IN SHARE MODE")
     waiting = [database.connect() for _ in range(3)]
-    for session, id in zip(waiting, (300, 600, 1000)):
-        session.pgconn.send_query((WRITE % id).encode())
     watcher = database.connect()
-    wait_for_mover(watcher, 3)
+    # A mover that is late would take two of them on.
+    for count, (session, id) in enumerate(zip(waiting, (300, 600, 1000)), 1):
+        session.pgconn.send_query((WRITE % id).encode())
+        wait_for_mover(watcher, count)
     with pytest.raises(psycopg.errors.DeadlockDetected):
         split.execute(WRITE, (1,))
     split.execute("ROLLBACK")

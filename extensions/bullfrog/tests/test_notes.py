@@ -124,6 +124,23 @@ def test_writes_that_are_not_noted_are_noticed(database, gate, gated, what):
     assert differing(gated, "customer", "expected") > 0
 
 
+def test_that_writers_wait_for_all_of_the_comparison_is_noticed(database, gate, gated):
+    """With nothing compared ahead, the tables are locked for all of it."""
+    body = gated.execute("SELECT pg_get_functiondef('bullfrog.perform_abort'::regproc)").fetchone()[0]
+    found = "standstill := bullfrog.compare_ahead(migration.id)"
+    assert found in body
+    gated.execute(body.replace(found, "standstill := 'broken'"), prepare=False)
+    migrate(gated, GATED)
+    gated.execute("UPDATE customer_private SET name = name WHERE id <= 100")
+    gate.close()
+    gate.abort()
+    gate.waits("ShareLock")
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        gated.execute("SET lock_timeout = '100ms'; UPDATE customer_private SET name = 'new name' WHERE id = 10")
+    gate.open()
+    answered(gate.aborting)
+
+
 @pytest.mark.parametrize("end", ["SELECT bullfrog.abort('m', discard_writes => true)", "SELECT bullfrog.finish('m')"])
 def test_nobody_ends_the_migration_while_an_abort_compares(database, gate, gated, end):
     migrate(gated, GATED)

@@ -86,6 +86,27 @@ def test_an_index_that_evaluates_something_is_filled_by_a_statement(database, ki
         kinds.execute("ROLLBACK; SELECT bullfrog.finish('m'); DROP OWNED BY plain_owner, plain_user; DROP ROLE plain_owner, plain_user")
 
 
+def test_the_index_of_marks_may_be_another_one(database, kinds):
+    migrate(kinds, PLAIN, options=AS_IT_IS_BEST)
+    client = database.connect()
+    client.execute("UPDATE n_a SET b = b WHERE id = 1; UPDATE n_a SET b = b WHERE id = 2")
+    kinds.execute("REINDEX INDEX CONCURRENTLY bullfrog.moved_pkey")
+    client.execute("UPDATE n_a SET b = b WHERE id = 2")
+    client.execute("UPDATE n_a SET b = b WHERE id = 3")
+    assert client.execute("SELECT count(*) FROM bullfrog.moved").fetchone() == (3,)
+    check(client, "ab")
+
+
+def test_that_news_of_tables_is_not_heard_is_noticed(database, kinds):
+    connect = database.connect
+    database.connect = lambda: connect(options="-c bullfrog.flaw=news_unheard")
+    with pytest.raises(psycopg.Error, match="could not open relation"):
+        test_the_index_of_marks_may_be_another_one(database, kinds)
+    kinds.execute("SELECT bullfrog.abort('m')")
+    with pytest.raises(AssertionError):
+        test_an_index_that_evaluates_something_is_filled_by_a_statement(database, kinds)
+
+
 @pytest.mark.parametrize("kind, value", [("r", "r(i, i + 1)"), ("m", "m(r(i, i + 1))"), ("w", "r(i, i + 1)")])
 def test_an_index_that_calls_what_somebody_made_for_a_type_is_filled_by_a_statement(database, kind, value):
     """As one that evaluates something; also where the index keeps values of another type than the column has, and for a domain."""
@@ -157,25 +178,11 @@ def test_who_needs_a_row_that_another_one_moves_waits_for_it(database, kinds, en
     assert kinds.execute("SELECT count(*) FROM n_a WHERE b = 'other'").fetchone() == (int(end == "COMMIT"),)
 
 
-def test_that_nobody_looks_for_marks_is_noticed(database, kinds):
+def test_that_the_index_of_marks_does_not_decide_is_noticed(database, kinds):
     connect = database.connect
     database.connect = lambda: connect(options="-c bullfrog.flaw=marks_at_once")
     with pytest.raises(AssertionError, match="moved_pkey"):
         test_who_needs_a_row_that_another_one_moves_waits_for_it(database, kinds, "COMMIT")
-
-
-@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK", "ROLLBACK TO s; COMMIT"])
-def test_a_mark_that_comes_after_the_look_for_it_is_waited_for(database, kinds, end):
-    """As of a session that has no claim: the index decides."""
-    connect = database.connect
-    database.connect = lambda: connect(options="-c bullfrog.flaw=marks_unseen")
-    test_who_needs_a_row_that_another_one_moves_waits_for_it(database, kinds, end)
-
-
-def test_a_mark_that_comes_after_the_look_for_it_is_an_error_for_an_older_snapshot(database, kinds):
-    connect = database.connect
-    database.connect = lambda: connect(options="-c bullfrog.flaw=marks_unseen")
-    test_a_row_that_others_have_moved_since_the_snapshot_is_an_error(database, kinds, "REPEATABLE READ")
 
 
 def test_a_copy_of_many_rows_is_cancelled(database, kinds):

@@ -19,19 +19,21 @@ const SETTLING_MAX: Duration = Duration::from_secs(300);
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
 impl Lambda {
-    /// Sees to it that so many functions can be in use at once, if the host says how many invocations it has.
+    /// Sees to it that all calls of a query can be under way at once, if the host says how many invocations it has.
     ///
     /// # Errors
-    /// They cannot: each call would end the process of another one, which is about to be called.
-    pub(crate) fn check_room(&self, functions: usize) -> Result<()> {
+    /// They cannot: each call would end the process of another function, which is about to be called.
+    pub(crate) fn check_room(&self, functions: &[CloudFunction]) -> Result<()> {
         let answer = self.client.ask_unsure(Method::GET, "/2016-08-19/account-settings", None)?;
         let most = answer.body["AccountLimit"]["UnreservedConcurrentExecutions"].as_u64();
-        match most.filter(|most| answer.status == 200 && functions as u64 > *most) {
+        let at_once: usize = functions.iter().map(|function| function.at_once).sum();
+        match most.filter(|most| answer.status == 200 && at_once as u64 > *most) {
             None => Ok(()),
             Some(most) => Err(StreamError::Limit {
                 message: format!(
-                    "the query has {functions} functions, of which all are in use at once, and {} runs {most} invocations at once; use fewer \
-                     members (group-size), or raise functions.concurrency",
+                    "the query makes {at_once} calls at once of its functions ({}), and {} runs {most} invocations at once; use fewer \
+                     source partitions (parallelism) or members (group-size), or raise functions.concurrency",
+                    functions.len(),
                     self.client.host()
                 ),
             }),
@@ -260,11 +262,16 @@ mod tests {
     }
 
     fn lambda(endpoint: String) -> Lambda {
+        lambda_that(endpoint, true)
+    }
+
+    fn lambda_that(endpoint: String, takes_hashes: bool) -> Lambda {
         let lambda = Lambda::new(LambdaOptions {
             endpoint,
             region: "us-east-1".into(),
             key: None,
             role: "r".into(),
+            takes_hashes,
             memory_mb: 512,
             timeout: Duration::from_secs(1),
             stage: concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").into(),
@@ -273,7 +280,7 @@ mod tests {
     }
 
     fn functions(names: &[&str]) -> Vec<CloudFunction> {
-        names.iter().map(|name| CloudFunction { name: (*name).into(), context: String::new() }).collect()
+        names.iter().map(|name| CloudFunction { name: (*name).into(), context: String::new(), at_once: 1 }).collect()
     }
 
     fn sent_to(hashes: Hashes) -> Vec<&'static str> {
@@ -292,6 +299,13 @@ mod tests {
     }
 
     #[test]
+    fn a_host_that_has_no_hashes_is_not_asked_by_them() {
+        let (endpoint, sources) = host(Hashes::Refuses);
+        lambda_that(endpoint, false).deploy(&functions(&["a", "b"])).unwrap();
+        assert_eq!(*sources.lock().unwrap(), ["zip", "zip"]);
+    }
+
+    #[test]
     fn a_function_that_was_made_of_something_else_is_made_again() {
         assert_eq!(sent_to(Hashes::Ignores), ["hash", "removed", "zip", "hash", "removed", "zip", "zip"]);
     }
@@ -299,8 +313,16 @@ mod tests {
     #[test]
     fn more_functions_than_run_at_once_are_refused() {
         let (endpoint, sources) = host(Hashes::Finds);
-        let refused = lambda(endpoint).deploy(&functions(&["a", "b", "c", "d"])).unwrap_err().to_string();
-        assert!(refused.contains("has 4 functions") && refused.contains("runs 3 invocations at once"), "{refused}");
+        let refused = lambda(endpoint.clone()).deploy(&functions(&["a", "b", "c", "d"])).unwrap_err().to_string();
+        assert!(
+            refused.contains("makes 4 calls at once") && refused.contains("runs 3 invocations at once"),
+            "{refused}"
+        );
+        // One of which each source partition makes calls is used as often as there are partitions.
+        let mut scan = functions(&["a", "b"]);
+        scan[0].at_once = 3;
+        let refused = lambda(endpoint).deploy(&scan).unwrap_err().to_string();
+        assert!(refused.contains("makes 4 calls at once of its functions (2)"), "{refused}");
         assert_eq!(sources.lock().unwrap().len(), 0, "nothing is made");
     }
 }

@@ -29,6 +29,8 @@ pub struct LambdaOptions {
     pub key: Option<SigningKey>,
     /// The role of the functions.
     pub role: String,
+    /// Whether the host may have code by its hash. AWS has none, and is not asked.
+    pub takes_hashes: bool,
     /// Their memory.
     pub memory_mb: u32,
     /// How long a call may take.
@@ -59,11 +61,11 @@ impl Lambda {
     /// # Errors
     /// The endpoint is none, the program cannot be read, or the operating system refuses what a client needs.
     pub fn new(options: LambdaOptions) -> Result<Self> {
-        let LambdaOptions { endpoint, region, key, role, memory_mb, timeout, stage } = options;
+        let LambdaOptions { endpoint, region, key, role, takes_hashes, memory_mb, timeout, stage } = options;
         let code = Code::new(stage)?;
         let program = format!("{} {memory_mb} {}", code.hash(), timeout.as_secs());
         let client = Client::new(&endpoint, region, key, timeout)?;
-        let (takes_hashes, has_sent) = (AtomicBool::new(true), AtomicBool::new(false));
+        let (takes_hashes, has_sent) = (AtomicBool::new(takes_hashes), AtomicBool::new(false));
         Ok(Self { client, code, role, memory_mb, timeout, program, takes_hashes, has_sent })
     }
 }
@@ -74,7 +76,7 @@ impl Cloud for Lambda {
     }
 
     fn deploy(&self, functions: &[CloudFunction]) -> Result<()> {
-        self.check_room(functions.len())?;
+        self.check_room(functions)?;
         functions.iter().try_for_each(|function| self.deploy_one(function))
     }
 

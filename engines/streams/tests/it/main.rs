@@ -5,6 +5,7 @@ mod delivery;
 mod depth;
 mod files;
 mod first_rows;
+mod frames;
 mod fuzz;
 mod largest;
 mod places;

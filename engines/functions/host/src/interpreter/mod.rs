@@ -11,6 +11,8 @@ use parking_lot::Mutex;
 use savanna_functions::catalog::Language;
 use serde::de::DeserializeOwned;
 
+use crate::busy::begin_when_free;
+
 /// A program of the machine that runs handlers of a language.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Interpreter {
@@ -58,8 +60,11 @@ pub(crate) fn system_folders() -> impl Iterator<Item = PathBuf> {
 fn answer_of<T: DeserializeOwned>(program: &Path, arguments: &[&str]) -> Option<(T, bool)> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null());
-    let answer = serde_json::from_slice(&command.output().ok()?.stdout).ok()?;
+    // The host's own is in no function's environment.
+    command.env_remove("LD_LIBRARY_PATH");
+    let answer = serde_json::from_slice(&begin_when_free(|| command.output()).ok()?.stdout).ok()?;
     let folders = std::env::join_paths(system_folders()).unwrap_or_default();
-    let with_system = command.env("LD_LIBRARY_PATH", folders).output();
+    command.env("LD_LIBRARY_PATH", folders);
+    let with_system = begin_when_free(|| command.output());
     Some((answer, with_system.is_ok_and(|with_system| with_system.status.success())))
 }

@@ -12,6 +12,7 @@ mod landlock;
 mod seccomp;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::ffi::CString;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -20,6 +21,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
+
+use crate::busy::begin_when_free;
 
 /// The first argument of a program that is to begin an instance.
 pub const ARGUMENT: &str = "savanna-begins-an-instance";
@@ -138,8 +141,11 @@ fn run(spec: &Spec) -> io::Error {
     // Programs expect that writing to nobody ends them, unless they say otherwise; this one has.
     // SAFETY: it takes numbers only.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-    // SAFETY: both arrays end with a null, and each of their strings with a NUL; they live until the call is over.
-    unsafe { libc::execve(program.as_ptr(), words_seen.as_ptr(), variables_seen.as_ptr()) };
-    let error = io::Error::last_os_error();
+    let begun: io::Result<Infallible> = begin_when_free(|| {
+        // SAFETY: both arrays end with a null, and each of their strings with a NUL; they live until the call is over.
+        unsafe { libc::execve(program.as_ptr(), words_seen.as_ptr(), variables_seen.as_ptr()) };
+        Err(io::Error::last_os_error())
+    });
+    let Err(error) = begun;
     io::Error::new(error.kind(), format!("{}: {error}", spec.command[0]))
 }

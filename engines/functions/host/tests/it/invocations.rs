@@ -72,6 +72,37 @@ fn what_goes_wrong_has_lambdas_name() {
     host.close();
 }
 
+/// As it is for a moment when a process was forked while the zip was unpacked.
+#[test]
+fn a_program_that_is_open_for_writing_runs_as_soon_as_it_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = Host::open(directory.path(), 1);
+    host.make("f", "provided.al2023", &[("bootstrap", 0o100_755, b"#!/bin/sh\nexit 7\n")], &json!({}));
+    let tasks = std::fs::read_dir(directory.path().join("functions/tasks")).unwrap();
+    let programs: Vec<_> =
+        tasks.map(|task| task.unwrap().path().join("bootstrap")).filter(|file| file.exists()).collect();
+    let [program] = programs.as_slice() else { panic!("{programs:?}") };
+    let open = || std::fs::OpenOptions::new().append(true).open(program).unwrap();
+
+    let written = open();
+    let (_, answer) = std::thread::scope(|scope| {
+        let call = scope.spawn(|| host.call("f", &json!({})));
+        std::thread::sleep(Duration::from_millis(500));
+        drop(written);
+        call.join().unwrap()
+    });
+    assert!(answer["errorMessage"].as_str().unwrap().ends_with("exit status 7"), "{answer:#} {}", host.log("f"));
+
+    // It is not waited for as long as an init may take.
+    let written = open();
+    let begun = Instant::now();
+    let (_, answer) = host.call("f", &json!({}));
+    assert!(answer["errorMessage"].as_str().unwrap().contains("Text file busy"), "{answer:#}");
+    assert!(begun.elapsed() < Duration::from_secs(9), "it was given up by its init");
+    drop(written);
+    host.close();
+}
+
 #[test]
 fn no_more_run_at_once_than_are_reserved() {
     let directory = tempfile::tempdir().unwrap();

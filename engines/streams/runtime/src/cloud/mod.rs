@@ -37,6 +37,8 @@ pub struct CloudFunction {
     pub name: String,
     /// What it is: the value of [`ENVIRONMENT`], or its hash behind `#` if it is too long for that.
     pub context: String,
+    /// How many calls of it are under way at once: one for a member, one for each partition of a scan.
+    pub at_once: usize,
 }
 
 /// Why a call has no answer.

@@ -152,9 +152,12 @@ pub(crate) fn deploy(of: &Deploying<'_>) -> Result<Vec<Vec<Remote>>> {
         let kind = stable_hash(format!("{} {}", cloud.program(), specialised.hash).as_bytes()) as u32;
         let mut function = |name: String, shuffle: u16| {
             let name = format!("{name}-{kind:08x}");
-            let is_new = wanted.last().is_none_or(|function: &CloudFunction| function.name != name);
-            if is_new {
-                wanted.push(CloudFunction { name: name.clone(), context: specialised.environment() });
+            match wanted.last_mut().filter(|function: &&mut CloudFunction| function.name == name) {
+                Some(function) => function.at_once += 1,
+                None => {
+                    let context = specialised.environment();
+                    wanted.push(CloudFunction { name: name.clone(), context, at_once: 1 });
+                }
             }
             Function {
                 run: Arc::clone(&run),

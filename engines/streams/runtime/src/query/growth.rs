@@ -17,10 +17,12 @@ use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::graph::{Operator, Scan, Stage, StageGraph};
 use savanna_streams_model::time::EventTime;
 
+use super::Shared;
 use super::again::Again;
 use super::partition::ScanPartition;
+use super::sources::{Partition, Sources, standing};
+use super::starting::{Common, Starting};
 use super::turns::blocking;
-use super::{Common, Partition, Shared, Sources, Starting, standing};
 use crate::driver::{EpochRecord, Input, Joined, Layout, Outcome};
 use crate::error::broken;
 

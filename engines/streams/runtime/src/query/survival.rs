@@ -12,9 +12,11 @@ use savanna_streams_model::time::{EventTime, Windows};
 
 use parking_lot::Mutex;
 
+use super::Shared;
 use super::forgetting::Forgetting;
 use super::snapshots::{Of, Snapshotting};
-use super::{Shared, Sources, Starting};
+use super::sources::Sources;
+use super::starting::Starting;
 use crate::driver::{EpochRecord, Outcome};
 use crate::lookup::LookupStore;
 use crate::member::{Member, Snapshots};
