@@ -84,13 +84,16 @@ fn run(files: &Files, tasks: &Receiver<Task>, mut emptier: Option<&mut Emptier>)
         if is_due {
             let tidied = tidy(files, emptier.as_deref_mut());
             done = if tidied == Err(Unanswered::Gone) { tidied } else { done.and(tidied) };
-            next = Instant::now() + INTERVAL;
         }
         if is_due || has_more {
             // A part at a time, so that neither waits for the other. What fails is tried again with the rest.
             let taken = if done == Err(Unanswered::Gone) { Ok(false) } else { files.dismantle() };
             has_more = taken == Ok(true);
             done = done.and(taken.map(drop));
+        }
+        if is_due {
+            // Behind all of that, which may have waited for the database for long: tasks have as much time in between.
+            next = Instant::now() + INTERVAL;
         }
     }
 }

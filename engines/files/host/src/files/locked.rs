@@ -16,6 +16,9 @@ pub(super) struct Locked {
     /// How many inodes there were when replicas were removed last.
     #[cfg(test)]
     pub(super) at_removal: AtomicUsize,
+    /// How many times that was.
+    #[cfg(test)]
+    pub(super) removals: AtomicUsize,
 }
 
 impl Locked {
@@ -26,6 +29,8 @@ impl Locked {
             longest: AtomicUsize::new(0),
             #[cfg(test)]
             at_removal: AtomicUsize::new(0),
+            #[cfg(test)]
+            removals: AtomicUsize::new(0),
         }
     }
 
@@ -60,5 +65,6 @@ impl super::Files {
     pub(crate) fn note_removal(&self) {
         let inodes = self.0.state.read().namespace.tree().len();
         self.0.state.at_removal.store(inodes, Ordering::Relaxed);
+        self.0.state.removals.fetch_add(1, Ordering::Relaxed);
     }
 }
