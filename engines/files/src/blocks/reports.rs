@@ -216,10 +216,15 @@ impl Blocks {
             node.is_to_remove(block, Removal { stamp: held.stamp, since, why: Why::Gone });
         }
         self.drop_places(block, entry);
-        self.pipelines.remove(&block);
+        self.drop_looks(block);
         self.closings.remove(&block);
-        self.unchecked.remove(&block);
         self.newer.remove(&block);
+    }
+
+    /// Nobody looks at a block any more that is not here: nothing is known of what it should be.
+    pub(super) fn drop_looks(&mut self, block: BlockId) {
+        self.pipelines.remove(&block);
+        self.unchecked.remove(&block);
         self.unseen.remove(&block);
         self.low.remove(&block);
         self.fresh.remove(&block);

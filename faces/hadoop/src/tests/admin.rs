@@ -98,6 +98,9 @@ fn figures_are_those_of_all_data_nodes() {
         "Minimally replicated blocks:\t2 (100 %)",
         "Average block replication:\t1.5\n",
     ]);
+    // It says how many of its disks have failed.
+    let state = web::ask(&server, "GET", "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState", b"").json();
+    assert_eq!(state["beans"][0]["VolumeFailuresTotal"], 2);
     // One is too many.
     client.call::<Flag>("setReplication", &of("/f", 1)).unwrap();
     until("ExcessBlocks", 1);

@@ -82,7 +82,13 @@ impl Other {
         };
         let registration = self.registration.clone();
         let wants_to_report = Some(true);
-        let heartbeat = Heartbeat { registration, reports: vec![report], connections: Some(1), wants_to_report };
+        let heartbeat = Heartbeat {
+            registration,
+            reports: vec![report],
+            connections: Some(1),
+            failed_disks: Some(2),
+            wants_to_report,
+        };
         self.calls.call_of(NODES, "sendHeartbeat", &heartbeat).unwrap()
     }
 

@@ -121,9 +121,12 @@ impl Files {
                 Liveness::Stale => (*live, *stale) = (*live + 1, *stale + 1),
                 Liveness::Dead => *dead += 1,
             }
-            for storage in node.storages.iter().filter(|_| node.liveness != Liveness::Dead) {
+            if node.liveness == Liveness::Dead {
+                continue;
+            }
+            stats.failed_disks += u64::from(node.failed_disks);
+            for storage in &node.storages {
                 let Space { capacity, used, remaining } = &mut stats.others;
-                stats.failed_disks += u64::from(storage.has_failed);
                 *capacity = capacity.saturating_add(storage.capacity);
                 *used = used.saturating_add(storage.used);
                 *remaining = remaining.saturating_add(storage.remaining);
