@@ -376,12 +376,12 @@ impl Tree {
     fn create(&mut self, create: &request::Create, asked: &Asked<'_>) -> Outcome {
         let mut found = self.find(&create.path);
         if let Some(id) = found.node() {
-            let Some(file) = &self.nodes[&id].file else { return Err(Class::FileAlreadyExists) };
+            if self.is_directory(id) {
+                return Err(Class::FileAlreadyExists);
+            }
             if !create.overwrites {
-                return Err(match &file.writer {
-                    Some(writer) if *writer != create.client => Class::AlreadyBeingCreated,
-                    _ => Class::FileAlreadyExists,
-                });
+                self.take_turn(id, asked)?;
+                return Err(Class::FileAlreadyExists);
             }
             self.nodes.remove(&id);
             found.ids.pop();
@@ -552,6 +552,19 @@ impl Tree {
         if self.writer_of(*id) == Some(client) { Ok(*id) } else { Err(Class::LeaseExpired) }
     }
 
+    /// Nobody writes a file; or its writer has gone, and the name node takes it from it.
+    fn take_turn(&mut self, id: InodeId, asked: &Asked<'_>) -> Result<(), Class> {
+        match self.writer_of(id) {
+            None => Ok(()),
+            Some(RECOVERY | TRUNCATION) => Err(Class::RecoveryInProgress),
+            Some(_) if asked.has_gone => {
+                self.begin_recovery(id);
+                Err(Class::RecoveryInProgress)
+            }
+            Some(_) => Err(Class::AlreadyBeingCreated),
+        }
+    }
+
     fn append(
         &mut self,
         (path, client): (&str, &str),
@@ -559,16 +572,11 @@ impl Tree {
         asked: &Asked<'_>,
     ) -> Outcome {
         let id = self.find(path).node().ok_or(Class::FileNotFound)?;
-        let Some(file) = &self.nodes[&id].file else { return Err(Class::FileAlreadyExists) };
-        match file.writer.as_deref() {
-            None => {}
-            Some(RECOVERY | TRUNCATION) => return Err(Class::RecoveryInProgress),
-            Some(_) if asked.has_gone => {
-                self.begin_recovery(id);
-                return Err(Class::RecoveryInProgress);
-            }
-            Some(_) => return Err(Class::AlreadyBeingCreated),
+        if self.is_directory(id) {
+            return Err(Class::FileAlreadyExists);
         }
+        self.take_turn(id, asked)?;
+        let Some(file) = &self.nodes[&id].file else { return Err(Class::FileAlreadyExists) };
         let has = |block: &Block| asked.replicas.get(&block.id) == Some(&(block.stamp, block.length));
         if !file.blocks.last().is_none_or(has) {
             return Err(Class::Io);

@@ -93,7 +93,7 @@ fn block_managers_that_do_it_wrong_are_noticed() {
     for (variant, words) in wrong {
         let noticed =
             |seed| nodes::run(seed, variant, nodes::Happened::default()).is_err_and(|error| error.contains(words));
-        let seed = (0..200).find(|seed| noticed(*seed));
+        let seed = (0..2_000).find(|seed| noticed(*seed));
         println!("{variant:?} is noticed with seed {seed:?}");
         assert!(seed.is_some(), "{variant:?}");
     }

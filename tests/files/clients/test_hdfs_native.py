@@ -5,9 +5,13 @@ import os
 import pathlib
 import shutil
 import subprocess
+import time
+import urllib.request
 
 import pytest
 from conftest import Server
+from test_datanode import DataNode
+from test_hadoop import jars  # noqa: F401 # a fixture
 
 from node import TARGET
 
@@ -15,7 +19,7 @@ HERE = pathlib.Path(__file__).parent / "native"
 # The port that its tests expect.
 PORT = 9000
 # The others ask for what is not here: Kerberos, tokens and encryption, erasure coding, several name nodes (observers, standbys, routers), views of
-# several file systems, blocks with CRC32 of old; or a second data node to go on with when the first one fails.
+# several file systems, blocks with CRC32 of old; or (`test_read_resiliency`) that a file has several replicas if nobody says how many: here it has one.
 TESTS = [
     ("test_integration", "test_basic_non_ha"),
     ("test_integration", "test_no_tokio"),
@@ -26,6 +30,13 @@ TESTS = [
     ("test_write", "test_write_simple"),
     ("test_write_resiliency", "test_lease_renewal"),
 ]
+# Those that go on with other data nodes when one fails: three of Hadoop are beside the one in the process, so that there are four, as in its mini cluster.
+AMONG_SEVERAL = [
+    ("test_write_resiliency", "test_write_failures_basic"),
+    ("test_write_resiliency", "test_replace_failed_datanode"),
+]
+OTHERS = 3
+LIVE = "jmx?get=Hadoop:service=NameNode,name=FSNamesystemState::NumLiveDataNodes"
 # Writes what clients read, says that it is there, and waits: the server was started before.
 SHIM = """#!/bin/sh
 mkdir -p target/test
@@ -55,7 +66,7 @@ def suite(tmp_path_factory):
     [manifest] = [package["manifest_path"] for package in metadata["packages"] if package["name"] == "hdfs-native"]
     source = tmp_path_factory.mktemp("hdfs-native")
     shutil.copytree(pathlib.Path(manifest).parent, source, dirs_exist_ok=True)
-    files = [word for name in sorted({file for file, _ in TESTS}) for word in ("--test", name)]
+    files = [word for name in sorted({file for file, _ in TESTS + AMONG_SEVERAL}) for word in ("--test", name)]
     said = cargo("test", "--locked", "--features", "integration-test", "--no-run", "--message-format=json", *files, folder=source)
     built = [json.loads(line) for line in said.splitlines()]
     executables = {line["target"]["name"]: line["executable"] for line in built if line.get("executable")}
@@ -69,12 +80,39 @@ def suite(tmp_path_factory):
 @pytest.mark.long
 @pytest.mark.parametrize(("file", "name"), TESTS, ids=[name for _, name in TESTS])
 def test_its_own_tests_pass(suite, tmp_path, file, name):
-    source, executables, environment = suite
     server = Server(tmp_path, port=PORT, trash=60 if name == "test_trash" else 0)
     try:
-        words = [executables[file], "--exact", f"test::{name}", "--nocapture"]
-        done = subprocess.run(words, cwd=source, env=environment, capture_output=True, text=True, timeout=1_200, check=False)
-        said = (done.stdout + done.stderr)[-20_000:]
-        assert done.returncode == 0 and "1 passed" in said, f"{said}\n{server.text()[-5_000:]}"
+        passes(suite, server, file, name)
     finally:
         server.kill()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("file", "name"), AMONG_SEVERAL, ids=[name for _, name in AMONG_SEVERAL])
+def test_its_own_tests_pass_among_several_data_nodes(suite, jars, tmp_path, file, name):  # noqa: F811 # fixtures
+    server, nodes = Server(tmp_path, port=PORT), []
+    try:
+        nodes += [DataNode(server, jars, tmp_path / f"datanode{number}") for number in range(OTHERS)]
+        deadline = time.monotonic() + 120
+        while live(server) != 1 + OTHERS:
+            assert time.monotonic() < deadline, nodes[0].text()
+            time.sleep(0.5)
+        passes(suite, server, file, name)
+    finally:
+        for node in nodes:
+            node.kill()
+        server.kill()
+
+
+def live(server):
+    """How many data nodes are there."""
+    with urllib.request.urlopen(f"{server.web}/{LIVE}", timeout=60) as answer:
+        return json.load(answer)["beans"][0]["NumLiveDataNodes"]
+
+
+def passes(suite, server, file, name):
+    source, executables, environment = suite
+    words = [executables[file], "--exact", f"test::{name}", "--nocapture"]
+    done = subprocess.run(words, cwd=source, env=environment, capture_output=True, text=True, timeout=1_200, check=False)
+    said = (done.stdout + done.stderr)[-20_000:]
+    assert done.returncode == 0 and "1 passed" in said, f"{said}\n{server.text()[-5_000:]}"

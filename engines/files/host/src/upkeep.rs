@@ -59,6 +59,8 @@ fn run(files: &Files, tasks: &Receiver<Task>, mut emptier: Option<&mut Emptier>)
         CLOSERS.into_iter().flat_map(|client| namespace.leases.files(client)).collect::<Vec<InodeId>>()
     });
     let mut next = Instant::now() + INTERVAL;
+    // There may be more to take apart of what was deleted.
+    let mut has_more = false;
     loop {
         // Without a lease it goes on when there is one again.
         if done == Err(Unanswered::Gone) && files.has_ended() {
@@ -67,25 +69,32 @@ fn run(files: &Files, tasks: &Receiver<Task>, mut emptier: Option<&mut Emptier>)
         if let Err(Unanswered::Refused(error)) = &done {
             tracing::warn!(%error, "could not clean up; it is tried again");
         }
-        // Removals come without end, perhaps; the rest has its turn all the same.
-        match tasks.recv_timeout(next.saturating_duration_since(Instant::now())) {
+        // Removals come without end, perhaps, and what was deleted may be large; the rest has its turn all the same.
+        let patience = if has_more { Duration::ZERO } else { next.saturating_duration_since(Instant::now()) };
+        done = match tasks.recv_timeout(patience) {
             Ok(Task::Remove(blocks)) => {
                 remove(files, &blocks);
-                if Instant::now() < next {
-                    continue;
-                }
+                Ok(())
             }
-            Ok(Task::Close(begun, recovery)) => {
-                done = files.close_left(begun, recovery).map(drop);
-                if Instant::now() < next {
-                    continue;
-                }
-            }
+            Ok(Task::Close(begun, recovery)) => files.close_left(begun, recovery).map(drop),
             Ok(Task::End) | Err(RecvTimeoutError::Disconnected) => return,
-            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+        };
+        let is_due = Instant::now() >= next;
+        if is_due {
+            let tidied = tidy(files, emptier.as_deref_mut());
+            done = if tidied == Err(Unanswered::Gone) { tidied } else { done.and(tidied) };
         }
-        done = tidy(files, emptier.as_deref_mut());
-        next = Instant::now() + INTERVAL;
+        if is_due || has_more {
+            // A part at a time, so that neither waits for the other. What fails is tried again with the rest.
+            let taken = if done == Err(Unanswered::Gone) { Ok(false) } else { files.dismantle() };
+            has_more = taken == Ok(true);
+            done = done.and(taken.map(drop));
+        }
+        if is_due {
+            // Behind all of that, which may have waited for the database for long: tasks have as much time in between.
+            next = Instant::now() + INTERVAL;
+        }
     }
 }
 
@@ -101,7 +110,6 @@ fn tidy(files: &Files, emptier: Option<&mut Emptier>) -> Result<(), Unanswered> 
         return closed;
     }
     // A file that cannot be closed holds up nothing else.
-    while files.dismantle()? {}
     if let Some(emptier) = emptier {
         emptier.turn(files, now())?;
     }
@@ -110,6 +118,8 @@ fn tidy(files: &Files, emptier: Option<&mut Emptier>) -> Result<(), Unanswered> 
 
 fn remove(files: &Files, blocks: &[BlockId]) {
     // Without a lease the blocks may be somebody else's; ours are found at the next start.
+    #[cfg(test)]
+    files.note_removal();
     for block in blocks.iter().take_while(|_| files.may_tell()) {
         if let Err(error) = files.replicas().remove(*block) {
             tracing::warn!(%block, %error, "a replica that no file has could not be removed; it is tried again at the next start");

@@ -93,8 +93,10 @@ pub(super) struct Entries {
     slots: Vec<Option<(BlockId, Entry)>>,
     free: Vec<u32>,
     counts: Counts,
-    /// Where the next place is that is to be looked at, and how many there are in all.
+    /// Where the next place is that is to be looked at in a round, behind which it begins in front again, and how many are left. What comes during a round, perhaps
+    /// behind its end, is no part of it.
     next: usize,
+    end: usize,
     left: usize,
     #[cfg(any(test, feature = "flaws"))]
     looks: AtomicUsize,
@@ -145,7 +147,7 @@ impl Entries {
             Some(slot) => *slot as usize,
             None => self.insert(block, Entry::of(inode)),
         };
-        let (_, entry) = self.slots[slot].get_or_insert_with(|| (block, Entry::of(inode)));
+        let (_, entry) = self.slots[slot].as_mut().expect("a place whose block is known is not free");
         Changing::new(entry, &mut self.counts)
     }
 
@@ -182,7 +184,8 @@ impl Entries {
 
     /// All are to be looked at. Those that come later are looked at because they come.
     pub(super) fn begin_round(&mut self) {
-        self.left = self.slots.len();
+        self.end = self.slots.len();
+        self.left = self.end;
     }
 
     /// Whether all were looked at that were to be.
@@ -194,7 +197,7 @@ impl Entries {
     pub(super) fn next_of_round(&mut self) -> Option<BlockId> {
         self.left = self.left.checked_sub(1)?;
         self.look();
-        let at = self.next % self.slots.len().max(1);
+        let at = self.next % self.end;
         self.next = at + 1;
         self.slots.get(at)?.as_ref().map(|(block, _)| *block)
     }

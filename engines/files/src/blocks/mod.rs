@@ -23,7 +23,7 @@ use crate::change::{Block, File};
 use crate::ids::{BlockId, InodeId, Millis, Stamp, Txid};
 use crate::request::{BlockName, Reply, Request};
 
-pub use self::comparing::{Comparison, RegisteredAgain};
+pub use self::comparing::{Begun, Comparison, Outdated};
 use self::ending::Closing;
 pub use self::ending::{Ended, Here, NotEnded, RecoveryOrder};
 pub use self::entries::Counts;
@@ -318,7 +318,9 @@ impl Blocks {
     /// Whether somebody found all replicas of a block damaged.
     #[must_use]
     pub fn is_corrupt(&self, block: BlockId) -> bool {
-        self.entries.get(&block).is_some_and(Entry::is_corrupt)
+        let Some(entry) = self.entries.get(&block) else { return false };
+        let mut whole = self.replicas(block, entry).filter(Held::is_whole).peekable();
+        whole.peek().is_some() && whole.all(|held| held.is_corrupt)
     }
 
     /// Somebody found the replica of a data node damaged.
@@ -378,6 +380,7 @@ impl Blocks {
             drop(entry);
             if !has_any {
                 self.entries.remove(&block.id);
+                self.drop_looks(block.id);
             }
         }
     }
@@ -398,7 +401,7 @@ impl Blocks {
         (damaged, Some(up_to).filter(|up_to| self.entries.is_behind(*up_to)))
     }
 
-    /// How many blocks stand how. Those of a data node that is gone count until they were looked at.
+    /// How many blocks stand how. What a data node or a storage had that is gone counts until it was taken from its blocks.
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.entries.counts()
@@ -411,11 +414,12 @@ impl Blocks {
         self.entries.take_looks()
     }
 
-    /// Whether data nodes have at least 99.9 % of the blocks of files that are here and not being written.
+    /// Whether data nodes have at least 99.9 % of the blocks of files that are here and not being written. That is not known as long as something is gone that was
+    /// not taken from its blocks.
     #[must_use]
-    pub const fn are_enough(&self) -> bool {
+    pub fn are_enough(&self) -> bool {
         let Counts { closed, lacking, .. } = self.counts();
-        lacking.saturating_mul(1_000) <= closed
+        !self.nodes.is_losing() && lacking.saturating_mul(1_000) <= closed
     }
 
     /// What comes is of a change.

@@ -75,6 +75,8 @@ pub struct StorageFigures {
 pub struct Heartbeat {
     /// Its storages.
     pub storages: Vec<StorageFigures>,
+    /// How many of its disks have failed: it leaves those out.
+    pub failed_disks: u32,
     /// Connections of blocks that it serves.
     pub load: u32,
     /// Whether it asks to report all its replicas.
@@ -136,17 +138,39 @@ pub(super) struct Storage {
     gone: Vec<BTreeSet<BlockId>>,
     /// Whether all of it was reported since the data node registered.
     pub(super) has_reported: bool,
-    /// Reports of all that are being compared, and what was said otherwise since the first of them began: it is newer than they.
-    pub(super) comparing: u32,
+    /// How many reports of all have come: only the newest counts.
+    reports: u64,
+    /// Whether the newest is being compared, and what was said otherwise since it came: that is newer.
+    pub(super) is_comparing: bool,
     pub(super) said_since: BTreeSet<BlockId>,
 }
 
 impl Storage {
-    /// It has nothing any more.
-    fn lose(&mut self) {
-        if !self.blocks.is_empty() {
+    /// What was reported until now is not compared any more. What was said otherwise, if there is any.
+    fn stop_comparing(&mut self) -> Option<BTreeSet<BlockId>> {
+        self.is_comparing = false;
+        Some(std::mem::take(&mut self.said_since)).filter(|said| !said.is_empty())
+    }
+
+    /// It has nothing any more. Whether it had something.
+    fn lose(&mut self) -> bool {
+        let had_any = !self.blocks.is_empty();
+        if had_any {
             self.gone.push(std::mem::take(&mut self.blocks));
         }
+        had_any
+    }
+
+    /// A report of all has come. Its number.
+    pub(super) const fn begin_comparing(&mut self) -> u64 {
+        self.is_comparing = true;
+        self.reports += 1;
+        self.reports
+    }
+
+    /// Whether no report has come since this one.
+    pub(super) const fn is_newest(&self, report: u64) -> bool {
+        self.reports == report
     }
 
     /// One of what is gone.
@@ -164,12 +188,6 @@ impl Storage {
     fn is_not_gone(&mut self, block: BlockId) -> bool {
         self.gone.iter_mut().any(|gone| gone.remove(&block))
     }
-
-    /// Reports that were begun do not count any more.
-    fn stop_comparing(&mut self) {
-        self.comparing = 0;
-        self.said_since.clear();
-    }
 }
 
 /// A data node of another process.
@@ -185,10 +203,13 @@ pub(super) struct Node {
     /// How often it has registered: what it said before does not count any more.
     registered: u64,
     pub(super) storages: Vec<Storage>,
+    failed_disks: u32,
     pub(super) load: u32,
     /// Under what number it may report all its replicas, and since when.
     pub(super) lease: Option<(u64, Millis)>,
     pub(super) removals: BTreeMap<BlockId, Removal>,
+    /// How many of them go because there are too many.
+    pub(super) excess: usize,
     /// What it was told to remove, and when: until it says that it did, a report that it made before may have it.
     pub(super) told: BTreeMap<BlockId, (Stamp, Millis)>,
     /// The same in the order of time.
@@ -201,6 +222,20 @@ impl Node {
     /// What it has is known.
     pub(super) const fn is_sure(&self) -> bool {
         !self.is_dead && self.has_reported
+    }
+
+    /// A replica is to be removed.
+    pub(super) fn is_to_remove(&mut self, block: BlockId, removal: Removal) {
+        self.stays(block);
+        self.excess += usize::from(removal.why == Why::Excess);
+        self.removals.insert(block, removal);
+    }
+
+    /// A replica is not to be removed any more, or is removed now.
+    pub(super) fn stays(&mut self, block: BlockId) {
+        if let Some(removal) = self.removals.remove(&block) {
+            self.excess -= usize::from(removal.why == Why::Excess);
+        }
     }
 
     /// It is told to remove a replica.
@@ -256,6 +291,8 @@ pub struct NodeShown {
     pub silent: u64,
     /// Blocks of which it has a replica.
     pub blocks: usize,
+    /// How many of its disks have failed.
+    pub failed_disks: u32,
     /// Connections of blocks that it serves.
     pub load: u32,
 }
@@ -265,15 +302,16 @@ pub struct NodeShown {
 struct Rubbish {
     removals: Vec<BTreeMap<BlockId, Removal>>,
     told: Vec<BTreeMap<BlockId, (Stamp, Millis)>>,
+    said: Vec<BTreeSet<BlockId>>,
 }
 
 /// One of some that nobody asks for any more. Whether there was any.
-fn drop_one<T>(maps: &mut Vec<BTreeMap<BlockId, T>>) -> bool {
-    while let Some(last) = maps.last_mut() {
-        if last.pop_first().is_some() {
+fn drop_one<M, T>(all: &mut Vec<M>, pop: impl Fn(&mut M) -> Option<T>) -> bool {
+    while let Some(last) = all.last_mut() {
+        if pop(last).is_some() {
             return true;
         }
-        maps.pop();
+        all.pop();
     }
     false
 }
@@ -375,11 +413,12 @@ impl Nodes {
             node.copies.clear();
             node.told_at.clear();
             // It may have begun anew, with other disks.
-            for storage in &mut node.storages {
+            let said = node.storages.iter_mut().filter_map(|storage| {
                 storage.has_reported = false;
-                storage.stop_comparing();
-            }
-            let told = std::mem::take(&mut node.told);
+                storage.stop_comparing()
+            });
+            let (said, told) = (said.collect::<Vec<_>>(), std::mem::take(&mut node.told));
+            self.rubbish.said.extend(said);
             self.rubbish.told.push(told);
             return Some(holder);
         }
@@ -393,9 +432,11 @@ impl Nodes {
             has_reported: false,
             registered: 1,
             storages: Vec::new(),
+            failed_disks: 0,
             load: 0,
             lease: None,
             removals: BTreeMap::new(),
+            excess: 0,
             told: BTreeMap::new(),
             told_at: VecDeque::new(),
             copies: Vec::new(),
@@ -407,13 +448,19 @@ impl Nodes {
     pub(super) fn heard(&mut self, holder: Holder, heartbeat: Heartbeat) -> Option<Vec<Place>> {
         let now = self.now;
         let node = self.get_mut(holder).filter(|node| !node.is_dead)?;
-        (node.heard, node.load) = (now, heartbeat.load);
+        (node.heard, node.load, node.failed_disks) = (now, heartbeat.load, heartbeat.failed_disks);
         let is_there = |storage: &Storage| {
             let mut told = heartbeat.storages.iter();
             told.any(|figures| figures.id == storage.figures.id && !figures.has_failed)
         };
-        let gone = node.storages.iter().zip(0..).filter(|(storage, _)| !is_there(storage));
-        let gone = gone.map(|(_, storage)| Place { holder, storage }).collect();
+        let gone = node.storages.iter_mut().zip(0..).filter(|(storage, _)| !is_there(storage));
+        let gone = gone.map(|(storage, number)| {
+            // There is no room either.
+            let StorageFigures { id, kind, .. } = std::mem::take(&mut storage.figures);
+            storage.figures = StorageFigures { id, kind, ..StorageFigures::default() };
+            Place { holder, storage: number }
+        });
+        let gone = gone.collect();
         for figures in heartbeat.storages {
             let Some(number) = self.storage(holder, &figures.id, figures.kind) else { continue };
             if let Some(storage) = self.get_mut(holder).and_then(|node| node.storages.get_mut(usize::from(number))) {
@@ -433,10 +480,25 @@ impl Nodes {
 
     /// A storage has nothing any more.
     pub(super) fn lose_storage(&mut self, place: Place) {
-        if let Some(storage) = self.storage_mut(place) {
-            storage.lose();
+        let Some(storage) = self.storage_mut(place) else { return };
+        let (said, had_any) = (storage.stop_comparing(), storage.lose());
+        self.rubbish.said.extend(said);
+        if had_any {
             self.losing.insert(place);
         }
+    }
+
+    /// A report of all that a storage has was compared to its end.
+    pub(super) fn end_comparing(&mut self, place: Place) {
+        let Some(storage) = self.storage_mut(place) else { return };
+        storage.has_reported = true;
+        let said = storage.stop_comparing();
+        self.rubbish.said.extend(said);
+    }
+
+    /// Whether something is gone that was not taken from its blocks yet.
+    pub(super) fn is_losing(&self) -> bool {
+        !self.losing.is_empty()
     }
 
     /// Whether what a storage had of a block is gone with all that it had.
@@ -462,12 +524,15 @@ impl Nodes {
 
     /// One of what nobody asks for any more goes. Whether there was any.
     pub(super) fn drop_rubbish(&mut self) -> bool {
-        drop_one(&mut self.rubbish.removals) || drop_one(&mut self.rubbish.told)
+        let Rubbish { removals, told, said } = &mut self.rubbish;
+        drop_one(removals, BTreeMap::pop_first)
+            || drop_one(told, BTreeMap::pop_first)
+            || drop_one(said, BTreeSet::pop_first)
     }
 
     /// Something is said of a replica that is no report of all.
     pub(super) fn is_said(&mut self, place: Place, block: BlockId) {
-        if let Some(storage) = self.storage_mut(place).filter(|storage| storage.comparing > 0) {
+        if let Some(storage) = self.storage_mut(place).filter(|storage| storage.is_comparing) {
             storage.said_since.insert(block);
         }
     }
@@ -654,8 +719,8 @@ impl Nodes {
             node.registered += 1;
             node.lease = None;
             rubbish.push(std::mem::take(&mut node.removals));
+            node.excess = 0;
             node.copies.clear();
-            node.storages.iter_mut().for_each(Storage::stop_comparing);
             Holder(number)
         });
         gone.collect()
@@ -696,6 +761,7 @@ impl Nodes {
             liveness: self.liveness(holder),
             silent: self.now.since(node.heard),
             blocks: node.storages.iter().map(|storage| storage.blocks.len()).sum(),
+            failed_disks: node.failed_disks,
             load: node.load,
         });
         shown.collect()

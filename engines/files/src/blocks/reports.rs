@@ -65,7 +65,7 @@ impl Blocks {
         }
         // It was removed, and is there again.
         if node.removals.get(&block).is_some_and(|removal| removal.stamp < stamp) {
-            node.removals.remove(&block);
+            node.stays(block);
         }
         let registered = self.nodes.registered(place.holder);
         // What the storage had when it went does not count.
@@ -213,13 +213,18 @@ impl Blocks {
         for held in &entry.others {
             let is_gone = self.nodes.is_gone(held.place, block);
             let Some(node) = self.nodes.get_mut(held.place.holder).filter(|_| !is_gone) else { continue };
-            node.removals.insert(block, Removal { stamp: held.stamp, since, why: Why::Gone });
+            node.is_to_remove(block, Removal { stamp: held.stamp, since, why: Why::Gone });
         }
         self.drop_places(block, entry);
-        self.pipelines.remove(&block);
+        self.drop_looks(block);
         self.closings.remove(&block);
-        self.unchecked.remove(&block);
         self.newer.remove(&block);
+    }
+
+    /// Nobody looks at a block any more that is not here: nothing is known of what it should be.
+    pub(super) fn drop_looks(&mut self, block: BlockId) {
+        self.pipelines.remove(&block);
+        self.unchecked.remove(&block);
         self.unseen.remove(&block);
         self.low.remove(&block);
         self.fresh.remove(&block);

@@ -77,12 +77,12 @@ impl World {
         self.blocks.all_reported(place.holder);
     }
 
-    /// The same, which has begun.
+    /// The same, which has come.
     fn comparison(&mut self, place: Place, replicas: &[Replica]) -> Comparison {
         let replicas = replicas.iter().map(|replica| (*replica, State::Whole)).collect();
-        let comparison = Comparison::new(place, self.blocks.nodes.registered(place.holder), replicas);
-        self.blocks.begin_comparing(&comparison).unwrap();
-        comparison
+        let (storage, kind) = self.blocks.nodes.storage_name(place).unwrap();
+        let storage = storage.to_owned();
+        Comparison::new(self.blocks.begin_comparing(place.holder, &storage, kind).unwrap(), replicas)
     }
 
     fn change(&mut self, before: Option<&File>, after: Option<&File>) {

@@ -290,9 +290,9 @@ impl Blocks {
         let since = self.txid;
         let removal = Removal { stamp: held.stamp, since, why };
         match self.nodes.get_mut(held.place.holder) {
-            Some(node) => node.removals.insert(block, removal),
-            None => self.removals_here.insert(block, removal),
-        };
+            Some(node) => node.is_to_remove(block, removal),
+            None => drop(self.removals_here.insert(block, removal)),
+        }
     }
 
     /// Blocks, at most so many, whose replicas here are to be compared with their checksums: they were found damaged, or are of an older generation, or others go
@@ -370,7 +370,7 @@ impl Blocks {
         let mut removals = Vec::new();
         for (block, removal) in ripe {
             if let Some(node) = self.nodes.get_mut(holder) {
-                node.removals.remove(&block);
+                node.stays(block);
             }
             if !self.is_still_to_go(block, removal, holder) {
                 self.look_at(block);
@@ -438,6 +438,19 @@ impl Blocks {
     #[must_use]
     pub fn low(&self) -> usize {
         self.low.len()
+    }
+
+    /// Replicas that are to be removed because there are too many.
+    #[must_use]
+    pub fn excess(&self) -> usize {
+        self.nodes.nodes.iter().map(|node| node.excess).sum()
+    }
+
+    /// Replicas that are being sent, and those that data nodes have not been told to send yet.
+    #[must_use]
+    pub fn copies(&self) -> (usize, usize) {
+        let waiting = self.copies_here.len() + self.nodes.nodes.iter().map(|node| node.copies.len()).sum::<usize>();
+        (self.copies.len().saturating_sub(waiting), waiting)
     }
 
     /// Replicas that are to be removed.

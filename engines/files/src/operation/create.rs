@@ -37,7 +37,9 @@ pub(super) fn create(
     let mode = mode.map(|mode| mode & 0o1777);
     let (parent, group) = match (at.inode(), at.parent()) {
         (Some(inode), Some(parent)) => {
-            check_replaced(namespace, context, create, inode)?;
+            if let Some(outcome) = check_replaced(namespace, context, create, inode)? {
+                return Ok(outcome);
+            }
             draft.remove(inode.id);
             draft.touch(parent);
             (parent.id, std::sync::Arc::clone(namespace.tree.group(parent)))
@@ -65,30 +67,26 @@ pub(super) fn create(
     Ok(Outcome::changed(draft, context.call, reply, RetryAnswer::Created(id)))
 }
 
-/// Whether a new file may take the place of what is there.
+/// Whether a new file may take the place of what is there. If that may stay, and its writer has gone, it begins to be closed, and the client is refused.
 fn check_replaced(
     namespace: &View<'_>,
     context: &Context<'_>,
     create: &request::Create,
     inode: &Inode,
-) -> Result<(), FilesError> {
+) -> Result<Option<Outcome>, FilesError> {
     let request::Create { path, client, .. } = create;
-    let Some(file) = inode.file() else { return Err(already_a_directory(path)) };
+    if inode.is_directory() {
+        return Err(already_a_directory(path));
+    }
     if create.overwrites {
         // As with a file that is cut to nothing, the sticky bit of its directory does not count.
-        return permission::check(&namespace.tree, inode, Access::WRITE, context);
+        return permission::check(&namespace.tree, inode, Access::WRITE, context).map(|()| None);
     }
-    let machine = context.machine;
-    match &file.writer {
-        Some(writer) if *writer.client != **client => Err(FilesError::new(
-            Class::AlreadyBeingCreated,
-            format!(
-                "Failed to CREATE_FILE {path} for {client} on {machine} because this file lease is currently owned by {} on {}",
-                writer.client, writer.machine
-            ),
-        )),
-        _ => Err(FilesError::new(Class::FileAlreadyExists, format!("{path} for client {machine} already exists"))),
+    if let Some(outcome) = namespace.take_turn(context, ("CREATE_FILE", path), inode, client)? {
+        return Ok(Some(outcome));
     }
+    let words = format!("{path} for client {} already exists", context.machine);
+    Err(FilesError::new(Class::FileAlreadyExists, words))
 }
 
 fn already_a_directory(path: &str) -> FilesError {

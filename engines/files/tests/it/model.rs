@@ -77,6 +77,8 @@ impl Model {
 
     fn create_new(&self, path: &str) -> Answer {
         match self.get(path) {
+            // It is the client's own.
+            Some(Entry::File(_, true)) => Err(Class::AlreadyBeingCreated),
             Some(_) => Err(Class::FileAlreadyExists),
             None if self.goes_through_file(path) => Err(Class::ParentNotDirectory),
             None => Ok(true),

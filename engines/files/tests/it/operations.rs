@@ -25,7 +25,7 @@ fn a_call_that_comes_again_gets_its_answer_also_after_a_restart() {
     let Ok(Reply::Status(Some(first))) = world.call("root", &create("/f", false), call(2)) else { panic!("no file") };
     let Ok(Reply::Status(Some(again))) = world.call("root", &create("/f", false), call(2)) else { panic!("no file") };
     assert_eq!(first.id, again.id);
-    assert_eq!(world.refused("root", &create("/f", false)), Class::FileAlreadyExists);
+    assert_eq!(world.refused("root", &create("/f", false)), Class::AlreadyBeingCreated);
 }
 
 #[test]
@@ -512,18 +512,27 @@ fn a_block_that_was_ended_keeps_its_length() {
 
 #[test]
 fn who_wants_to_write_on_a_file_that_its_writer_has_left_waits_until_it_is_closed() {
-    let mut world = World::new();
-    world.root(&create("/f", false)).unwrap();
-    world.now += 60_000;
-    for _ in 0..2 {
-        assert_eq!(world.refused("root", &append("/f", "other")), Class::RecoveryInProgress);
-        if let Some(recovery) = world.recovery.take() {
-            assert_eq!(world.refused("root", &append("/f", "third")), Class::RecoveryInProgress);
-            world.close(recovery);
-            return assert!(world.root(&append("/f", "other")).is_ok());
-        }
+    let Request::Create(mine) = create("/f", false) else { panic!("no file") };
+    let theirs = Request::Create(Create { client: "other".to_owned(), ..mine });
+    for wish in [append("/f", "other"), truncate_as("/f", "other"), theirs] {
+        let mut world = World::new();
+        world.root(&create("/f", false)).unwrap();
+        assert_eq!(world.refused("root", &wish), Class::AlreadyBeingCreated, "its writer is there");
+        world.now += 60_000;
+        assert_eq!(world.refused("root", &create("/f", false)), Class::AlreadyBeingCreated, "it is its own");
+        assert_eq!(world.recovery, None);
+        assert_eq!(world.refused("root", &wish), Class::RecoveryInProgress);
+        let recovery = world.recovery.take().expect("it is to be closed");
+        assert_eq!(world.refused("root", &append("/f", "third")), Class::RecoveryInProgress);
+        assert_eq!(world.refused("root", &wish), Class::RecoveryInProgress);
+        world.close(recovery);
+        assert_eq!(world.refused("root", &create("/f", false)), Class::FileAlreadyExists);
+        assert!(world.root(&append("/f", "other")).is_ok(), "nobody writes it");
     }
-    panic!("it is not closed");
+}
+
+fn truncate_as(path: &str, client: &str) -> Request {
+    Request::Truncate { path: path.to_owned(), length: 0, client: client.to_owned() }
 }
 
 #[test]

@@ -70,12 +70,12 @@ impl Asked<'_> {
     pub(super) fn replicated_block_stats(self) {
         let Self { service, peer, answerer, .. } = self;
         service.statistics(peer, move |told| match told {
-            Ok(Statistics { stats: Stats { missing, corrupt, low, leaving, newer, .. }, .. }) => {
+            Ok(Statistics { stats: Stats { missing, missing_of_one, corrupt, low, leaving, newer, .. }, .. }) => {
                 answerer.done(&ReplicatedBlockStats {
                     low,
                     corrupt,
                     missing,
-                    missing_of_one: missing,
+                    missing_of_one,
                     in_future: newer,
                     to_delete: leaving,
                 });

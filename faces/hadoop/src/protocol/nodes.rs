@@ -117,6 +117,7 @@ impl Asked<'_> {
         let Some(answerer) = service.check_node(peer, &heartbeat.registration, answerer) else { return };
         let told = Heartbeat {
             storages: heartbeat.reports.into_iter().map(figures).collect(),
+            failed_disks: heartbeat.failed_disks.unwrap_or(0),
             load: heartbeat.connections.unwrap_or(0),
             wants_to_report: heartbeat.wants_to_report.unwrap_or(false),
         };

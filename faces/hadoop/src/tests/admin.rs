@@ -1,7 +1,13 @@
 //! What `dfsadmin` asks, and listings of several directories.
 
+use std::time::Instant;
+
+use savanna_files_host::ids::BlockId;
+
+use super::nodes::{Other, RECEIVED};
 use super::*;
 use crate::wire::admin::{BatchedListing, DatanodeReport, GetBatchedListing, GetDatanodeReport, ReplicatedBlockStats};
+use crate::wire::client::PathAndNumber;
 
 fn served() -> (tempfile::TempDir, Server) {
     let folder = tempfile::tempdir().unwrap();
@@ -42,6 +48,75 @@ fn administrators_are_told_and_nobody_else() {
         assert!(refused.unwrap_err().0.ends_with("AccessControlException"));
     }
     assert!(!folder.path().join("metasave/of-ann").exists());
+}
+
+#[test]
+fn figures_are_those_of_all_data_nodes() {
+    let (folder, server) = served();
+    let mut client = Client::of(&server, "root");
+    client.write("/f", b"abc");
+    client.write("/lost", b"xyz");
+    let of = |path: &str, number| PathAndNumber { path: path.to_owned(), number };
+    client.call::<Flag>("setReplication", &of("/lost", 1)).unwrap();
+    let bean = |name: &str| {
+        let beans =
+            web::ask(&server, "GET", &format!("/jmx?get=Hadoop:service=NameNode,name=FSNamesystem::{name}"), b"");
+        beans.json()["beans"][0][name].as_u64().unwrap()
+    };
+    let until = |name: &str, wanted: u64| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while bean(name) != wanted {
+            assert!(Instant::now() < deadline, "{name} is {}", bean(name));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let check = || String::from_utf8(web::ask(&server, "GET", "/fsck?ugi=root&path=/", b"").body).unwrap();
+    let shows = |lines: &[&str]| {
+        let shown = check();
+        for line in lines {
+            assert!(shown.contains(line), "{line} is not in {shown}");
+        }
+    };
+    shows(&[
+        "Number of data-nodes:\t1\n",
+        "Minimally replicated blocks:\t2 (100 %)",
+        "Under-replicated blocks:\t1 (50 %)",
+    ]);
+    // Another one comes, and is sent what has too few replicas.
+    let mut other = Other::joined(&server);
+    // The one here waits for its answer meanwhile.
+    until("PendingReplicationBlocks", 1);
+    assert_eq!(["PendingReplicationBlocks", "ScheduledReplicationBlocks", "ExcessBlocks"].map(bean), [1, 0, 0]);
+    client.call::<Nothing>("metaSave", &Text { it: "sending".to_owned() }).unwrap();
+    let saved = std::fs::read_to_string(folder.path().join("metasave/sending")).unwrap();
+    assert!(saved.contains("Blocks being reconstructed: 1\n"), "{saved}");
+    let block = other.taken().0.header.base.block;
+    other.tell(RECEIVED, &block, 3).unwrap();
+    until("PendingReplicationBlocks", 0);
+    shows(&[
+        "Number of data-nodes:\t2\n",
+        "Minimally replicated blocks:\t2 (100 %)",
+        "Average block replication:\t1.5\n",
+    ]);
+    // It says how many of its disks have failed.
+    let state = web::ask(&server, "GET", "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState", b"").json();
+    assert_eq!(state["beans"][0]["VolumeFailuresTotal"], 2);
+    // One is too many.
+    client.call::<Flag>("setReplication", &of("/f", 1)).unwrap();
+    until("ExcessBlocks", 1);
+    assert_eq!(bean("PendingDeletionBlocks"), 1);
+    while other.beat().commands.is_empty() {}
+    assert_eq!((bean("ExcessBlocks"), bean("PendingDeletionBlocks")), (0, 0));
+    // A block is lost of a file that should have one replica, and then several.
+    let lost = BlockId(client.blocks("/lost").blocks[0].block.id);
+    server.files().replicas().remove(lost).unwrap();
+    server.files().is_lost_here(lost);
+    assert_eq!(["MissingBlocks", "MissingReplOneBlocks"].map(bean), [1, 1]);
+    let told: ReplicatedBlockStats = client.call("getFsReplicatedBlockStats", &Nothing {}).unwrap();
+    assert_eq!((told.missing, told.missing_of_one), (1, 1));
+    client.call::<Flag>("setReplication", &of("/lost", 2)).unwrap();
+    assert_eq!(["MissingBlocks", "MissingReplOneBlocks"].map(bean), [1, 0]);
+    shows(&["Minimally replicated blocks:\t1 (50 %)", "Missing blocks:\t\t1\n"]);
 }
 
 #[test]

@@ -72,7 +72,7 @@ impl Other {
         self.calls.call_of(NODES, "registerDatanode", &Registered { registration })
     }
 
-    fn beat(&mut self) -> HeartbeatResponse {
+    pub(super) fn beat(&mut self) -> HeartbeatResponse {
         let report = StorageReport {
             id: "DS-other".to_owned(),
             capacity: Some(1 << 41),
@@ -82,7 +82,13 @@ impl Other {
         };
         let registration = self.registration.clone();
         let wants_to_report = Some(true);
-        let heartbeat = Heartbeat { registration, reports: vec![report], connections: Some(1), wants_to_report };
+        let heartbeat = Heartbeat {
+            registration,
+            reports: vec![report],
+            connections: Some(1),
+            failed_disks: Some(2),
+            wants_to_report,
+        };
         self.calls.call_of(NODES, "sendHeartbeat", &heartbeat).unwrap()
     }
 
@@ -117,7 +123,7 @@ impl Other {
     }
 
     /// Takes a replica that the server sends.
-    fn taken(&self) -> (WriteBlock, Vec<u8>) {
+    pub(super) fn taken(&self) -> (WriteBlock, Vec<u8>) {
         let (mut stream, _) = self.listener.accept().unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut head = [0; 3];

@@ -6,11 +6,10 @@ use hyper::Method;
 use savanna_files_host::blocks::Liveness;
 use savanna_files_host::{Class, FilesError, Statistics, Stats};
 use serde_json::{Map, Value, json};
-use tokio::sync::oneshot;
 
-use super::Web;
 use super::answer::{self, Answered, Refusal};
 use super::parameters::Parameters;
+use super::{Web, statistics};
 use crate::protocol::namenode::{BUILD, SOFTWARE};
 use crate::protocol::{Peer, replies};
 use crate::wire::hdfs::Node;
@@ -55,11 +54,10 @@ impl Web {
         let identity = files.identity();
         let peer =
             Peer { user: String::new(), machine: String::new(), reached: self.address.ip(), by: "jmx", connection: 0 };
-        let (sender, told) = oneshot::channel();
-        self.service.statistics(&peer, move |statistics| drop(sender.send(statistics)));
-        let Statistics { stats, inodes, blocks, leases, changes, is_safe } =
-            told.await.map_err(|_| Refusal::Gone)??;
-        let Stats { missing, corrupt, low, leaving, nodes: [live_nodes, stale, dead], .. } = stats;
+        let Statistics { stats, inodes, blocks, leases, changes, is_safe } = statistics(&self.service, &peer).await?;
+        let Stats { missing, missing_of_one, corrupt, low, leaving, excess, sending, to_send, failed_disks, .. } =
+            stats;
+        let [live_nodes, stale, dead] = stats.nodes;
         let space = stats.all();
         // As Hadoop counts, with the root.
         let inodes = inodes.saturating_add(1);
@@ -98,14 +96,14 @@ impl Web {
                     "tag.HAState": "active",
                     "tag.TotalSyncTimes": "",
                     "MissingBlocks": missing,
-                    "MissingReplOneBlocks": missing,
+                    "MissingReplOneBlocks": missing_of_one,
                     "CorruptBlocks": corrupt,
                     "UnderReplicatedBlocks": low,
                     "LowRedundancyBlocks": low,
-                    "PendingReplicationBlocks": 0,
+                    "PendingReplicationBlocks": sending,
                     "PendingDeletionBlocks": leaving,
-                    "ScheduledReplicationBlocks": 0,
-                    "ExcessBlocks": 0,
+                    "ScheduledReplicationBlocks": to_send,
+                    "ExcessBlocks": excess,
                     "ExpiredHeartbeats": 0,
                     "LastWrittenTransactionId": changes,
                     "CapacityTotal": space.capacity,
@@ -133,8 +131,8 @@ impl Web {
                     "FilesTotal": inodes,
                     "FSState": if is_safe { "safeMode" } else { "Operational" },
                     "UnderReplicatedBlocks": low,
-                    "ScheduledReplicationBlocks": 0,
-                    "PendingReplicationBlocks": 0,
+                    "ScheduledReplicationBlocks": to_send,
+                    "PendingReplicationBlocks": sending,
                     "PendingDeletionBlocks": leaving,
                     "NumLiveDataNodes": live_nodes,
                     "NumDeadDataNodes": dead,
@@ -143,7 +141,7 @@ impl Web {
                     "NumDecommissioningDataNodes": 0,
                     "NumStaleDataNodes": stale,
                     "NumStaleStorages": 0,
-                    "VolumeFailuresTotal": 0,
+                    "VolumeFailuresTotal": failed_disks,
                     "EstimatedCapacityLostTotal": 0,
                     "MaxObjects": 0,
                 }),
@@ -169,7 +167,7 @@ impl Web {
                     "TotalBlocks": blocks,
                     "TotalFiles": inodes,
                     "NumberOfMissingBlocks": missing,
-                    "NumberOfMissingBlocksWithReplicationFactorOne": missing,
+                    "NumberOfMissingBlocksWithReplicationFactorOne": missing_of_one,
                     "Safemode": if is_safe { "Safe mode is ON." } else { "" },
                     "UpgradeFinalized": true,
                     "DistinctVersionCount": 1,

@@ -11,7 +11,7 @@ use savanna_files_host::{Class, FilesError, Reply, Request};
 
 use super::answer::{self, Answered, Parts, Refusal};
 use super::parameters::Parameters;
-use super::{Client, unexpected};
+use super::{Client, statistics, unexpected};
 use crate::protocol::replies::Encoder;
 
 /// The last line says how it is; clients look for these words.
@@ -76,6 +76,9 @@ struct Counts {
     missing: u64,
     missing_bytes: u64,
     under_replicated: u64,
+    over_replicated: u64,
+    /// Blocks of which there is a replica.
+    there: u64,
     replicas: u64,
     replicas_wanted: u64,
 }
@@ -169,7 +172,8 @@ impl Checking<'_> {
         };
         self.walk(path, &status).await?;
         let is_healthy = self.counts.corrupt_files == 0;
-        let text = self.counts.shown(is_healthy);
+        let [nodes, ..] = statistics(&self.client.service, peer).await?.stats.nodes;
+        let text = self.counts.shown(is_healthy, nodes);
         self.say(&text);
         self.say(&format!("FSCK ended at {} in {} milliseconds\n", now(), begun.elapsed().as_millis()));
         self.say(&format!("\n\nThe filesystem under path '{path}' {}", if is_healthy { HEALTHY } else { CORRUPT }));
@@ -312,8 +316,11 @@ impl Checking<'_> {
                 }
             } else if replicas < wanted {
                 self.counts.under_replicated += 1;
+            } else if replicas > wanted {
+                self.counts.over_replicated += 1;
             }
             if block.is_there() {
+                self.counts.there += 1;
                 let _ = write!(report, " Live_repl={replicas}");
                 if self.wanted.locations {
                     let encoder = Encoder::new(&self.client.service, &self.client.peer);
@@ -369,10 +376,10 @@ impl Checking<'_> {
 
 impl Counts {
     /// The report, in the words of Hadoop.
-    fn shown(&self, is_healthy: bool) -> String {
+    fn shown(&self, is_healthy: bool, nodes: u64) -> String {
         let Self { files, directories, bytes, blocks, open_files, open_bytes, open_blocks, .. } = *self;
         let Self { corrupt_files, corrupt, corrupt_bytes, missing, missing_bytes, .. } = *self;
-        let Self { under_replicated, replicas, replicas_wanted, .. } = *self;
+        let Self { under_replicated, over_replicated, there, replicas, replicas_wanted, .. } = *self;
         let of_blocks = |count: u64| match blocks {
             0 => String::new(),
             _ => format!(" ({} %)", count as f64 * 100.0 / blocks as f64),
@@ -380,7 +387,7 @@ impl Counts {
         let optional = |is_shown: bool, text: String| if is_shown { text } else { String::new() };
         let mut lines = vec![
             format!("\nStatus: {}", if is_healthy { "HEALTHY" } else { "CORRUPT" }),
-            " Number of data-nodes:\t1".to_owned(),
+            format!(" Number of data-nodes:\t{nodes}"),
             " Number of racks:\t\t1".to_owned(),
             format!(" Total dirs:\t\t\t{directories}"),
             " Total symlinks:\t\t0".to_owned(),
@@ -412,8 +419,8 @@ impl Counts {
         }
         let missing_replicas = replicas_wanted.saturating_sub(replicas);
         lines.extend([
-            format!(" Minimally replicated blocks:\t{replicas}{}", of_blocks(replicas)),
-            format!(" Over-replicated blocks:\t0{}", of_blocks(0)),
+            format!(" Minimally replicated blocks:\t{there}{}", of_blocks(there)),
+            format!(" Over-replicated blocks:\t{over_replicated}{}", of_blocks(over_replicated)),
             format!(" Under-replicated blocks:\t{under_replicated}{}", of_blocks(under_replicated)),
             format!(" Mis-replicated blocks:\t\t0{}", of_blocks(0)),
             " Default replication factor:\t1".to_owned(),

@@ -34,7 +34,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request as HttpRequest, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use savanna_files_host::{Brought, Class, Errand, FilesError, Reply, Request};
+use savanna_files_host::{Brought, Class, Errand, FilesError, Reply, Request, Statistics};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -63,6 +63,13 @@ pub(crate) struct Web {
     pub(crate) hosts: Arc<[String]>,
     /// When it began.
     pub(crate) begun: SystemTime,
+}
+
+/// What is known of all names together.
+async fn statistics(service: &Arc<Service>, peer: &Peer) -> Result<Statistics, Refusal> {
+    let (sender, told) = oneshot::channel();
+    service.statistics(peer, move |statistics| drop(sender.send(statistics)));
+    Ok(told.await.map_err(|_| Refusal::Gone)??)
 }
 
 /// A client, and what it asks.

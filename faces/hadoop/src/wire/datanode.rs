@@ -97,6 +97,8 @@ pub(crate) struct Heartbeat {
     pub(crate) reports: Vec<StorageReport>,
     #[prost(uint32, optional, tag = "4")]
     pub(crate) connections: Option<u32>,
+    #[prost(uint32, optional, tag = "5")]
+    pub(crate) failed_disks: Option<u32>,
     #[prost(bool, optional, tag = "9")]
     pub(crate) wants_to_report: Option<bool>,
 }

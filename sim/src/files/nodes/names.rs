@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rand::Rng as _;
 use savanna_files::blocks::{Ended, Here, Holder, Place, Replica, State};
 use savanna_files::change::{Block, CLOSERS, File};
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
@@ -225,10 +226,6 @@ impl World {
         let newest = names.namespace.counters().block;
         let blocks = &mut names.namespace.blocks;
         self.happened.buried += u32::try_from(blocks.bury(newest).len()).expect("a few");
-        if names.namespace.is_waiting && (blocks.nodes.awaited().is_empty() || blocks.are_enough()) {
-            names.namespace.is_waiting = false;
-        }
-        let blocks = &mut names.namespace.blocks;
         let mut there: BTreeSet<String> = blocks.nodes.awaited().clone();
         let shown = blocks.nodes.shown();
         let is_there = |holder| blocks.nodes.liveness(holder) != savanna_files::blocks::Liveness::Dead;
@@ -238,6 +235,10 @@ impl World {
         let counters = names.namespace.counters();
         let blocks = &mut names.namespace.blocks;
         blocks.take_gone(parts);
+        if names.namespace.is_waiting && (blocks.nodes.awaited().is_empty() || blocks.are_enough()) {
+            names.namespace.is_waiting = false;
+        }
+        let blocks = &mut names.namespace.blocks;
         let mut unchecked = blocks.take_unchecked(64, counters);
         unchecked.retain(|block| blocks.inode(*block).is_none());
         blocks.forget(&unchecked);

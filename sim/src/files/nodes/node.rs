@@ -158,7 +158,7 @@ impl World {
         }
         let wants_to_report = self.nodes[at - 1].wants_to_report;
         let storage = StorageFigures { id: DISK.to_owned(), kind: 1, remaining: 1 << 40, ..Default::default() };
-        let heartbeat = Heartbeat { storages: vec![storage], load: 0, wants_to_report };
+        let heartbeat = Heartbeat { storages: vec![storage], wants_to_report, ..Heartbeat::default() };
         self.advance();
         let durable = self.durable();
         let Some(names) = &mut self.names else { return Ok(()) };
@@ -269,7 +269,7 @@ impl World {
                     self.happened.late += 1;
                     return Ok(());
                 }
-                let registered = blocks.nodes.registered(holder);
+                let begun = blocks.begin_comparing(holder, DISK, 1);
                 let as_believed = |(replica, state): (Replica, State)| {
                     let state = match (state, self.variant) {
                         (State::Left, Variant::LeftHasAll) => State::Begun,
@@ -279,11 +279,8 @@ impl World {
                     (Replica { stamp, ..replica }, state)
                 };
                 let all = all.into_iter().map(as_believed).collect();
-                let comparison = Comparison::new(place, registered, all);
-                if let Some(names) = &mut self.names
-                    && names.namespace.blocks.begin_comparing(&comparison).is_ok()
-                {
-                    self.comparing.push((from, to, comparison));
+                if let Some(begun) = begun {
+                    self.comparing.push((from, to, Comparison::new(begun, all)));
                 }
             }
             Said::Ended { .. } => {}

@@ -25,14 +25,24 @@ pub struct Stats {
     pub space: Space,
     /// Blocks that no data node has.
     pub missing: u64,
+    /// Those of them of which there should be one replica.
+    pub missing_of_one: u64,
     /// Blocks of which there are replicas, and all were found damaged.
     pub corrupt: u64,
     /// Blocks that have fewer replicas than they should.
     pub low: u64,
     /// Replicas that are to be removed.
     pub leaving: u64,
+    /// Those of them that are too many.
+    pub excess: u64,
+    /// Replicas that are being sent.
+    pub sending: u64,
+    /// Replicas that are to be sent, and nobody was told yet.
+    pub to_send: u64,
     /// Blocks of data nodes that are newer than the newest that was given: the log was put back from a backup.
     pub newer: u64,
+    /// Disks of other data nodes that are there to which nothing can be written.
+    pub failed_disks: u64,
     /// The disks of other data nodes that are there.
     #[serde(with = "SpaceAsValue")]
     pub others: Space,
@@ -97,9 +107,13 @@ impl Files {
         let blocks = &state.namespace.blocks;
         // Before it is known what there is, nothing is missing.
         if self.has_read() {
-            (stats.missing, stats.corrupt) = (blocks.counts().missing, blocks.counts().corrupt);
+            let counts = blocks.counts();
+            (stats.missing, stats.missing_of_one, stats.corrupt) =
+                (counts.missing, counts.missing_of_one, counts.corrupt);
         }
         (stats.low, stats.leaving, stats.newer) = (blocks.low() as u64, blocks.leaving() as u64, blocks.newer() as u64);
+        let (sending, to_send) = blocks.copies();
+        (stats.sending, stats.to_send, stats.excess) = (sending as u64, to_send as u64, blocks.excess() as u64);
         for node in blocks.nodes.shown() {
             let [live, stale, dead] = &mut stats.nodes;
             match node.liveness {
@@ -107,7 +121,11 @@ impl Files {
                 Liveness::Stale => (*live, *stale) = (*live + 1, *stale + 1),
                 Liveness::Dead => *dead += 1,
             }
-            for storage in node.storages.iter().filter(|_| node.liveness != Liveness::Dead) {
+            if node.liveness == Liveness::Dead {
+                continue;
+            }
+            stats.failed_disks += u64::from(node.failed_disks);
+            for storage in &node.storages {
                 let Space { capacity, used, remaining } = &mut stats.others;
                 *capacity = capacity.saturating_add(storage.capacity);
                 *used = used.saturating_add(storage.used);

@@ -13,6 +13,12 @@ pub(super) struct Locked {
     /// How many times blocks were looked at at most between two sections that change something.
     #[cfg(test)]
     longest: AtomicUsize,
+    /// How many inodes there were when replicas were removed last.
+    #[cfg(test)]
+    pub(super) at_removal: AtomicUsize,
+    /// How many times that was.
+    #[cfg(test)]
+    pub(super) removals: AtomicUsize,
 }
 
 impl Locked {
@@ -21,6 +27,10 @@ impl Locked {
             state: RwLock::new(state),
             #[cfg(test)]
             longest: AtomicUsize::new(0),
+            #[cfg(test)]
+            at_removal: AtomicUsize::new(0),
+            #[cfg(test)]
+            removals: AtomicUsize::new(0),
         }
     }
 
@@ -46,5 +56,15 @@ impl Locked {
     pub(super) fn longest(&self) -> usize {
         drop(self.write());
         self.longest.swap(0, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+impl super::Files {
+    /// Replicas are removed.
+    pub(crate) fn note_removal(&self) {
+        let inodes = self.0.state.read().namespace.tree().len();
+        self.0.state.at_removal.store(inodes, Ordering::Relaxed);
+        self.0.state.removals.fetch_add(1, Ordering::Relaxed);
     }
 }

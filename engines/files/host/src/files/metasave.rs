@@ -67,13 +67,14 @@ impl Files {
             "{inodes} files and directories, {blocks} blocks = {} total filesystem objects\n\
              Live Datanodes: {}\nDead Datanodes: {}\n\
              Metasave: Blocks waiting for reconstruction: {}\n\
-             Metasave: Blocks being reconstructed: 0\n\
+             Metasave: Blocks being reconstructed: {}\n\
              Metasave: Blocks {} waiting deletion from {} datanodes.\n\
              Metasave: Blocks missing, corrupt or being written: {}{}\n",
             inodes + blocks,
             stats.nodes[0],
             stats.nodes[2],
             stats.low,
+            stats.sending + stats.to_send,
             stats.leaving,
             nodes.len(),
             lines.len(),

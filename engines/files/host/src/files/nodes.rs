@@ -8,8 +8,8 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use savanna_files::blocks::{
-    Comparison, Copying, Duties, Heartbeat, Here, Holder, Liveness, NodeShown, NotEnded, Place, RecoveryOrder,
-    RegisteredAgain, Registration, Replica, State as ReplicaState,
+    Comparison, Copying, Duties, Heartbeat, Here, Holder, Liveness, NodeShown, NotEnded, Outdated, Place,
+    RecoveryOrder, Registration, Replica, State as ReplicaState,
 };
 use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
 use savanna_files::{Class, FilesError, Namespace};
@@ -308,20 +308,23 @@ impl Files {
                 format!("Expected a report under a number that was given for it, came {lease}; it is given again");
             return Err(FilesError::new(Class::ReportLease, words).into());
         }
-        let registered = state.namespace.blocks.nodes.registered(holder);
+        let blocks = &mut state.namespace.blocks;
+        let registered = blocks.nodes.registered(holder);
+        // What is said of any of them from now on is newer than all of it.
+        let begin =
+            |Report { storage, kind, replicas }| Some((blocks.begin_comparing(holder, &storage, kind)?, replicas));
+        let begun: Vec<_> = reports.into_iter().filter_map(begin).collect();
         drop(state);
-        // What was said before a registration, or before a silence that was too long, does not count behind it.
-        let old = |again: RegisteredAgain| Unanswered::from(FilesError::new(Class::Io, again.to_string()));
-        for Report { storage, kind, replicas } in reports {
-            let Some(place) = self.0.state.write().namespace.blocks.storage(holder, &storage, kind) else { continue };
-            let mut comparison = Comparison::new(place, registered, replicas);
-            self.0.state.write().namespace.blocks.begin_comparing(&comparison).map_err(old)?;
+        // What was said before a registration, or before a silence that was too long, does not count behind it; nor before a newer report.
+        let old = |why: Outdated| Unanswered::from(FilesError::new(Class::Io, why.to_string()));
+        for (begun, replicas) in begun {
+            let mut comparison = Comparison::new(begun, replicas);
             while self.0.state.write().namespace.blocks.compare(&mut comparison, AT_ONCE).map_err(old)? {}
         }
         if is_last {
             let mut state = self.0.state.write();
             if state.namespace.blocks.nodes.registered(holder) != registered {
-                return Err(old(RegisteredAgain));
+                return Err(old(Outdated::RegisteredAgain));
             }
             state.namespace.blocks.all_reported(holder);
         }
@@ -522,6 +525,15 @@ impl Files {
         Ok(())
     }
 
+    /// Changes are not refused any more if data nodes have reported enough of what there was before.
+    fn end_waiting(&self) {
+        let mut state = self.0.state.write();
+        if state.namespace.is_waiting && !is_waiting(&state.namespace) {
+            tracing::info!("data nodes have reported: safe mode ends");
+            state.namespace.is_waiting = false;
+        }
+    }
+
     /// Looks after data nodes: who is dead, what has to be sent or removed, and whose work takes too long. Blocks.
     pub(crate) fn tend_nodes(&self) -> Result<(), Unanswered> {
         let late = self.late();
@@ -537,10 +549,6 @@ impl Files {
             state.namespace.blocks.await_nobody();
         }
         let dead = state.namespace.blocks.bury(newest);
-        if state.namespace.is_waiting && !is_waiting(&state.namespace) {
-            tracing::info!("data nodes have reported: safe mode ends");
-            state.namespace.is_waiting = false;
-        }
         let is_quiet = self.is_quiet(&state);
         drop(state);
         for holder in &dead {
@@ -557,6 +565,7 @@ impl Files {
                 break;
             }
         }
+        self.end_waiting();
         if !is_quiet {
             self.0.state.write().namespace.blocks.begin_turn();
             for _ in 0..LOOKS {

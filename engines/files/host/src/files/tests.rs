@@ -19,6 +19,7 @@ mod database;
 mod nodes;
 mod start;
 mod trash;
+mod turns;
 
 struct Running {
     files: Files,

@@ -36,17 +36,149 @@ fn what_is_said_while_a_report_is_compared_is_newer_than_it() {
 }
 
 #[test]
-fn two_reports_that_are_compared_at_the_same_time_know_what_is_said_meanwhile() {
+fn of_two_reports_that_are_compared_at_the_same_time_the_newer_one_counts() {
     let mut world = World::with(1);
     world.change(None, Some(&file(1, &blocks(1..=3))));
     let place = world.place(1);
     let mut first = world.comparison(place, &replicas(1..=1));
     world.blocks.held(place, replica(2, 5, 100), true);
-    let mut second = world.comparison(place, &replicas(1..=1));
+    let mut second = world.comparison(place, &replicas(3..=3));
+    assert_eq!(world.blocks.compare(&mut first, 1), Err(Outdated::ReportedAgain));
     while world.blocks.compare(&mut second, 1).unwrap() {}
-    world.blocks.held(place, replica(3, 5, 100), true);
-    while world.blocks.compare(&mut first, 1).unwrap() {}
-    assert_eq!(are_there(&world, 3), [true; 3]);
+    assert_eq!(are_there(&world, 3), [false, true, true], "what was said meanwhile is newer");
+    // Also behind its end.
+    assert_eq!(world.blocks.compare(&mut first, 1), Err(Outdated::ReportedAgain));
+    assert_eq!(are_there(&world, 3), [false, true, true]);
+}
+
+#[test]
+fn an_older_report_that_is_under_way_does_not_undo_a_newer_one() {
+    let mut world = World::with(1);
+    world.change(None, Some(&file(1, &blocks(1..=4))));
+    let place = world.place(1);
+    let mut older = world.comparison(place, &replicas(1..=4));
+    assert_eq!(world.blocks.compare(&mut older, 1), Ok(true));
+    world.report(place, &replicas(1..=2));
+    while world.blocks.compare(&mut older, 1) == Ok(true) {}
+    assert_eq!(are_there(&world, 4), [true, true, false, false]);
+}
+
+/// It is not there any more, and nothing is sure of it: a replica elsewhere stays.
+#[test]
+fn a_report_is_not_compared_behind_the_loss_of_its_storage() {
+    let mut world = World::with(2);
+    let four = blocks(1..=4);
+    let (two, single) = (file(2, &four), file(1, &four));
+    world.change(None, Some(&two));
+    for number in [1, 2] {
+        let place = world.place(number);
+        world.report(place, &replicas(1..=4));
+    }
+    let place = world.place(1);
+    let mut comparison = world.comparison(place, &replicas(1..=4));
+    assert_eq!(world.blocks.compare(&mut comparison, 1), Ok(true));
+    world.blocks.heard(Holder(1), Heartbeat::default());
+    while world.blocks.compare(&mut comparison, 1).unwrap() {}
+    world.blocks.all_reported(Holder(1));
+    let holders = |world: &World| four.iter().map(|block| world.holders(block)).collect::<Vec<_>>();
+    assert_eq!(holders(&world), [[2]; 4]);
+    world.change(Some(&two), Some(&single));
+    world.look();
+    assert_eq!((world.blocks.leaving(), holders(&world)), (0, vec![vec![2]; 4]));
+    // The next one counts.
+    world.beat(Holder(1));
+    world.report(place, &replicas(1..=1));
+    assert_eq!(holders(&world), [vec![1, 2], vec![2], vec![2], vec![2]]);
+}
+
+/// Each storage of a data node is reported in one message.
+#[test]
+fn what_is_said_of_a_storage_while_another_one_is_compared_is_newer_than_the_report() {
+    let mut world = World::with(1);
+    world.change(None, Some(&file(1, &blocks(1..=4))));
+    let first = world.place(1);
+    let second = world.blocks.storage(Holder(1), "other disk", 1).unwrap();
+    world.blocks.held(second, replica(3, 5, 100), true);
+    let mut comparisons = [world.comparison(first, &replicas(1..=2)), world.comparison(second, &replicas(3..=3))];
+    assert_eq!(world.blocks.compare(&mut comparisons[0], 1), Ok(true));
+    world.blocks.lost(second, BlockId(3), Some(Stamp(5)));
+    world.blocks.held(second, replica(4, 5, 100), true);
+    for comparison in &mut comparisons {
+        while world.blocks.compare(comparison, 1).unwrap() {}
+    }
+    assert_eq!(are_there(&world, 4), [true, true, false, true]);
+}
+
+/// The one that is looked at is whole elsewhere.
+#[test]
+fn a_block_with_one_replica_that_is_damaged_and_one_that_is_gone_is_damaged() {
+    let mut world = World::with(2);
+    let one = block(1, 5, 100);
+    world.change(None, Some(&file(2, &[one])));
+    for number in [1, 2] {
+        let place = world.place(number);
+        world.report(place, &[replica(1, 5, 100)]);
+    }
+    world.blocks.found_corrupt(BlockId(1), Holder(1));
+    assert!(!world.blocks.is_corrupt(BlockId(1)), "the other one is good");
+    world.blocks.heard(Holder(2), Heartbeat::default());
+    assert_eq!((world.holders(&one), world.blocks.is_corrupt(BlockId(1))), (vec![1], true));
+    world.look();
+    assert!(world.blocks.is_corrupt(BlockId(1)));
+}
+
+/// What was gone counts as long as nobody has looked: that is not known to be enough.
+#[test]
+fn replicas_that_are_gone_are_not_enough() {
+    let mut world = World::with(2);
+    world.change(None, Some(&file(1, &blocks(1..=4))));
+    for (number, replicas) in [(1, replicas(1..=2)), (2, replicas(3..=4))] {
+        let place = world.place(number);
+        world.report(place, &replicas);
+    }
+    assert!(world.blocks.are_enough());
+    world.blocks.heard(Holder(1), Heartbeat::default());
+    assert_eq!((world.blocks.counts().lacking, world.blocks.are_enough()), (0, false));
+    while world.blocks.take_gone(1) {}
+    assert_eq!((world.blocks.counts().lacking, world.blocks.are_enough()), (2, false));
+    // Nothing is gone anew of what is gone already.
+    world.change(Some(&file(1, &blocks(1..=4))), Some(&file(1, &blocks(3..=4))));
+    world.blocks.heard(Holder(1), Heartbeat::default());
+    assert!(world.blocks.are_enough());
+}
+
+/// Those that come during a round, and behind its end, take nobody's place in it.
+#[test]
+fn each_block_is_looked_at_in_each_round() {
+    let mut world = World::with(2);
+    let place = world.place(1);
+    let mut count = 0_u64;
+    let mut come = |world: &mut World, more: u64| {
+        for id in count + 1..=count + more {
+            world.change(None, Some(&file(2, &[block(id, 5, 100)])));
+            world.blocks.held(place, replica(id, 5, 100), true);
+            // What comes is looked at for itself.
+            world.blocks.unseen.remove(&BlockId(id));
+        }
+        count += more;
+    };
+    come(&mut world, 10);
+    for round in 0..4 {
+        let old: Vec<BlockId> = world.blocks.entries.part(0, usize::MAX).map(|(block, _)| block).collect();
+        world.blocks.look_at_all();
+        // It begins anew while it is under way.
+        if round == 2 {
+            assert_eq!((0..3).filter_map(|_| world.blocks.entries.next_of_round()).count(), 3);
+            world.blocks.look_at_all();
+        }
+        let mut seen = Vec::new();
+        while !world.blocks.entries.is_round_over() {
+            seen.extend((0..2).filter_map(|_| world.blocks.entries.next_of_round()));
+            come(&mut world, 1);
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, old, "in round {round}");
+    }
 }
 
 #[test]
@@ -57,11 +189,10 @@ fn a_report_is_not_compared_behind_a_registration_or_a_death() {
     let mut comparison = world.comparison(place, &replicas(1..=3));
     assert_eq!(world.blocks.compare(&mut comparison, 1), Ok(true));
     world.blocks.register(Registration { uuid: "node 1".to_owned(), ..Registration::default() });
-    assert_eq!(world.blocks.compare(&mut comparison, 1), Err(RegisteredAgain));
-    assert_eq!(world.blocks.begin_comparing(&comparison), Err(RegisteredAgain));
+    assert_eq!(world.blocks.compare(&mut comparison, 1), Err(Outdated::RegisteredAgain));
     let mut comparison = world.comparison(place, &replicas(1..=3));
     world.pass(700_000, &[1]);
-    assert_eq!(world.blocks.compare(&mut comparison, 9), Err(RegisteredAgain));
+    assert_eq!(world.blocks.compare(&mut comparison, 9), Err(Outdated::RegisteredAgain));
     assert_eq!(are_there(&world, 3), [false; 3]);
 }
 
@@ -178,12 +309,12 @@ fn counts_are_those_of_all_blocks() {
         number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (number >> 33) % below
     };
-    for _ in 0..5_000 {
+    for _ in 0..10_000 {
         let at = next(12);
         let id = at + 1;
         let held = replica(id, 5 + next(2), 100);
         let place = world.place(u16::try_from(1 + next(2)).unwrap());
-        match next(9) {
+        match next(13) {
             0 => {
                 let new = match next(3) {
                     0 => None,
@@ -200,10 +331,47 @@ fn counts_are_those_of_all_blocks() {
             5 => world.blocks.given_up(FILE, &[block(id, 5, 100)]),
             6 => world.blocks.lost_here(BlockId(id)),
             7 => world.report(place, &replicas(id..=12)),
-            _ => world.look(),
+            8 => world.look(),
+            9 => drop(world.blocks.heard(place.holder, Heartbeat::default())),
+            10 => drop(world.beat(place.holder)),
+            11 => drop(world.blocks.take_gone(1)),
+            _ if next(20) == 0 => {
+                // One is dead, and comes back.
+                world.pass(700_000, &[place.holder.0]);
+                let uuid = format!("node {}", place.holder.0);
+                world.blocks.register(Registration { uuid, ..Registration::default() });
+            }
+            _ => {}
         }
         assert_eq!(world.blocks.counts(), all_counts(&world.blocks));
     }
+    world.look();
+    let blocks = &world.blocks;
+    for (block, entry) in blocks.entries.part(0, usize::MAX) {
+        assert_eq!(blocks.is_corrupt(block), entry.is_corrupt(), "nothing is gone that was not taken from {block}");
+    }
+    let is_low = |(block, entry): &(BlockId, &Entry)| {
+        let Some(wanted) = entry.wanted.filter(|wanted| !wanted.is_open) else { return false };
+        let sound =
+            blocks.replicas(*block, entry).filter(|held| !held.is_corrupt && is_all(held, wanted.stamp, wanted.length));
+        let holders: BTreeSet<Holder> = sound.map(|held| held.place.holder).collect();
+        let staying = holders.into_iter().filter(|holder| !blocks.nodes.is_leaving(*holder, *block));
+        staying.count() < usize::from(wanted.replication)
+    };
+    let low = blocks.entries.part(0, usize::MAX).filter(is_low).map(|(block, _)| block);
+    assert_eq!(blocks.low, low.collect());
+}
+
+#[test]
+fn what_is_given_up_does_not_lack_replicas_for_ever() {
+    let mut world = World::with(1);
+    let one = block(1, 5, 100);
+    world.change(None, Some(&file(2, &[one])));
+    world.look();
+    assert_eq!(world.blocks.low(), 1);
+    world.blocks.given_up(FILE, &[one]);
+    world.look();
+    assert_eq!((world.blocks.low(), world.blocks.len()), (0, 0));
 }
 
 const MANY: u64 = 3_000;

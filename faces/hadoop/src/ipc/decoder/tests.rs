@@ -1,3 +1,9 @@
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use savanna_journal::sim::SimDisk;
+
 use super::*;
 use crate::ipc::answer::Detail;
 
@@ -81,6 +87,46 @@ fn answers_are_those_of_hadoop() {
     assert_eq!(decoder.next(&mut BytesMut::from(&b"hrpc\x0a\0\0"[..])), Event::End(expected.concat()));
     let Event::End(old) = decoder.next(&mut BytesMut::from(&b"hrpc\x05\0\0"[..])) else { panic!("no end") };
     assert!(old.starts_with(&hex("ffffffffffffffff00000029")), "{old:?}");
+}
+
+/// A server that was just begun is asked what `hdfs dfs -ls /` asks first, and then for a call that nobody knows.
+#[test]
+fn a_server_answers_a_java_client_as_hadoop_does() {
+    let (disk, folder) = (SimDisk::new(5), tempfile::tempdir().unwrap());
+    let server = crate::tests::started(&disk, folder.path(), 1);
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut answer = |asked: &[u8], length: usize| {
+        stream.write_all(asked).unwrap();
+        let mut bytes = vec![0; length];
+        stream.read_exact(&mut bytes).unwrap();
+        bytes
+    };
+    let root = [
+        hex(&format!("0000004f 1a 0800100018093a10{ID}4000 33 0a31 0801 1200 1800 2203 08ed03 2a04")),
+        b"root".to_vec(),
+        hex("320a"),
+        b"supergroup".to_vec(),
+        hex("3800 4000 5000 5800 68818001 7000 800100 9001"),
+    ];
+    // Hadoop's last byte is 8: its root may have snapshots, and this one none.
+    assert_eq!(answer(&golden(), 83), [&root.concat()[..], &[0]].concat());
+    let call = golden().split_off(7 + 4 + 0x5b);
+    let at = call.windows(11).position(|bytes| bytes == b"getFileInfo").unwrap();
+    let call = [&call[..at], b"getFileInfx", &call[at + 11..]].concat();
+    // Hadoop's words go on with where in its code it noticed that: clients show the first line.
+    let unknown = [
+        hex("000000ad ab01 0800 1001 1809 222e"),
+        b"org.apache.hadoop.ipc.RpcNoSuchMethodException".to_vec(),
+        hex("2a5d"),
+        b"Unknown method getFileInfx called on org.apache.hadoop.hdfs.protocol.ClientProtocol protocol.".to_vec(),
+        hex(&format!("3002 3a10{ID}4000")),
+    ];
+    let unknown = unknown.concat();
+    assert_eq!(answer(&call, unknown.len()), unknown);
+    drop(stream);
+    server.stopper().stop();
+    server.wait().unwrap();
 }
 
 fn message(call: i32, parts: &[&[u8]]) -> Vec<u8> {

@@ -386,6 +386,13 @@ fn what_is_in_memory_needs_no_database() {
         running.mkdirs(&format!("/a/{number}"));
         assert_eq!((running.length("/a/f"), running.length("/a/none")), (Some(1), None));
     }
+    for number in 0..30 {
+        let (from, to) = (format!("/a/b/{number}"), format!("/a/{number}/moved"));
+        running.write(&from, b"made, written and closed");
+        let rename = Request::Rename2 { from, to: to.clone(), overwrites: false };
+        assert_eq!(running.call(&rename), Ok(Reply::Done));
+        running.delete(&to);
+    }
     assert_eq!((running.database().reads, running.database().misses), (before.reads, before.misses));
     until(|| running.database().errors > 0);
     assert!(running.database().unflushed > 0);

@@ -40,7 +40,7 @@ impl Running {
 
     pub(super) fn beat(&self) -> Orders {
         let storage = StorageFigures { id: DISK.to_owned(), kind: 1, remaining: 1 << 40, ..StorageFigures::default() };
-        let heartbeat = Heartbeat { storages: vec![storage], load: 0, wants_to_report: true };
+        let heartbeat = Heartbeat { storages: vec![storage], wants_to_report: true, ..Heartbeat::default() };
         self.files.node_heard(NODE, heartbeat).unwrap().unwrap()
     }
 
@@ -188,6 +188,87 @@ fn what_is_left_of_a_file_that_cannot_be_closed_is_read() {
     running.stop();
 }
 
+/// One reports and loses its disk before the next one reports: what it had is missing, whoever has not looked yet.
+#[test]
+fn changes_are_refused_while_what_was_reported_is_gone_again() {
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    let running = opened(&disk, folder.path(), 1);
+    let blocks: Vec<BlockName> = (0..2)
+        .map(|number| {
+            let path = format!("/{number}");
+            let file = running.create(&path);
+            let mut block = running.add_block(&file, None);
+            block.length = 7;
+            let replica = Replica { block: block.id, stamp: block.stamp, length: 7 };
+            running.files.received(replica);
+            let request = Request::Complete { file, last: Some(block) };
+            assert_eq!(running.call(&request), Ok(Reply::Bool(true)));
+            block
+        })
+        .collect();
+    running.stop();
+    let names = ["node 1", "node 2", "node 3"];
+    std::fs::write(folder.path().join("nodes"), names.map(|name| format!("{name}\n")).concat()).unwrap();
+    let running = opened(&disk, folder.path(), 2);
+    let is_waiting = || running.files.0.state.read().namespace.is_waiting;
+    assert!(is_waiting());
+    for (name, block) in names.into_iter().zip(&blocks) {
+        let registration = Registration { uuid: name.to_owned(), ..Registration::default() };
+        running.files.register_node(registration).unwrap();
+        let storage = StorageFigures { id: DISK.to_owned(), kind: 1, ..StorageFigures::default() };
+        let heartbeat = Heartbeat { storages: vec![storage], wants_to_report: true, ..Heartbeat::default() };
+        let lease = running.files.node_heard(name, heartbeat).unwrap().unwrap().lease;
+        let replica = Replica { block: block.id, stamp: block.stamp, length: 7 };
+        let report = Report { storage: DISK.to_owned(), kind: 1, replicas: vec![(replica, ReplicaState::Whole)] };
+        running.files.node_reports(name, lease, vec![report], true).unwrap();
+        // Its disk is gone.
+        if name == names[0] {
+            running.files.node_heard(name, Heartbeat::default()).unwrap().unwrap();
+        }
+    }
+    for _ in 0..3 {
+        running.files.tend_nodes().unwrap();
+        assert!(is_waiting());
+    }
+    // It was found again.
+    let replica = Replica { block: blocks[0].id, stamp: blocks[0].stamp, length: 7 };
+    running.files.node_tells(names[0], DISK, 1, &[Told::Whole(replica)]).unwrap();
+    running.files.tend_nodes().unwrap();
+    assert!(!is_waiting());
+    running.stop();
+}
+
+/// Others say something between two parts of a report.
+#[test]
+fn what_a_data_node_tells_during_its_report_of_several_disks_is_newer() {
+    const MANY: u64 = 40_000;
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    let running = opened(&disk, folder.path(), 1);
+    running.join(&[]);
+    let replica = |number: u64| Replica { block: BlockId(1 << 40 | number), stamp: Stamp(1 << 40), length: 1 };
+    let report = |id: &str, numbers: std::ops::Range<u64>| Report {
+        storage: id.to_owned(),
+        kind: 1,
+        replicas: numbers.map(|number| (replica(number), ReplicaState::Whole)).collect(),
+    };
+    let figures = |id: &str| StorageFigures { id: id.to_owned(), kind: 1, ..StorageFigures::default() };
+    let storages = vec![figures(DISK), figures("other disk")];
+    let orders =
+        running.files.node_heard(NODE, Heartbeat { storages, wants_to_report: true, ..Heartbeat::default() }).unwrap();
+    let lease = orders.unwrap().lease;
+    let of_other = || running.files.nodes()[0].blocks;
+    std::thread::scope(|scope| {
+        let reports = vec![report(DISK, 0..MANY), report("other disk", MANY..MANY + 1)];
+        let done = scope.spawn(|| running.files.node_reports(NODE, lease, reports, true));
+        until(|| of_other() > 0);
+        running.files.node_tells(NODE, "other disk", 1, &[Told::Whole(replica(MANY + 1))]).unwrap();
+        assert!((of_other() as u64) < MANY, "the report was compared too fast");
+        done.join().unwrap().unwrap();
+    });
+    assert_eq!(of_other() as u64, MANY + 2);
+    running.stop();
+}
+
 /// A part of 256 blocks, each of which is looked at a few times.
 const LONGEST: usize = 8 * 256;
 
@@ -221,8 +302,11 @@ fn nobody_waits_for_more_than_256_blocks_of_a_data_node() {
     let told: Vec<Told> = replicas.iter().map(|replica| Told::Whole(*replica)).collect();
     running.files.node_tells(NODE, DISK, 1, &told).unwrap();
     longest("what a data node tells");
+    let disks = || (running.files.stats().failed_disks, running.files.stats().others.remaining);
+    assert_eq!(disks(), (0, 1 << 40));
     // Its disk is gone.
-    running.files.node_heard(NODE, Heartbeat::default()).unwrap().unwrap();
+    running.files.node_heard(NODE, Heartbeat { failed_disks: 1, ..Heartbeat::default() }).unwrap().unwrap();
+    assert_eq!(disks(), (1, 0));
     running.files.tend_nodes().unwrap();
     longest("a disk that is gone");
     assert_eq!(blocks(), 0);
