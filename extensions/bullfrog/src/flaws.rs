@@ -27,6 +27,9 @@ pub(crate) enum Flaw {
     /// Who marks a row without a statement does not leave it to the index whether another one has.
     #[name = c"marks_at_once"]
     MarksAtOnce,
+    /// Who needs rows sees no claims of others, and takes them all on: nothing but marks keep them apart.
+    #[name = c"claims_unseen"]
+    ClaimsUnseen,
     /// Who has waited for a row of others marks all rows of its statement again.
     #[name = c"marks_again"]
     MarksAgain,

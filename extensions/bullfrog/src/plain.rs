@@ -7,6 +7,7 @@ use pgrx::pg_sys::submodules::ffi::pg_guard_ffi_boundary;
 use pgrx::pg_sys::{self, Datum, ItemPointerData, Oid};
 
 use crate::flaws::{self, Flaw};
+use crate::stops::reach;
 use crate::versions::insert_into_indexes;
 
 /// How a new table's rows are made of an old one's.
@@ -96,6 +97,7 @@ impl Writing {
             let command = pg_sys::GetCurrentCommandId(true);
             pg_guard_ffi_boundary(|| insert(self.relation, self.row, command, 0, std::ptr::null_mut(), token));
             let is_taken = insert_into_indexes(self.info, self.row, self.state);
+            reach("move: marking");
             pg_guard_ffi_boundary(|| complete(self.relation, self.row, token, !is_taken));
             pg_sys::SpeculativeInsertionLockRelease(owner);
             self.forget();

@@ -231,6 +231,31 @@ def blocking(admin, client):
     return found[0]
 
 
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK", "ROLLBACK TO s; COMMIT"])
+def test_marks_alone_keep_two_apart(database, kinds, end):
+    """As of a session that has no claim, and the index knows no more than that somebody writes the same."""
+    connect = database.connect
+    database.connect = lambda: connect(options="-c bullfrog.flaw=claims_unseen")
+    test_who_needs_a_row_that_another_one_moves_waits_for_it(database, kinds, end)
+
+
+def test_who_may_take_a_mark_back_is_waited_for_until_it_is_known(database, kinds):
+    """Not until its transaction ends, which may go on without the row."""
+    migrate(kinds, PLAIN, options=AS_IT_IS_BEST)
+    marking, waiting = database.connect(), database.connect(options="-c bullfrog.flaw=claims_unseen")
+    marking.execute("SET bullfrog.stop_at = 'move: marking'")
+    marking.pgconn.send_query(b"UPDATE n_a SET b = 'marking' WHERE id = 5")
+    stopped = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND application_name = 'stopped at move: marking'"
+    wait_until(lambda: kinds.execute(stopped, (marking.info.backend_pid,)).fetchone() == (1,), "it has written a mark")
+    waiting.pgconn.send_query(b"UPDATE n_b SET g = 'waited' WHERE id IN (4, 5, 6)")
+    assert blocking(kinds, waiting) == marking.info.backend_pid
+    assert kinds.execute("SELECT wait_event FROM pg_stat_activity WHERE pid = %s", (waiting.info.backend_pid,)).fetchone() == ("spectoken",)
+    kinds.execute("SELECT pg_terminate_backend(%s)", (marking.info.backend_pid,))
+    answered(waiting)
+    assert kinds.execute("SELECT count(*) FROM bullfrog.moved").fetchone() == (3,)
+    assert kinds.execute("SELECT (SELECT count(*) FROM n_a), (SELECT count(*) FROM n_b), (SELECT count(*) FROM n_b WHERE g = 'waited')").fetchone() == (304, 304, 3)
+
+
 def test_who_waits_for_some_rows_of_many_marks_each_once(database, kinds):
     """Whoever has them, and however many those are."""
     migrate(kinds, PLAIN, options=AS_IT_IS_BEST)
