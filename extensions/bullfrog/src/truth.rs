@@ -206,6 +206,7 @@ impl Index {
         loop {
             // SAFETY: as promised.
             unsafe {
+                // News that come while they are found come before the catalogs are read: to lock these brings them.
                 let found = FOUND.get().unwrap_or_else(|| Self::find());
                 FOUND.set(Some(found));
                 pg_sys::LockRelationOid(found.table, pg_sys::AccessShareLock as pg_sys::LOCKMODE);

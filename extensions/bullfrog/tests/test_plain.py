@@ -136,6 +136,29 @@ def test_the_index_of_marks_may_be_another_one(database, kinds):
     check(client, "ab")
 
 
+def test_the_index_of_marks_may_become_another_one_beside_a_transaction(database, kinds):
+    """That comes in the middle of it: the old one stays as long as somebody may use it."""
+    migrate(kinds, PLAIN, options=AS_IT_IS_BEST)
+    client, admin = database.connect(), database.connect()
+    client.execute("BEGIN; UPDATE n_a SET b = b WHERE id = 1")
+    admin.pgconn.send_query(b"REINDEX INDEX CONCURRENTLY bullfrog.moved_pkey")
+    assert blocking(kinds, admin) == client.info.backend_pid
+    client.execute("UPDATE n_a SET b = b WHERE id IN (1, 2); SAVEPOINT s; UPDATE n_a SET b = b WHERE id = 3; ROLLBACK TO s; UPDATE n_a SET b = b WHERE id = 3")
+    client.execute("COMMIT")
+    answered(admin)
+    client.execute("UPDATE n_a SET b = b WHERE id = 3; UPDATE n_a SET b = b WHERE id = 4")
+    for connection in (client, kinds):
+        assert connection.execute("SELECT count(*) FROM bullfrog.moved").fetchone() == (4,)
+        check(connection, "ab")
+
+
+def test_that_news_of_an_index_beside_a_transaction_is_not_heard_is_noticed(database, kinds):
+    connect = database.connect
+    database.connect = lambda: connect(options="-c bullfrog.flaw=news_unheard")
+    with pytest.raises(psycopg.Error, match="could not open relation"):
+        test_the_index_of_marks_may_become_another_one_beside_a_transaction(database, kinds)
+
+
 def test_that_news_of_tables_is_not_heard_is_noticed(database, kinds):
     connect = database.connect
     database.connect = lambda: connect(options="-c bullfrog.flaw=news_unheard")
