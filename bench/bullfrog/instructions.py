@@ -62,6 +62,8 @@ def main():
     parser.add_argument("--no-build", action="store_true", help="use what was built before")
     parser.add_argument("--dry", action="store_true", help="keep nothing")
     options = parser.parse_args()
+    if not 0 < options.statements <= ROWS - FEW:
+        parser.error(f"--statements is 1 to {ROWS - FEW}: no row is touched for the first time twice")
     if not options.no_build:
         build_extension()
     where = record.circumstances(record.head(), "release")

@@ -5,6 +5,7 @@ use bullfrog_model::board::Xid;
 use pgrx::prelude::*;
 use savanna_ledger::Claim;
 
+use crate::flaws::{self, Flaw};
 use crate::settings::{CONFLICTS, Conflicts};
 use crate::shared::{database, has_ended, is_own, with_board, with_ledger};
 
@@ -43,6 +44,10 @@ impl Claims {
         let mut claims = Self { source, owner, won, busy, are_kept: true };
         if CONFLICTS.get() == Conflicts::OnConflict {
             claims.are_kept = false;
+            claims.won.extend(granules);
+            return claims;
+        }
+        if flaws::is_set(Flaw::ClaimsUnseen) {
             claims.won.extend(granules);
             return claims;
         }

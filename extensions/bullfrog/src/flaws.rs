@@ -27,7 +27,22 @@ pub(crate) enum Flaw {
     /// Who marks a row without a statement does not leave it to the index whether another one has.
     #[name = c"marks_at_once"]
     MarksAtOnce,
-    /// What a session knows of tables, it knows for ever.
+    /// Who needs rows sees no claims of others, and takes them all on: nothing but marks keep them apart.
+    #[name = c"claims_unseen"]
+    ClaimsUnseen,
+    /// Who has waited for a row of others marks all rows of its statement again.
+    #[name = c"marks_again"]
+    MarksAgain,
+    /// Who finds a row marked by a transaction that has not ended goes on without it.
+    #[name = c"marks_unwaited"]
+    MarksUnwaited,
+    /// Who has waited for another's mark does not write it, whatever became of that one.
+    #[name = c"marks_once"]
+    MarksOnce,
+    /// A lock on what was moved counts as held when the part of the transaction that took it was undone.
+    #[name = c"lock_forgotten"]
+    LockForgotten,
+    /// News do not change what a session knows of tables.
     #[name = c"news_unheard"]
     NewsUnheard,
     /// Who moves a page as a whole does not look which of its rows were moved.

@@ -4,10 +4,12 @@
 //! Such a move is as serializable as its transaction, and would hide conflicts of others from the server (see [`crate::mover`]): so
 //! serializable statements note that they read the whole table, where it is allowed.
 
-use bullfrog_model::board::Xid;
+use std::borrow::Cow;
+
 use bullfrog_model::granule::Granule;
 
 use crate::claims::{Claims, is_of_mover};
+use crate::flaws::{self, Flaw};
 use crate::moving::{self, Care};
 use crate::rights::with_all_rights;
 use crate::shared::wait_for_transaction;
@@ -27,19 +29,21 @@ pub(crate) enum Moved {
 
 /// Moves granules of a source in the transaction under way. `skips`: those that other clients have in progress are left.
 pub(crate) fn move_here(source: i32, granules: &[i64], skips: bool) -> Moved {
-    let mut wait_for: Option<Xid> = None;
+    let mut left = Cow::Borrowed(granules);
     loop {
-        if let Some(owner) = wait_for {
-            wait_for_transaction(owner);
-        }
-        let claims = Claims::of(source, granules);
+        let claims = Claims::of(source, &left);
         let Some((granule, moved)) = move_claimed(source, &claims) else {
             return Moved::None;
         };
         metering::count(source, granule, moved);
-        wait_for = claims.busy.iter().map(|(_, owner)| *owner).find(|owner| !skips || is_of_mover(*owner));
-        if wait_for.is_none() {
+        let owner = claims.busy.iter().map(|(_, owner)| *owner).find(|owner| !skips || is_of_mover(*owner));
+        let Some(owner) = owner else {
             return if claims.busy.is_empty() { Moved::All } else { Moved::Some };
+        };
+        wait_for_transaction(owner);
+        // What was won is done: to mark it once more would be to write a row and take it back.
+        if !flaws::is_set(Flaw::MarksAgain) {
+            left = claims.busy.into_iter().map(|(granule, _)| granule).collect();
         }
     }
 }

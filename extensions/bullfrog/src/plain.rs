@@ -7,6 +7,7 @@ use pgrx::pg_sys::submodules::ffi::pg_guard_ffi_boundary;
 use pgrx::pg_sys::{self, Datum, ItemPointerData, Oid};
 
 use crate::flaws::{self, Flaw};
+use crate::stops::reach;
 use crate::versions::insert_into_indexes;
 
 /// How a new table's rows are made of an old one's.
@@ -96,6 +97,7 @@ impl Writing {
             let command = pg_sys::GetCurrentCommandId(true);
             pg_guard_ffi_boundary(|| insert(self.relation, self.row, command, 0, std::ptr::null_mut(), token));
             let is_taken = insert_into_indexes(self.info, self.row, self.state);
+            reach("move: marking");
             pg_guard_ffi_boundary(|| complete(self.relation, self.row, token, !is_taken));
             pg_sys::SpeculativeInsertionLockRelease(owner);
             self.forget();
@@ -147,16 +149,16 @@ impl Writing {
 }
 
 thread_local! {
-    /// Tables for whose rows nothing is evaluated, as far as there was no news of any relation since.
+    /// Tables for whose rows nothing is evaluated, as far as there was no news of them since.
     static AS_THEY_ARE: RefCell<Vec<Oid>> = const { RefCell::new(Vec::new()) };
     /// How often there was.
     static NEWS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Looks at tables anew. To be called with news of any relation.
-pub(crate) fn forget() {
+/// Looks at a table anew. To be called with news of relations; none in particular: all. What comes to a table that is to be evaluated, be it an index, is news of the table.
+pub(crate) fn forget(relation: Oid) {
     NEWS.set(NEWS.get().wrapping_add(1));
-    AS_THEY_ARE.with_borrow_mut(Vec::clear);
+    AS_THEY_ARE.with_borrow_mut(|known| known.retain(|table| relation != Oid::INVALID && *table != relation));
 }
 
 /// Whether nothing is evaluated for rows that are written to a table, which is open.
@@ -167,15 +169,17 @@ unsafe fn is_as_it_is(relation: pg_sys::Relation) -> bool {
         if AS_THEY_ARE.with_borrow(|known| known.contains(&table)) {
             return true;
         }
-        let before = NEWS.get();
-        if evaluates(relation) {
-            return false;
+        loop {
+            let before = NEWS.get();
+            if evaluates(relation) {
+                return false;
+            }
+            // To open an index may bring news of what was looked at. All of them are locked now, so that a second look brings none of them.
+            if NEWS.get() == before {
+                AS_THEY_ARE.with_borrow_mut(|known| known.push(table));
+                return true;
+            }
         }
-        // To open an index may bring news of what was looked at.
-        if NEWS.get() == before {
-            AS_THEY_ARE.with_borrow_mut(|known| known.push(table));
-        }
-        true
     }
 }
 

@@ -250,7 +250,7 @@ unsafe extern "C-unwind" fn table_changed(_: pg_sys::Datum, relation: Oid) {
     }
     if !flaws::is_set(Flaw::NewsUnheard) {
         truth::forget(relation);
-        plain::forget();
+        plain::forget(relation);
     }
 }
 

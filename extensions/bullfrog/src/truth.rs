@@ -31,7 +31,8 @@ fn is_page_moved(source: i32, row: ItemPointerData, call: pg_sys::FunctionCallIn
         let memory = Memory::of(call);
         if !memory.is_about(source, page) {
             memory.begin(source, page);
-            memory.set(0, memory.index.has(source, i64::from(page)));
+            let is_moved = memory.index().has(source, i64::from(page));
+            memory.set(0, is_moved);
         }
         memory.get(0)
     }
@@ -59,7 +60,7 @@ unsafe fn is_place_moved_in(source: i32, row: ItemPointerData, call: pg_sys::Fun
         let memory = Memory::of(call);
         if usize::from(number) >= ROWS || !memory.is_about(source, page) {
             memory.begin(source, page);
-            let (is_whole, is_moved) = memory.index.has_either(source, page, number);
+            let (is_whole, is_moved) = memory.index().has_either(source, page, number);
             memory.set(0, is_whole);
             memory.is_whole = is_whole;
             return is_whole || is_moved;
@@ -67,7 +68,7 @@ unsafe fn is_place_moved_in(source: i32, row: ItemPointerData, call: pg_sys::Fun
         if !memory.is_whole {
             // More than one row of this page is asked for.
             memory.is_whole = true;
-            let index = memory.index;
+            let index = memory.index();
             index.each(source, name_of_place(page, 1), name_of_place(page, u16::MAX), |name| {
                 memory.set((name & 0xffff) as usize, true);
                 true
@@ -87,6 +88,8 @@ fn is_own(transaction: pg_sys::TransactionId) -> bool {
 /// What an expression of a statement remembers between two rows.
 struct Memory {
     index: Index,
+    /// The part of the transaction that has locked it.
+    locked_by: pg_sys::SubTransactionId,
     snapshot: Moment,
     source: i32,
     page: u32,
@@ -106,10 +109,21 @@ impl Memory {
             let function = (*call).flinfo;
             if (*function).fn_extra.is_null() {
                 let memory = pg_sys::MemoryContextAllocZero((*function).fn_mcxt, size_of::<Self>()).cast::<Self>();
-                (*memory).index = Index::open();
                 (*function).fn_extra = memory.cast();
             }
             &mut *(*function).fn_extra.cast::<Self>()
+        }
+    }
+
+    /// `bullfrog.moved`, locked. What a function of a client remembers outlives a part of the transaction that was undone, whose locks are gone.
+    unsafe fn index(&mut self) -> Index {
+        // SAFETY: a statement is under way.
+        unsafe {
+            let part = pg_sys::GetCurrentSubTransactionId();
+            if self.locked_by != part && (self.locked_by == 0 || !flaws::is_set(Flaw::LockForgotten)) {
+                (self.index, self.locked_by) = (Index::open(), part);
+            }
+            self.index
         }
     }
 
@@ -192,6 +206,7 @@ impl Index {
         loop {
             // SAFETY: as promised.
             unsafe {
+                // News that come while they are found come before the catalogs are read: to lock these brings them.
                 let found = FOUND.get().unwrap_or_else(|| Self::find());
                 FOUND.set(Some(found));
                 pg_sys::LockRelationOid(found.table, pg_sys::AccessShareLock as pg_sys::LOCKMODE);
@@ -290,7 +305,7 @@ impl Index {
                     if writing.write_unless_taken(columns.into_iter().take(writing.columns())) {
                         return true;
                     }
-                    if !self.is_free(source, *granule) {
+                    if !self.is_free(source, *granule) || flaws::is_set(Flaw::MarksOnce) {
                         return false;
                     }
                 }
@@ -325,6 +340,7 @@ impl Index {
                     }
                     return false;
                 }
+                Some(_) if flaws::is_set(Flaw::MarksUnwaited) => return false,
                 Some((owner, 0, _)) => wait_for_transaction(owner),
                 // It may take it back.
                 // SAFETY: waits for another transaction.

@@ -76,16 +76,18 @@ def test_a_write_that_is_hard_to_tell_is_carried_back(readings, column, value):
 BY_TEXT = {"bullfrog.content(regclass)": ("record_send(ROW(%s))", "ROW(%s)::text"), "bullfrog.note_differences(bullfrog.source)": ("SET extra_float_digits TO '1'", "SET extra_float_digits TO '0'")}
 
 
-def test_a_comparison_by_text_is_noticed(readings):
-    """As a session may show values: the write of a digit that it does not show is lost."""
-    for function, (found, broken) in BY_TEXT.items():
+@pytest.mark.parametrize("functions", [[function] for function in BY_TEXT] + [list(BY_TEXT)])
+def test_a_comparison_by_text_is_noticed(readings, functions):
+    """As a session may show values: the write of a digit that it does not show is lost. Either of the two functions is enough to find it."""
+    for function in functions:
+        found, broken = BY_TEXT[function]
         body = readings.execute("SELECT pg_get_functiondef(%s::regprocedure)", (function,)).fetchone()[0]
         assert found in body
         readings.execute(body.replace(found, broken), prepare=False)
     migrate(readings, READINGS)
     readings.execute("UPDATE taken SET reading = '0.10000000000000002' WHERE id = 7")
     readings.execute("SELECT bullfrog.abort('m')")
-    assert readings.execute("SELECT count(*) FROM measure WHERE reading <> 0.1").fetchone() == (0,)
+    assert readings.execute("SELECT count(*) FROM measure WHERE reading <> 0.1").fetchone() == (int(len(functions) == 1),)
 
 
 def test_a_change_of_what_an_expression_gave_is_refused_however_small(readings):

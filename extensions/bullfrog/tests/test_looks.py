@@ -173,14 +173,36 @@ def test_a_row_that_very_many_are_joined_with_is_no_list_of_them(database, towns
 
 
 def test_a_writer_who_takes_long_ends_the_rounds_and_not_the_switch(database, towns):
-    """The one before the lock, here: he waits for nobody."""
-    towns.execute("CREATE FUNCTION nap(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN PERFORM pg_sleep(0.001); RETURN $1; END'")
-    session, writing = database.connect(), database.connect()
-    session.execute("SET lock_timeout = '1s'")
-    session.pgconn.send_query(b"SELECT bullfrog.migrate('m', 'CREATE TABLE t AS SELECT id, nap(id) AS n FROM customer')")
-    time.sleep(0.5)
+    """The one before the lock, here: he waits for nobody. He begins when the first look has begun, and that ends when he has written."""
+    towns.execute("""CREATE FUNCTION gated(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$
+        BEGIN
+            WHILE $1 = 8 AND NOT pg_try_advisory_lock_shared(8) LOOP
+                PERFORM pg_sleep(0.01);
+            END LOOP;
+            RETURN $1;
+        END $$""")
+    session, writing, said = database.connect(), database.connect(), []
+    session.add_notice_handler(lambda notice: said.append(notice.message_primary))
+    patience = 3
+    session.execute(f"SET lock_timeout = '{patience}s'")
+    towns.execute("SELECT pg_advisory_lock(8)")
+    session.pgconn.send_query(b"SELECT bullfrog.migrate('m', 'CREATE TABLE t AS SELECT id, gated(id) AS n FROM customer')")
+    looks = f"SELECT wait_event FROM pg_stat_activity WHERE pid = {session.info.backend_pid}"
+    wait_until(lambda: towns.execute(looks).fetchone() == ("PgSleep",), "it looks at the row")
     writing.execute("BEGIN; UPDATE customer SET nick = 'x' WHERE id = 8")
-    time.sleep(1.8)
+    # Too long a look for there to be no other round.
+    time.sleep(0.1)
+    towns.execute("SELECT pg_advisory_unlock(8)")
+    began = time.monotonic()
+
+    def is_about_to_switch():
+        session.pgconn.consume_input()
+        assert session.pgconn.is_busy(), session.pgconn.get_result().error_message.decode()
+        return said == [f"tables are in use, trying again for {patience}s"] * 2
+
+    wait_until(is_about_to_switch, "it waits for its lock")
+    # It has told so before, and waited for him as long as it would for the lock.
+    assert time.monotonic() - began > patience
     writing.execute("COMMIT")
     answered(session)
     assert towns.execute("SELECT count(*) FROM t").fetchone() == (CUSTOMERS,)

@@ -86,6 +86,45 @@ def test_an_index_that_evaluates_something_is_filled_by_a_statement(database, ki
         kinds.execute("ROLLBACK; SELECT bullfrog.finish('m'); DROP OWNED BY plain_owner, plain_user; DROP ROLE plain_owner, plain_user")
 
 
+def test_an_index_of_the_same_transaction_is_filled_by_a_statement(kinds):
+    """As long as it is there: also if a part of the transaction is undone that has made it, or dropped it."""
+    kinds.execute("CREATE ROLE plain_owner; GRANT ALL ON SCHEMA public TO plain_owner; ALTER TABLE t OWNER TO plain_owner; CREATE TABLE seen (who text); GRANT ALL ON seen TO PUBLIC")
+    kinds.execute("""CREATE FUNCTION note() RETURNS void LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.seen VALUES (current_user); END';
+        CREATE FUNCTION seen(text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS 'BEGIN PERFORM public.note(); RETURN $1; END'""")
+    keys = iter(range(1, 100))
+
+    def touch(expected):
+        """Twice: what the first one has looked at is known to the second."""
+        for _ in range(2):
+            kinds.execute("DELETE FROM seen; UPDATE n_a SET b = b WHERE id = %d" % next(keys))
+            assert kinds.execute("SELECT who FROM seen").fetchall() == [("plain_owner",)] * expected
+
+    try:
+        migrate(kinds, PLAIN, options=AS_IT_IS_BEST)
+        touch(0)
+        kinds.execute("BEGIN")
+        touch(0)
+        kinds.execute("SAVEPOINT s; CREATE INDEX of_seen ON n_b (seen(g))")
+        touch(1)
+        kinds.execute("ROLLBACK TO s")
+        touch(0)
+        kinds.execute("CREATE INDEX of_seen ON n_b (seen(g)); SAVEPOINT s; DROP INDEX of_seen")
+        touch(0)
+        kinds.execute("ROLLBACK TO s")
+        touch(1)
+        kinds.execute("COMMIT")
+        touch(1)
+        check(kinds, "ab")
+    finally:
+        kinds.execute("ROLLBACK; SELECT bullfrog.finish('m'); DROP OWNED BY plain_owner CASCADE; DROP ROLE plain_owner")
+
+
+def test_that_news_of_the_same_transaction_is_not_heard_is_noticed(kinds):
+    kinds.execute("SET bullfrog.flaw = 'news_unheard'")
+    with pytest.raises(AssertionError, match="plain_owner"):
+        test_an_index_of_the_same_transaction_is_filled_by_a_statement(kinds)
+
+
 def test_the_index_of_marks_may_be_another_one(database, kinds):
     migrate(kinds, PLAIN, options=AS_IT_IS_BEST)
     client = database.connect()
@@ -97,13 +136,36 @@ def test_the_index_of_marks_may_be_another_one(database, kinds):
     check(client, "ab")
 
 
+def test_the_index_of_marks_may_become_another_one_beside_a_transaction(database, kinds):
+    """That comes in the middle of it: the old one stays as long as somebody may use it."""
+    migrate(kinds, PLAIN, options=AS_IT_IS_BEST)
+    client, admin = database.connect(), database.connect()
+    client.execute("BEGIN; UPDATE n_a SET b = b WHERE id = 1")
+    admin.pgconn.send_query(b"REINDEX INDEX CONCURRENTLY bullfrog.moved_pkey")
+    assert blocking(kinds, admin) == client.info.backend_pid
+    client.execute("UPDATE n_a SET b = b WHERE id IN (1, 2); SAVEPOINT s; UPDATE n_a SET b = b WHERE id = 3; ROLLBACK TO s; UPDATE n_a SET b = b WHERE id = 3")
+    client.execute("COMMIT")
+    answered(admin)
+    client.execute("UPDATE n_a SET b = b WHERE id = 3; UPDATE n_a SET b = b WHERE id = 4")
+    for connection in (client, kinds):
+        assert connection.execute("SELECT count(*) FROM bullfrog.moved").fetchone() == (4,)
+        check(connection, "ab")
+
+
+def test_that_news_of_an_index_beside_a_transaction_is_not_heard_is_noticed(database, kinds):
+    connect = database.connect
+    database.connect = lambda: connect(options="-c bullfrog.flaw=news_unheard")
+    with pytest.raises(psycopg.Error, match="could not open relation"):
+        test_the_index_of_marks_may_become_another_one_beside_a_transaction(database, kinds)
+
+
 def test_that_news_of_tables_is_not_heard_is_noticed(database, kinds):
     connect = database.connect
     database.connect = lambda: connect(options="-c bullfrog.flaw=news_unheard")
     with pytest.raises(psycopg.Error, match="could not open relation"):
         test_the_index_of_marks_may_be_another_one(database, kinds)
     kinds.execute("SELECT bullfrog.abort('m')")
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match=r"\('(postgres|plain_user)', 2\)\] == \[\('plain_owner', 2\)\]"):
         test_an_index_that_evaluates_something_is_filled_by_a_statement(database, kinds)
 
 
@@ -178,6 +240,76 @@ def test_who_needs_a_row_that_another_one_moves_waits_for_it(database, kinds, en
     assert kinds.execute("SELECT count(*) FROM n_a WHERE b = 'other'").fetchone() == (int(end == "COMMIT"),)
 
 
+def blocking(admin, client):
+    """Who keeps a client from going on, as soon as it waits; 0 is a prepared transaction."""
+    found = []
+
+    def waits():
+        client.pgconn.consume_input()
+        assert client.pgconn.is_busy(), "it has not waited"
+        found[:] = admin.execute("SELECT pg_blocking_pids(%s)", (client.info.backend_pid,)).fetchone()[0]
+        return found
+
+    wait_until(waits, "it waits")
+    return found[0]
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK", "ROLLBACK TO s; COMMIT"])
+def test_marks_alone_keep_two_apart(database, kinds, end):
+    """As of a session that has no claim, and the index knows no more than that somebody writes the same."""
+    connect = database.connect
+    database.connect = lambda: connect(options="-c bullfrog.flaw=claims_unseen")
+    test_who_needs_a_row_that_another_one_moves_waits_for_it(database, kinds, end)
+
+
+def test_who_may_take_a_mark_back_is_waited_for_until_it_is_known(database, kinds):
+    """Not until its transaction ends, which may go on without the row."""
+    migrate(kinds, PLAIN, options=AS_IT_IS_BEST)
+    marking, waiting = database.connect(), database.connect(options="-c bullfrog.flaw=claims_unseen")
+    marking.execute("SET bullfrog.stop_at = 'move: marking'")
+    marking.pgconn.send_query(b"UPDATE n_a SET b = 'marking' WHERE id = 5")
+    stopped = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND application_name = 'stopped at move: marking'"
+    wait_until(lambda: kinds.execute(stopped, (marking.info.backend_pid,)).fetchone() == (1,), "it has written a mark")
+    waiting.pgconn.send_query(b"UPDATE n_b SET g = 'waited' WHERE id IN (4, 5, 6)")
+    assert blocking(kinds, waiting) == marking.info.backend_pid
+    assert kinds.execute("SELECT wait_event FROM pg_stat_activity WHERE pid = %s", (waiting.info.backend_pid,)).fetchone() == ("spectoken",)
+    kinds.execute("SELECT pg_terminate_backend(%s)", (marking.info.backend_pid,))
+    answered(waiting)
+    assert kinds.execute("SELECT count(*) FROM bullfrog.moved").fetchone() == (3,)
+    assert kinds.execute("SELECT (SELECT count(*) FROM n_a), (SELECT count(*) FROM n_b), (SELECT count(*) FROM n_b WHERE g = 'waited')").fetchone() == (304, 304, 3)
+
+
+def test_who_waits_for_some_rows_of_many_marks_each_once(database, kinds):
+    """Whoever has them, and however many those are."""
+    migrate(kinds, PLAIN, options=AS_IT_IS_BEST)
+    holders = {}
+    for key in (7, 20, 33):
+        holder = database.connect()
+        holder.execute("BEGIN; UPDATE n_a SET b = 'held' WHERE id = %s" % key)
+        holders[holder.info.backend_pid] = holder
+    waiting = database.connect()
+    waiting.execute("BEGIN")
+    waiting.pgconn.send_query(b"UPDATE n_b SET g = 'waited' WHERE id < 50")
+    while holders:
+        # It may be seen to wait for one that has just ended.
+        holder = holders.pop(blocking(kinds, waiting), None)
+        if holder:
+            holder.execute("COMMIT")
+    answered(waiting)
+    # Of a mark that is there already another one is written, which the index refuses.
+    assert waiting.execute("SELECT pg_stat_get_xact_tuples_inserted('bullfrog.moved'::regclass)").fetchone() == (49,)
+    waiting.execute("COMMIT")
+    assert kinds.execute("SELECT count(*) FROM bullfrog.moved").fetchone() == (49,)
+    assert kinds.execute("SELECT (SELECT count(*) FROM n_a WHERE b = 'held'), (SELECT count(*) FROM n_b WHERE g = 'waited')").fetchone() == (3, 49)
+
+
+def test_that_rows_are_marked_again_after_each_wait_is_noticed(database, kinds):
+    connect = database.connect
+    database.connect = lambda: connect(options="-c bullfrog.flaw=marks_again")
+    with pytest.raises(AssertionError, match="== \\(49"):
+        test_who_waits_for_some_rows_of_many_marks_each_once(database, kinds)
+
+
 def test_that_the_index_of_marks_does_not_decide_is_noticed(database, kinds):
     connect = database.connect
     database.connect = lambda: connect(options="-c bullfrog.flaw=marks_at_once")
@@ -199,19 +331,72 @@ def test_a_copy_of_many_rows_is_cancelled(database, kinds):
     assert kinds.execute("SELECT pg_relation_size('n_a') / 8192").fetchone()[0] < 150
 
 
-def test_a_row_that_a_transaction_older_than_the_server_has_moved_is_waited_for(server, database, kinds):
-    """Nobody has claimed it any more."""
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_a_row_that_a_transaction_older_than_the_server_has_moved_is_waited_for(server, database, kinds, end, level):
+    """Nobody has claimed it any more: who comes to it finds the mark of a transaction that has not ended."""
     migrate(kinds, PLAIN, options=AS_IT_IS_BEST)
     kinds.execute("BEGIN; UPDATE n_a SET b = 'older' WHERE id = 5; PREPARE TRANSACTION 'older'")
     server.stop()
     server.start()
     admin, client = database.connect(), database.connect()
-    try:
-        client.execute("SET statement_timeout = '1s'")
-        with pytest.raises(psycopg.errors.QueryCanceled):
-            client.execute("UPDATE n_b SET g = 'waited' WHERE id = 5")
-    finally:
-        admin.execute("COMMIT PREPARED 'older'")
-    client.execute("UPDATE n_b SET g = 'waited' WHERE id = 5")
-    assert admin.execute("SELECT count(*) FROM bullfrog.moved").fetchone() == (1,)
-    assert admin.execute("SELECT (SELECT count(*) FROM n_a WHERE b = 'older'), (SELECT count(*) FROM n_b WHERE g = 'waited')").fetchone() == (1, 1)
+
+    def begin_to_wait():
+        client.execute(f"BEGIN ISOLATION LEVEL {level}; SELECT count(*) FROM n_b")
+        client.pgconn.send_query(b"UPDATE n_b SET g = 'waited' WHERE id IN (4, 5, 6)")
+        assert blocking(admin, client) == 0
+
+    begin_to_wait()
+    admin.execute("SELECT pg_cancel_backend(%s)", (client.info.backend_pid,))
+    with pytest.raises(AssertionError, match="canceling statement"):
+        answered(client)
+    assert client.pgconn.get_result() is None
+    client.execute("ROLLBACK")
+    begin_to_wait()
+    admin.execute(f"{end} PREPARED 'older'")
+    if (end, level) == ("COMMIT", "REPEATABLE READ"):
+        assert client.pgconn.get_result().error_field(psycopg.pq.DiagnosticField.SQLSTATE) == b"40001"
+        assert client.pgconn.get_result() is None
+        client.execute(f"ROLLBACK; BEGIN ISOLATION LEVEL {level}; UPDATE n_b SET g = 'waited' WHERE id IN (4, 5, 6)")
+    else:
+        answered(client)
+    client.execute("COMMIT")
+    assert admin.execute("SELECT count(*) FROM bullfrog.moved").fetchone() == (3,)
+    assert admin.execute("SELECT (SELECT count(*) FROM n_a), (SELECT count(*) FROM n_b)").fetchone() == (304, 304)
+    assert admin.execute("SELECT (SELECT count(*) FROM n_a WHERE b = 'older'), (SELECT count(*) FROM n_b WHERE g = 'waited')").fetchone() == (int(end == "COMMIT"), 3)
+
+
+@pytest.mark.parametrize("flaw, noticed", [("marks_unwaited", "it has not waited"), ("marks_once", r"\(2,\) == \(3,\)")])
+def test_that_a_mark_in_progress_is_not_waited_for_or_not_written_then_is_noticed(server, database, kinds, flaw, noticed):
+    connect = database.connect
+    database.connect = lambda: connect(options=f"-c bullfrog.flaw={flaw}")
+    with pytest.raises(AssertionError, match=noticed):
+        test_a_row_that_a_transaction_older_than_the_server_has_moved_is_waited_for(server, database, kinds, "ROLLBACK", "READ COMMITTED")
+
+
+def test_who_catches_an_error_reads_marks_in_a_locked_table(kinds):
+    """What an expression remembers of it outlives the part of the transaction in which it was locked."""
+    migrate(kinds, PLAIN, options=AS_IT_IS_BEST)
+    kinds.execute("""CREATE FUNCTION locks() RETURNS bigint LANGUAGE plpgsql AS $$
+        DECLARE
+            is_moved boolean;
+        BEGIN
+            FOR i IN 1..2 LOOP
+                BEGIN
+                    is_moved := bullfrog.is_place_moved(1, '(0,1)');
+                    IF i = 1 THEN
+                        RAISE 'undone';
+                    END IF;
+                EXCEPTION WHEN raise_exception THEN
+                    NULL;
+                END;
+            END LOOP;
+            RETURN (SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND relation IN ('bullfrog.moved'::regclass, 'bullfrog.moved_pkey'::regclass));
+        END $$""")
+    assert kinds.execute("SELECT locks()").fetchone() == (2,)
+
+
+def test_that_it_is_not_locked_is_noticed(kinds):
+    kinds.execute("SET bullfrog.flaw = 'lock_forgotten'")
+    with pytest.raises(AssertionError, match=r"\(0,\) == \(2,\)"):
+        test_who_catches_an_error_reads_marks_in_a_locked_table(kinds)
