@@ -46,16 +46,19 @@ impl World {
         Self { memory: Arc::new(memory), visible, sink: Held::default(), log: Arc::default() }
     }
 
-    fn start(&self, mode: Mode, idle_after: i64) -> Arc<Query> {
+    fn start(&self, mode: Mode) -> Arc<Query> {
+        self.start_with(RuntimeOptions { mode, ..options() }, IDLE_AFTER)
+    }
+
+    fn start_with(&self, options: RuntimeOptions, idle_after: i64) -> Arc<Query> {
         let waiting = Waiting { idle_after: Some(idle_after), alignment: None };
         let judge = Judge(Arc::clone(&self.sink), None);
-        let options = RuntimeOptions { mode, ..options() };
         start_with(&self.memory, judge, &self.log, options, waiting).unwrap()
     }
 
     /// Runs the query until something is so.
     fn run(&self, mode: Mode, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
-        let query = self.start(mode, IDLE_AFTER);
+        let query = self.start(mode);
         until(what, || is_so(self) || query.status().state.is_over());
         query.cancel();
         assert_eq!(query.wait_timeout(FOREVER).unwrap().unwrap().state, QueryState::Cancelled, "{what}");
@@ -159,7 +162,9 @@ fn partitions_that_rest_come_to_where_the_last_one_is_that_rests_in_an_epoch_tha
     let last = memory.hold("t", 2);
     // It has read its rows, and that it has no more.
     let second = memory.stick("t", 1, 2);
-    let query = world.start(Mode::Serverless, 20 * MILLI);
+    // As many epochs as the others end while the second is in its read.
+    let options = RuntimeOptions { mode: Mode::Serverless, max_epochs_in_flight: 16, ..options() };
+    let query = world.start_with(options, 20 * MILLI);
     until("the second reads", || second.is_stuck.load(Ordering::Acquire));
     last.store(true, Ordering::Release);
     // The others end epochs in which it is still waited for.
@@ -191,7 +196,7 @@ fn nothing_waits_for_rows_of_others_before_a_partition_joins() {
 #[test]
 fn a_query_that_is_over_keeps_nothing_of_its_sources() {
     let world = World::new(partitions());
-    let query = world.start(Mode::Serverless, IDLE_AFTER);
+    let query = world.start(Mode::Serverless);
     until("some of it is read", || world.written().len() > 50);
     assert!(Arc::strong_count(&world.visible) > 2, "sources have connections and threads");
     query.cancel();
@@ -207,12 +212,12 @@ fn a_partition_that_takes_long_to_open_holds_up_no_other_query() {
     let mut world = World::new(vec![rows(0); KNOWN + 1]);
     world.visible.store(KNOWN, Ordering::Release);
     let opens = Arc::get_mut(&mut world.memory).unwrap().hold_opening("t");
-    let query = world.start(Mode::Serverless, IDLE_AFTER);
+    let query = world.start(Mode::Serverless);
     until("some of it is read", || world.log.all.lock().len() > 5);
     world.visible.store(KNOWN + 1, Ordering::Release);
     thread::sleep(Duration::from_millis(100));
     let other = World::new(vec![rows(0), rows(0)]);
-    let beside = other.start(Mode::Serverless, IDLE_AFTER);
+    let beside = other.start(Mode::Serverless);
     let begun = Instant::now();
     while other.reached() < ROWS - 10 && begun.elapsed() < Duration::from_secs(30) {
         thread::sleep(Duration::from_millis(1));
