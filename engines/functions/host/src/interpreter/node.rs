@@ -49,16 +49,6 @@ fn ask(path: &Path, version: &str) -> Option<Interpreter> {
 mod tests {
     use super::*;
 
-    /// Another process writes the program: what other tests start meanwhile would keep a file open that this one writes, and nobody could
-    /// run it.
-    fn make(program: &Path, says: &str) {
-        let made = std::process::Command::new("sh")
-            .args(["-c", "rm -f \"$0\" && printf %s \"$1\" > \"$0\" && chmod 755 \"$0\""])
-            .args([program.as_os_str(), says.as_ref()])
-            .status();
-        assert!(made.unwrap().success());
-    }
-
     #[test]
     fn a_version_that_no_machine_has_is_not_found() {
         assert_eq!(find("199"), None);
@@ -71,7 +61,8 @@ mod tests {
         std::fs::create_dir(folder.path().join("bin")).unwrap();
         let says =
             format!("#!/bin/sh\necho '{{\"executable\": \"{}\", \"version\": \"20.1.2\"}}'\n", program.display());
-        make(&program, &says);
+        std::fs::write(&program, says).unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let found = ask(&program, "20").unwrap();
         assert_eq!((found.executable, found.readable), (program.clone(), vec![folder.path().to_owned()]));
         assert_eq!((ask(&program, "2"), ask(&program, "22")), (None, None));
@@ -84,7 +75,8 @@ mod tests {
         for (check, takes_system) in [("", true), ("[ -z \"$LD_LIBRARY_PATH\" ] || exit 127", false)] {
             let says =
                 format!("#!/bin/sh\n{check}\necho '{{\"executable\": \"/own/bin/node\", \"version\": \"20.1.2\"}}'\n");
-            make(&program, &says);
+            std::fs::write(&program, says).unwrap();
+            std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
             assert_eq!(ask(&program, "20").unwrap().takes_system, takes_system);
         }
     }
