@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, UInt32Array};
+use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, UInt32Array};
 use arrow::compute::interleave_record_batch;
 use arrow::datatypes::Int64Type;
 use savanna_streams_api::Result;
@@ -16,12 +16,15 @@ use super::spec::AggregateSpec;
 use crate::chain::batch_of;
 use crate::error::computing;
 use crate::key_numbers::KeyNumbers;
+use crate::snapshot::Piece;
 
 /// The end of a list.
 const NONE: u32 = u32::MAX;
 
 /// Fragments are joined to one per session when there are so many times more of them than sessions, and so many at least.
 const CROWDED: (usize, usize) = (4, 4096);
+/// The same where they are written: those of sessions that are over are written, too.
+const CROWDED_IN_SNAPSHOTS: (usize, usize) = (2, 256);
 
 /// Open sessions as lists of fragments. Partial aggregates are merged only when a session closes, or when fragments
 /// outnumber sessions by far: then everything is taken out, joined, and put back in.
@@ -39,7 +42,7 @@ pub(super) struct OpenSessions {
     open: usize,
     fragments: Vec<Fragment>,
     /// Key columns, first and last time, state columns.
-    batches: Vec<RecordBatch>,
+    batches: Vec<Piece>,
     /// Sessions by last time, which may have grown since they were put here. Each session that is not over is here once.
     due: BinaryHeap<Reverse<(i64, u32)>>,
     ids: Vec<usize>,
@@ -80,13 +83,35 @@ impl OpenSessions {
 
     /// Adds fragments: key columns, first and last time, state columns.
     pub(super) fn add(&mut self, spec: &AggregateSpec, rows: RecordBatch, gap: i64) -> Result<()> {
-        let (more, at_least) = CROWDED;
+        self.join_if(CROWDED, spec, gap)?;
+        self.add_rows(spec, rows, gap)
+    }
+
+    /// The fragments, and which of them are those of sessions that are over. Batches of nothing else are left out.
+    pub(super) fn pieces(&mut self, spec: &AggregateSpec, gap: i64) -> Result<Vec<(Piece, BooleanArray)>> {
+        self.join_if(CROWDED_IN_SNAPSHOTS, spec, gap)?;
+        let mut over: Vec<Vec<bool>> = self.batches.iter().map(|piece| vec![true; piece.rows().num_rows()]).collect();
+        let mut has_open = vec![false; over.len()];
+        for session in self.sessions.iter().filter(|session| !session.over) {
+            let mut at = session.head;
+            while let Some(Fragment { batch, row, next }) = self.fragments.get(at as usize) {
+                over[*batch as usize][*row as usize] = false;
+                has_open[*batch as usize] = true;
+                at = *next;
+            }
+        }
+        let pieces = self.batches.iter().zip(over).zip(has_open).filter(|(_, has_open)| *has_open);
+        Ok(pieces.map(|((piece, over), _)| (piece.clone(), BooleanArray::from(over))).collect())
+    }
+
+    /// Joins fragments to one per session if there are so many times more of them, and so many at least.
+    fn join_if(&mut self, (more, at_least): (usize, usize), spec: &AggregateSpec, gap: i64) -> Result<()> {
         if self.fragments.len() > at_least.max(self.open * more)
             && let Some(joined) = self.take_all(spec)?
         {
             self.add_rows(spec, joined, gap)?;
         }
-        self.add_rows(spec, rows, gap)
+        Ok(())
     }
 
     fn add_rows(&mut self, spec: &AggregateSpec, rows: RecordBatch, gap: i64) -> Result<()> {
@@ -103,7 +128,7 @@ impl OpenSessions {
             self.place(fragment, *key, (*first, *last), gap);
         }
         self.ids = ids;
-        self.batches.push(rows);
+        self.batches.push(Piece::new(rows));
         Ok(())
     }
 
@@ -206,7 +231,7 @@ impl OpenSessions {
     /// Everything, one row per session.
     pub(super) fn all(&self, spec: &AggregateSpec) -> Result<Option<RecordBatch>> {
         let open: Vec<u32> = (0_u32..).zip(&self.sessions).filter(|(_, s)| !s.over).map(|(number, _)| number).collect();
-        let Some(schema) = self.batches.first().map(RecordBatch::schema).filter(|_| !open.is_empty()) else {
+        let Some(schema) = self.batches.first().map(|piece| piece.rows().schema()).filter(|_| !open.is_empty()) else {
             return Ok(None);
         };
         let (mut columns, accumulators) = self.merged(spec, &open)?;
@@ -231,7 +256,7 @@ impl OpenSessions {
             }
         }
         let failed = |e| computing("closing sessions", &e);
-        let batches: Vec<&RecordBatch> = self.batches.iter().collect();
+        let batches: Vec<&RecordBatch> = self.batches.iter().map(Piece::rows).collect();
         let rows = interleave_record_batch(&batches, &places).map_err(failed)?;
         let keys = spec.key_columns();
         let mut accumulators = Accumulators::new(spec)?;
@@ -242,7 +267,7 @@ impl OpenSessions {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let batches: usize = self.batches.iter().map(RecordBatch::get_array_memory_size).sum();
+        let batches: usize = self.batches.iter().map(|piece| piece.rows().get_array_memory_size()).sum();
         let lists = self.of_key.capacity() * size_of::<u32>()
             + self.sessions.capacity() * size_of::<Session>()
             + self.fragments.capacity() * size_of::<Fragment>()

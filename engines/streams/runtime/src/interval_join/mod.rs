@@ -32,7 +32,7 @@ use savanna_streams_model::state::{Delta, MovableState};
 use savanna_streams_model::time::EventTime;
 
 use self::compare::Effort;
-use self::rows::{Arrived, Rows, groups};
+use self::rows::{Arrived, MET, Rows, groups};
 use self::side::Side;
 use crate::chain::batch_of;
 use crate::error::broken;
@@ -164,21 +164,30 @@ impl IntervalJoin {
         format!("{:?} join of {} with {}", self.kind, side(LEFT), side(RIGHT))
     }
 
-    /// All that is there. Nothing is taken away.
-    pub(crate) fn state(&self) -> Result<State> {
+    /// All that is there, and rows beside it that have expired: that shows by their times. Nothing is taken away.
+    ///
+    /// # Errors
+    /// Rows cannot be marked.
+    pub fn state(&self) -> Result<State> {
         let mut state = State::default();
         state.marks.insert(WATERMARK.into(), self.watermark.0);
-        for (side, (name, oldest)) in self.sides.iter().zip(NAMES) {
+        for (number, (side, (name, oldest))) in self.sides.iter().zip(NAMES).enumerate() {
             state.marks.insert(oldest.into(), side.oldest());
-            for rows in side.live_rows()? {
-                state.put(name, [0; 2], rows);
+            // Elsewhere nobody asks which rows have met a partner.
+            let counts = self.plans[number].kept || self.kind.left_only() && number == LEFT;
+            for (piece, matched) in side.pieces() {
+                let marks = matched.iter().map(|met| Some(*met && counts)).collect();
+                state.put_marked(name, [0; 2], piece, (MET, marks))?;
             }
         }
         Ok(state)
     }
 
     /// An empty join becomes what [`Self::state`] gave.
-    pub(crate) fn restore(&mut self, state: &State) -> Result<()> {
+    ///
+    /// # Errors
+    /// The state does not fit.
+    pub fn restore(&mut self, state: &State) -> Result<()> {
         for (side, (name, oldest)) in [LEFT, RIGHT].into_iter().zip(NAMES) {
             for (_, marked) in state.of(name) {
                 let rows = Rows::unmarked(marked, self.sides[side].schema(), self.plans[side].time)?;

@@ -105,7 +105,7 @@ fn what_is_behind_a_snapshot_is_not_read_again() {
     let before: u64 = manifest.record.sources.iter().map(|mark| mark.offset.0.parse::<u64>().unwrap()).sum();
     assert!(before > 0);
     assert_eq!(disk.records.lock()[0].epoch, Epoch(1), "they lead back, too");
-    assert_eq!(disk.parts.lock().len(), manifest.parts.len(), "what was replaced is gone");
+    assert_eq!(disk.parts.lock().len(), manifest.files().count(), "what was replaced is gone");
     let query = disk.start(&memory, graph(all), options(Mode::Provisioned)).unwrap();
     let status = query.wait_timeout(FOREVER).unwrap().unwrap();
     assert_eq!((status.state, status.events), (QueryState::Finished, 12_000 - before));

@@ -15,7 +15,9 @@ use savanna_streams_model::graph::StageGraph;
 use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_runtime::driver::{EpochRecord, Outcome};
 use savanna_streams_runtime::records::{EpochLog, WhenDurable};
-use savanna_streams_runtime::snapshot::{Manifest, Snapshot, SnapshotStore, State, read_state};
+use savanna_streams_runtime::snapshot::{
+    Manifest, Part, PartFile, Snapshot, SnapshotStore, State, read_changes, read_state,
+};
 use savanna_streams_runtime::{LookupStore, Query, RuntimeOptions, Survival};
 
 use crate::graphs::functions;
@@ -66,7 +68,7 @@ impl SnapshotStore for Disk {
         stage: StageId,
         shuffle: u16,
         write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
-    ) -> Result<(String, u64, u32)> {
+    ) -> Result<PartFile> {
         if self.is_full.load(Ordering::Acquire) {
             return Err(StreamError::io("writing a part", &"the disk is full"));
         }
@@ -74,7 +76,7 @@ impl SnapshotStore for Disk {
         write(&mut bytes).map_err(|e| StreamError::io("writing a part", &e))?;
         let length = bytes.len() as u64;
         self.parts.lock().insert(name.clone(), bytes);
-        Ok((name, length, 0))
+        Ok(PartFile { name, bytes: length, checksum: 0 })
     }
 
     fn switch(&self, manifest: &Manifest) -> Result<()> {
@@ -95,9 +97,8 @@ impl SnapshotStore for Disk {
     }
 
     fn tidy(&self) {
-        let named = |name: &String| {
-            self.manifest.lock().iter().any(|manifest| manifest.parts.iter().any(|part| part.name == *name))
-        };
+        let named =
+            |name: &String| self.manifest.lock().iter().any(|manifest| manifest.files().any(|file| file.name == *name));
         self.parts.lock().retain(|name, _| named(name));
     }
 }
@@ -110,7 +111,12 @@ impl Disk {
         }
         let Some(manifest) = self.manifest.lock().clone() else { return Ok(None) };
         let parts = self.parts.lock();
-        let states = manifest.parts.iter().map(|part| read_state(&parts[&part.name]).unwrap()).collect();
+        let state = |part: &Part| {
+            let mut state = read_state(&parts[&part.name]).unwrap();
+            part.changes.iter().for_each(|file| state.apply(read_changes(&parts[&file.name]).unwrap()).unwrap());
+            state
+        };
+        let states = manifest.parts.iter().map(state).collect();
         Ok(Some(Snapshot { manifest, states }))
     }
 
