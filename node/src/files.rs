@@ -88,6 +88,7 @@ pub(crate) fn start(config: &NodeConfig, membership: &Membership, own: &OwnDatab
         clients_max: clients_max(config, "files", config.files_max_clients),
         hosts: hosts(config),
         datanodes: config.files_datanodes.clone(),
+        replication: config.files_replication,
         audit: config.files_audit.then(|| config.data_dir.join(AUDIT)),
         host,
     })?)

@@ -46,23 +46,24 @@ def postgresql_of_all():
 
 
 class Server:
-    def __init__(self, folder, database=None, cache=1_000_000, services=("files",), trash=0, dead_after=630, port=None):
+    def __init__(self, folder, database=None, cache=1_000_000, services=("files",), trash=0, dead_after=630, port=None, replication=1):
         self.folder, self.port, self.data_port, self.http_port = folder, port or free_port(), free_port(), free_port()
         database = database or another_database()
         self.database, self.cache, self.services, self.trash = database, cache, services, trash
-        self.dead_after = dead_after
+        self.dead_after, self.replication = dead_after, replication
         self.start()
 
     def start(self):
         environment = dict(os.environ)
         if EXAMPLE:
             environment |= {"FILES_TRASH": str(self.trash), "FILES_DEAD_AFTER": str(self.dead_after)}
+            environment["FILES_REPLICATION"] = str(self.replication)
             words = [TARGET / "debug" / "examples" / "files_server", self.folder / "data", self.port, self.data_port, self.http_port]
             words += [self.database, self.cache] if self.database else []
         else:
             settings = {"files.port": self.port, "files.data_port": self.data_port, "files.http_port": self.http_port}
             settings |= {"files.cache": self.cache, "files.trash": self.trash, "files.dead_after": f"{self.dead_after}s"}
-            settings["files.datanodes"] = "127.0.0.1"
+            settings |= {"files.datanodes": "127.0.0.1", "files.replication": self.replication}
             if self.database:
                 settings["files.database"] = self.database
             words = command(self.folder / "data", self.services, settings)

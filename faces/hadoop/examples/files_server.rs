@@ -1,4 +1,4 @@
-//! A name node with its data node, alone: `files_server DIRECTORY [PORT [PORT OF BLOCKS [PORT OF HTTP [DATABASE [CACHE]]]]]`. `FILES_AUDIT` names the file of an audit log, `FILES_TRASH` says for how many minutes the trash is kept, `FILES_DEAD_AFTER` after how many seconds a data node is dead.
+//! A name node with its data node, alone: `files_server DIRECTORY [PORT [PORT OF BLOCKS [PORT OF HTTP [DATABASE [CACHE]]]]]`. `FILES_AUDIT` names the file of an audit log, `FILES_TRASH` says for how many minutes the trash is kept, `FILES_DEAD_AFTER` after how many seconds a data node is dead, `FILES_REPLICATION` how many replicas a file has whose client does not say.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -33,6 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let superuser = who_runs_this();
     let trash = std::env::var("FILES_TRASH").ok();
     let dead = std::env::var("FILES_DEAD_AFTER").ok();
+    let replication = std::env::var("FILES_REPLICATION").ok();
     let host = HostOptions {
         log: Options::dir(log),
         epoch,
@@ -57,6 +58,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         hosts: Vec::new(),
         audit,
         datanodes: vec![std::net::IpAddr::from([127, 0, 0, 1])],
+        replication: replication.map_or(Ok(1), |count| count.parse())?,
         host,
     })?;
     println!("files: {} {} {}", server.address(), server.transfer_address(), server.http_address());

@@ -35,6 +35,8 @@ pub struct ServerOptions {
     pub hosts: Vec<String>,
     /// Addresses of machines whose data nodes are admitted.
     pub datanodes: Vec<IpAddr>,
+    /// Replicas of a file if its client does not say how many.
+    pub replication: u16,
     /// The file of the audit log, if there is to be one.
     pub audit: Option<PathBuf>,
     /// The files behind it.
@@ -129,6 +131,7 @@ impl Server {
             clients_max,
             hosts,
             datanodes,
+            replication,
             audit,
             host,
         } = options;
@@ -162,6 +165,7 @@ impl Server {
             checks: Service::checks(),
             reports: Service::reports(),
             datanodes,
+            replication,
             runtime: runtime.handle().clone(),
         });
         let (stop, stopping) = watch::channel(false);

@@ -68,6 +68,7 @@ fn options(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64, lease: Opt
         hosts: vec!["node.example".to_owned()],
         audit: Some(folder.join("audit.log")),
         datanodes: vec![IpAddr::from([127, 0, 0, 1])],
+        replication: 1,
         host: HostOptions {
             log: Options::disk(Arc::clone(disk) as _),
             epoch: NodeEpoch(epoch),

@@ -281,6 +281,8 @@ pub struct NodeConfig {
     pub files_datanodes: Vec<IpAddr>,
     /// After such a silence replicas of a data node do not count any more.
     pub files_dead_after: Duration,
+    /// Replicas of a file if its client does not say how many.
+    pub files_replication: u16,
     /// Whether calls of files are noted in an audit log.
     pub files_audit: bool,
     /// Minutes for which what users delete is in their trash, 0 to delete at once.

@@ -259,6 +259,11 @@ pub const SETTINGS: &[SettingSpec] = &[
         "silence after which the replicas of a data node of Hadoop do not count any more and are made anew",
     ),
     setting(
+        "files.replication",
+        "1",
+        "replicas of a file whose client does not say how many (dfs.replication); clients of Hadoop say 3",
+    ),
+    setting(
         "files.audit",
         "false",
         "true notes each call of files in filesystem/audit.log of the data directory, as Hadoop's audit log does",
@@ -587,6 +592,9 @@ impl NodeConfig {
                 }
             })?,
             files_dead_after: read.time("files.dead_after")?,
+            files_replication: read.get("files.replication", "a whole number, 1 to 512", |text| {
+                text.parse::<u16>().ok().filter(|n| (1..=512).contains(n))
+            })?,
             files_audit: read.flag("files.audit")?,
             files_trash: read.get("files.trash", "a whole number of minutes, 0 to 5256000", |text| {
                 text.parse::<u32>().ok().filter(|minutes| *minutes <= 5_256_000)

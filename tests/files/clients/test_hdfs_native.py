@@ -19,7 +19,7 @@ HERE = pathlib.Path(__file__).parent / "native"
 # The port that its tests expect.
 PORT = 9000
 # The others ask for what is not here: Kerberos, tokens and encryption, erasure coding, several name nodes (observers, standbys, routers), views of
-# several file systems, blocks with CRC32 of old; or (`test_read_resiliency`) that a file has several replicas if nobody says how many: here it has one.
+# several file systems, blocks with CRC32 of old.
 TESTS = [
     ("test_integration", "test_basic_non_ha"),
     ("test_integration", "test_no_tokio"),
@@ -34,6 +34,7 @@ TESTS = [
 AMONG_SEVERAL = [
     ("test_write_resiliency", "test_write_failures_basic"),
     ("test_write_resiliency", "test_replace_failed_datanode"),
+    ("test_read_resiliency", "test_read_resiliency"),
 ]
 OTHERS = 3
 LIVE = "jmx?get=Hadoop:service=NameNode,name=FSNamesystemState::NumLiveDataNodes"
@@ -90,7 +91,7 @@ def test_its_own_tests_pass(suite, tmp_path, file, name):
 @pytest.mark.long
 @pytest.mark.parametrize(("file", "name"), AMONG_SEVERAL, ids=[name for _, name in AMONG_SEVERAL])
 def test_its_own_tests_pass_among_several_data_nodes(suite, jars, tmp_path, file, name):  # noqa: F811 # fixtures
-    server, nodes = Server(tmp_path, port=PORT), []
+    server, nodes = Server(tmp_path, port=PORT, replication=3), []
     try:
         nodes += [DataNode(server, jars, tmp_path / f"datanode{number}") for number in range(OTHERS)]
         deadline = time.monotonic() + 120

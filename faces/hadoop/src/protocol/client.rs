@@ -48,22 +48,22 @@ const SAME_QUOTA: u64 = i64::MAX as u64;
 /// A time that is to stay as it is.
 const SAME_TIME: u64 = u64::MAX;
 
-/// The same but for the trash.
-pub(crate) const DEFAULTS: ServerDefaults = ServerDefaults {
-    block_size: 128 << 20,
-    chunk: 512,
-    packet: 64 << 10,
-    replication: 1,
-    buffer: 4 << 10,
-    encrypts: Some(false),
-    trash_minutes: Some(0),
-    checksum: Some(CRC32C),
-};
+/// Bytes of a block.
+pub(crate) const BLOCK_SIZE: u64 = 128 << 20;
 const CRC32C: i32 = 2;
 
 /// What clients choose if nobody says anything else.
 pub(crate) fn defaults(service: &Service) -> ServerDefaults {
-    ServerDefaults { trash_minutes: Some(service.files.trash_minutes().into()), ..DEFAULTS }
+    ServerDefaults {
+        block_size: BLOCK_SIZE,
+        chunk: 512,
+        packet: 64 << 10,
+        replication: service.replication.into(),
+        buffer: 4 << 10,
+        encrypts: Some(false),
+        trash_minutes: Some(service.files.trash_minutes().into()),
+        checksum: Some(CRC32C),
+    }
 }
 
 /// A call with who made it.

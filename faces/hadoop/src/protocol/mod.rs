@@ -60,6 +60,8 @@ pub(crate) struct Service {
     pub(crate) reports: Arc<Semaphore>,
     /// Addresses of machines whose data nodes are admitted.
     pub(crate) datanodes: Vec<IpAddr>,
+    /// Replicas of a file if nobody says how many.
+    pub(crate) replication: u16,
     /// For calls that take long.
     pub(crate) runtime: tokio::runtime::Handle,
 }
@@ -177,6 +179,7 @@ impl Service {
             checks: Self::checks(),
             reports: Self::reports(),
             datanodes: Vec::new(),
+            replication: 1,
             runtime: tokio::runtime::Handle::current(),
         }
     }

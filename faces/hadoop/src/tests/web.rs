@@ -579,3 +579,18 @@ fn nobody_is_told_anything_when_the_log_has_ended() {
     let _ = stream.read_to_end(&mut bytes);
     assert_eq!(bytes, b"");
 }
+
+#[test]
+fn a_file_has_as_many_replicas_as_the_server_says_if_nobody_else_does() {
+    let (disk, folder) = (SimDisk::new(1), tempfile::tempdir().unwrap());
+    let server = Server::start(ServerOptions { replication: 3, ..options(&disk, folder.path(), 1, None) }).unwrap();
+    let read = |query| web(&server, "root", "GET", "/f", query).json();
+    let written = |query| send(&server, "root", "PUT", "/f", query, b"abc").status;
+    assert_eq!(read("GETSERVERDEFAULTS")["FsServerDefaults"]["replication"], json!(3));
+    assert_eq!(written("CREATE"), 201);
+    assert_eq!(read("GETFILESTATUS")["FileStatus"]["replication"], json!(3));
+    assert_eq!(written("CREATE&overwrite=true&replication=2"), 201);
+    assert_eq!(read("GETFILESTATUS")["FileStatus"]["replication"], json!(2));
+    let checked = ask(&server, "GET", "/fsck?ugi=root&path=/", b"");
+    assert!(String::from_utf8(checked.body).unwrap().contains("Default replication factor:\t3\n"));
+}

@@ -173,7 +173,7 @@ impl Checking<'_> {
         self.walk(path, &status).await?;
         let is_healthy = self.counts.corrupt_files == 0;
         let [nodes, ..] = statistics(&self.client.service, peer).await?.stats.nodes;
-        let text = self.counts.shown(is_healthy, nodes);
+        let text = self.counts.shown(is_healthy, nodes, self.client.service.replication);
         self.say(&text);
         self.say(&format!("FSCK ended at {} in {} milliseconds\n", now(), begun.elapsed().as_millis()));
         self.say(&format!("\n\nThe filesystem under path '{path}' {}", if is_healthy { HEALTHY } else { CORRUPT }));
@@ -376,7 +376,7 @@ impl Checking<'_> {
 
 impl Counts {
     /// The report, in the words of Hadoop.
-    fn shown(&self, is_healthy: bool, nodes: u64) -> String {
+    fn shown(&self, is_healthy: bool, nodes: u64, replication: u16) -> String {
         let Self { files, directories, bytes, blocks, open_files, open_bytes, open_blocks, .. } = *self;
         let Self { corrupt_files, corrupt, corrupt_bytes, missing, missing_bytes, .. } = *self;
         let Self { under_replicated, over_replicated, there, replicas, replicas_wanted, .. } = *self;
@@ -423,7 +423,7 @@ impl Counts {
             format!(" Over-replicated blocks:\t{over_replicated}{}", of_blocks(over_replicated)),
             format!(" Under-replicated blocks:\t{under_replicated}{}", of_blocks(under_replicated)),
             format!(" Mis-replicated blocks:\t\t0{}", of_blocks(0)),
-            " Default replication factor:\t1".to_owned(),
+            format!(" Default replication factor:\t{replication}"),
             format!(" Average block replication:\t{}", if blocks == 0 { 0.0 } else { replicas as f64 / blocks as f64 }),
             format!(" Missing blocks:\t\t{missing}"),
             format!(" Corrupt blocks:\t\t{corrupt}"),

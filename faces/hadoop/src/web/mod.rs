@@ -123,7 +123,7 @@ impl Web {
             let user = parameters.text("ugi").or_else(|| parameters.text("user.name"));
             return self.client(user, reached, machine).check(&parameters).await;
         }
-        let asked = request::parse(head.method.as_str(), path, query, &write::client_name())?;
+        let asked = request::parse(head.method.as_str(), path, query, &write::client_name(), self.service.replication)?;
         let client = self.client(asked.user.as_deref(), reached, machine);
         match asked {
             Asked { path, work: Work::Data(data, Turn::Bytes), .. } => client.bytes(&path, data, body, &head).await,

@@ -8,7 +8,7 @@ use savanna_files_host::request::{AclEdit, Create, Modes};
 use savanna_files_host::{Class, FilesError, Request};
 
 use super::parameters::{Parameters, decoded};
-use crate::protocol::client::{DEFAULTS, NO_STORAGE_QUOTA, limit};
+use crate::protocol::client::{BLOCK_SIZE, NO_STORAGE_QUOTA, limit};
 use crate::protocol::policies;
 
 /// Where files are.
@@ -106,11 +106,17 @@ pub(crate) enum Turn {
     Bytes,
 }
 
-/// What is asked for; a client that writes is called by a name.
+/// What is asked for; a client that writes is called by a name, and its files have so many replicas if it does not say how many.
 ///
 /// # Errors
 /// [`FilesError`].
-pub(crate) fn parse(method: &str, path: &str, query: &str, client: &str) -> Result<Asked, FilesError> {
+pub(crate) fn parse(
+    method: &str,
+    path: &str,
+    query: &str,
+    client: &str,
+    replication: u16,
+) -> Result<Asked, FilesError> {
     let rest = path.strip_prefix(PREFIX).filter(|rest| rest.is_empty() || rest.starts_with('/')).ok_or_else(|| {
         let words = format!("Expected a path below {PREFIX}, /jmx or /fsck, came {path}");
         FilesError::new(Class::FileNotFound, words)
@@ -123,7 +129,7 @@ pub(crate) fn parse(method: &str, path: &str, query: &str, client: &str) -> Resu
         return Err(FilesError::new(Class::AccessControl, words));
     }
     let operation = parameters.required("op")?.to_ascii_uppercase();
-    let asked = Parsing { parameters: &parameters, path: &path, client };
+    let asked = Parsing { parameters: &parameters, path: &path, client, replication };
     let work = match (method, &*operation) {
         ("GET", operation) => asked.get(operation)?,
         ("PUT", operation) => asked.put(operation)?,
@@ -147,6 +153,7 @@ struct Parsing<'a> {
     parameters: &'a Parameters,
     path: &'a str,
     client: &'a str,
+    replication: u16,
 }
 
 impl Parsing<'_> {
@@ -313,7 +320,7 @@ impl Parsing<'_> {
     }
 
     fn create(&self) -> Result<Create, FilesError> {
-        let Self { parameters, path, client } = self;
+        let Self { parameters, path, client, .. } = self;
         let overwrites = parameters.flag("overwrite", false)?;
         let possible = [
             "CREATE",
@@ -342,7 +349,7 @@ impl Parsing<'_> {
             creates: flags.is_empty() || has("CREATE"),
             with_parents: parameters.flag("createparent", true)?,
             replication: self.replication()?,
-            block_size: size.unwrap_or(DEFAULTS.block_size),
+            block_size: size.unwrap_or(BLOCK_SIZE),
             // It is answered when all of it is there.
             is_all_or_nothing: true,
         })
@@ -355,7 +362,7 @@ impl Parsing<'_> {
 
     fn replication(&self) -> Result<u16, FilesError> {
         let parsed = self.parameters.parsed("replication", "a whole number, 1 to 512", |text| text.parse().ok())?;
-        Ok(parsed.unwrap_or(DEFAULTS.replication as u16))
+        Ok(parsed.unwrap_or(self.replication))
     }
 
     fn edit(&self, edit: AclEdit) -> Request {
@@ -458,16 +465,16 @@ mod tests {
     use super::*;
 
     fn work(method: &str, query: &str) -> Result<Work, FilesError> {
-        parse(method, "/webhdfs/v1/d/f", query, "client").map(|asked| asked.work)
+        parse(method, "/webhdfs/v1/d/f", query, "client", 3).map(|asked| asked.work)
     }
 
     #[test]
     fn a_request_says_what_is_to_be_done() {
         let asked =
-            parse("PUT", "/webhdfs/v1/a%20b/%C3%BC+", "op=mkdirs&permission=700&user.name=ann", "client").unwrap();
+            parse("PUT", "/webhdfs/v1/a%20b/%C3%BC+", "op=mkdirs&permission=700&user.name=ann", "client", 1).unwrap();
         let request = Request::Mkdirs { path: "/a b/ü+".to_owned(), mode: 0o700.into(), with_parents: true };
         assert_eq!((asked.work, asked.user.as_deref()), (Work::Ask(request, Shown::Boolean), Some("ann")));
-        assert_eq!(parse("GET", "/webhdfs/v1", "op=LISTSTATUS", "").unwrap().path, "/");
+        assert_eq!(parse("GET", "/webhdfs/v1", "op=LISTSTATUS", "", 1).unwrap().path, "/");
         let open = |turn| Ok(Work::Data(Data::Open { offset: 5, length: Some(7) }, turn));
         assert_eq!(work("GET", "op=OPEN&offset=5&length=7"), open(Turn::SendOn));
         assert_eq!(work("GET", "op=OPEN&offset=5&length=7&noredirect=true"), open(Turn::Tell));
@@ -501,7 +508,7 @@ mod tests {
         };
         assert_eq!(
             (create.overwrites, create.creates, create.replication, create.block_size),
-            (true, true, 1, 128 << 20)
+            (true, true, 3, 128 << 20)
         );
         let Ok(Work::Data(Data::Create(create), _)) = work("PUT", "op=CREATE&createflag=overwrite") else { panic!() };
         assert_eq!((create.overwrites, create.creates), (true, false));
@@ -536,8 +543,8 @@ mod tests {
         }
         assert!(work("GET", "op=OPEN&user.name=ann&doas=ann").is_ok());
         for path in ["/", "/webhdfs/v1x", "/webhdfs/v2/a", "/webhdfs"] {
-            assert_eq!(parse("GET", path, "op=OPEN", "").unwrap_err().class, Class::FileNotFound, "{path}");
+            assert_eq!(parse("GET", path, "op=OPEN", "", 1).unwrap_err().class, Class::FileNotFound, "{path}");
         }
-        assert_eq!(parse("GET", "/webhdfs/v1/%ff", "op=OPEN", "").unwrap_err().class, Class::IllegalArgument);
+        assert_eq!(parse("GET", "/webhdfs/v1/%ff", "op=OPEN", "", 1).unwrap_err().class, Class::IllegalArgument);
     }
 }
