@@ -47,7 +47,7 @@ def measure(binary, server, files):
     start, start_cpu = server.start(), server.cpu_seconds()
     answer = delete_all(binary, server)
     begun = time.monotonic()
-    server.settle()
+    server.wait_until_gone()
     return {"system": type(server).__name__, "files": files, "bytes": bytes, "start_seconds": start, "start_cpu_seconds": start_cpu,
             "delete_seconds": answer, "gone_seconds": answer + time.monotonic() - begun}  # fmt: skip
 

@@ -108,6 +108,9 @@ class NameNode:
     def settle(self):
         """Waits until what it does behind its answers is done."""
 
+    def wait_until_gone(self):
+        """Waits until nothing is left of files that were all deleted."""
+
     def save(self):
         """Saves what it would have to read otherwise when it starts."""
 
@@ -137,12 +140,18 @@ class Savanna(NameNode):
         return self.postgres.cpu_seconds() if self.postgres else 0.0
 
     def settle(self):
-        """Waits until its database has all: two looks, a second apart, of which the second finds no time that was spent."""
+        """Waits until its database has all: two looks, half a second apart, of which the second finds no time that was spent."""
         while self.postgres:
             before = self.postgres.cpu_seconds()
             time.sleep(0.5)
             if self.postgres.cpu_seconds() - before <= 0.01:
                 return
+
+    def wait_until_gone(self):
+        """Waits until its database has the root alone. They are taken out in the background, which begins a moment later."""
+        self.settle()
+        while self.postgres and self.postgres.ask("SELECT count(*) FROM (SELECT FROM inode LIMIT 2) AS rest") == "2":
+            self.settle()
 
     def memory(self):
         """Its resident set, in bytes."""
