@@ -691,3 +691,66 @@ fn answers_are_the_same_without_the_rules() {
         assert_eq!(answers[0], answers[1], "{text}\n{plain}");
     }
 }
+
+#[test]
+fn rows_are_not_read_for_what_an_index_has() {
+    let (mut desk, client) = desk();
+    let mut shows =
+        |text: &str, line: &str| assert_eq!(desk.query(client, &format!("EXPLAIN {text}"))[0], line, "{text}");
+    shows("SELECT n, id FROM t WHERE n > 3", "Index Only Scan using t_n on t");
+    shows("SELECT n FROM t WHERE m = 3 AND n > 3 ORDER BY m, n", "Index Only Scan using t_m on t");
+    shows("SELECT n, s FROM t WHERE n > 3", "Index Scan using t_n on t");
+    shows("SELECT n FROM t WHERE n > 3 AND m = m", "Index Scan using t_n on t");
+    // Whose rows are locked has to have their keys.
+    shows("SELECT n FROM t WHERE n > 3 FOR UPDATE", "LockRows");
+    let locked = desk.query(client, "EXPLAIN SELECT n FROM t WHERE n > 3 FOR UPDATE");
+    assert_eq!(locked[1], "  ->  Index Scan using t_n on t", "{locked:?}");
+}
+
+#[test]
+fn values_in_an_index_are_those_of_rows_or_are_not_read_there() {
+    let mut desk = Desk::new();
+    let client = desk.client();
+    desk.setup(
+        client,
+        &[
+            "CREATE TABLE plain (id int, truth bool, small smallint, big bigint, real float8, number numeric, word text, short varchar(9), \
+             fixed char(4), day date, clock time, instant timestamp, zoned timestamptz, number_of uuid, raw bytea, length interval)",
+            "INSERT INTO plain SELECT g, nullif(g % 3, 0) = 1, nullif(g % 7 - 3, 2), nullif((g - 9) * 4000000000, 0), nullif(g - 5, 0) / -4.0, \
+             nullif(g % 5, 0) * 1.0, nullif(repeat(chr(64 + g), g % 4), 'D'), nullif('v' || g % 6, 'v5'), nullif('c' || g % 6, 'c5'), \
+             nullif('1999-12-25'::date + g, '2000-01-01'), nullif('10:00'::time + g * '1 s'::interval, '10:00:04'), \
+             nullif('1999-12-31 23:59:50'::timestamp + g * '1 s'::interval, '2000-01-01'), '1999-12-31 23:59:50+01'::timestamptz + g * '1 s'::interval, \
+             nullif(lpad(g::text, 32, 'a')::uuid, 'aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaa7'), decode(repeat('00ff0100', g % 3), 'hex'), \
+             nullif(g % 4, 0) * '1 day'::interval FROM generate_series(1, 30) g",
+            "CREATE TABLE k (LIKE plain, PRIMARY KEY (id))",
+            "INSERT INTO k SELECT * FROM plain",
+        ],
+    );
+    for (column, is_there) in [
+        ("truth", true),
+        ("small", true),
+        ("big", true),
+        ("real", false),
+        ("number", false),
+        ("word", true),
+        ("short", true),
+        ("fixed", false),
+        ("day", true),
+        ("clock", true),
+        ("instant", true),
+        ("zoned", true),
+        ("number_of", true),
+        ("raw", true),
+        ("length", false),
+    ] {
+        for order in ["", " DESC"] {
+            desk.setup(client, &[&format!("CREATE INDEX one ON k (small, {column}{order})")]);
+            let ask = |table| format!("SELECT id, {column} FROM {table} WHERE small = 1 OR small = -3 ORDER BY id");
+            let plan = desk.query(client, &format!("EXPLAIN {}", ask("k"))).join("\n");
+            assert!(plan.contains("using one on k"), "{column}{order}: {plan}");
+            assert_eq!(plan.contains("Index Only Scan"), is_there, "{column}{order}: {plan}");
+            assert_eq!(desk.query(client, &ask("k")), desk.query(client, &ask("plain")), "{column}{order}");
+            desk.setup(client, &["DROP INDEX one"]);
+        }
+    }
+}
