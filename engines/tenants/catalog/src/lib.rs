@@ -14,6 +14,7 @@
 mod comment;
 mod definition;
 mod domain;
+mod entry;
 mod index;
 mod key;
 pub mod name;
@@ -44,6 +45,7 @@ pub use self::{
         OnCommit, PrimaryKey, Sequence,
     },
     domain::Domain,
+    entry::EntryColumns,
     index::{Index, Part},
     key::{
         ADVISORY, DOOMED, FIRST_RELATION, OBJECTS, ON_COMMIT, SEQUENCES, doomed_key, name_key, on_commit_key, rows_key,

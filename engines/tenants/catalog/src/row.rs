@@ -245,7 +245,7 @@ pub fn decode(table: &Table, row: &[u8], wanted: &[usize], values: &mut [Value])
     Ok(())
 }
 
-fn order(descending: bool) -> Order {
+pub(crate) fn order(descending: bool) -> Order {
     if descending { Order::Descending } else { Order::Ascending }
 }
 

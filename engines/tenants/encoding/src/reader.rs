@@ -24,7 +24,13 @@ impl<'a> KeyReader<'a> {
         Ok(reader)
     }
 
-    /// The table or index that the key is of.
+    /// Begins behind the number of the table or index, which is elsewhere.
+    #[must_use]
+    pub const fn behind_relation(bytes: &'a [u8]) -> Self {
+        Self { bytes, relation: 0, at: 0 }
+    }
+
+    /// The table or index that the key is of; 0 if that is elsewhere.
     #[must_use]
     pub fn relation(&self) -> u32 {
         self.relation

@@ -108,7 +108,7 @@ fn analyze_runs_the_statement_and_counts_rows() {
         "        ->  Seq Scan on u (actual rows=2 loops=1)",
         "              Filter: (u.t_id > 14)",
         "              Rows Removed by Filter: 7",
-        "        ->  Index Scan using t_n on t (actual rows=8 loops=2)",
+        "        ->  Index Only Scan using t_n on t (actual rows=8 loops=2)",
         "              Index Cond: (t.n = u.id)",
     ]);
     assert_eq!(desk.run(client, text), expected);

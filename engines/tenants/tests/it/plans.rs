@@ -65,8 +65,8 @@ fn the_first_rows_of_an_order_are_read_by_an_index() {
         &[
             "Limit",
             "  ->  Nested Loop",
-            "        ->  Index Scan using t_n on t",
-            "        ->  Index Scan using u_t on u",
+            "        ->  Index Only Scan using t_n on t",
+            "        ->  Index Only Scan using u_t on u",
             "              Index Cond: (u.t_id = t.id)",
         ],
     );
@@ -118,7 +118,7 @@ fn the_smallest_and_the_largest_are_at_the_ends_of_an_index() {
             "Result",
             "  InitPlan 1",
             "    ->  Limit",
-            "          ->  Index Scan Backward using t_n on t",
+            "          ->  Index Only Scan Backward using t_n on t",
             "                Index Cond: (n IS NOT NULL)",
             "                Filter: (n IS NOT NULL)",
         ])
@@ -165,7 +165,7 @@ fn conditions_are_asked_before_rows_are_grouped_numbered_or_united() {
             "  Filter: (c > 0)",
             "  ->  HashAggregate",
             "        Group Key: t_id",
-            "        ->  Index Scan using u_t on u",
+            "        ->  Index Only Scan using u_t on u",
             "              Index Cond: (t_id = 6)",
         ],
     );
@@ -175,7 +175,7 @@ fn conditions_are_asked_before_rows_are_grouped_numbered_or_united() {
             "HashAggregate",
             "  Group Key: t_id",
             "  Filter: (count(*) > 0)",
-            "  ->  Index Scan using u_t on u",
+            "  ->  Index Only Scan using u_t on u",
             "        Index Cond: (t_id = 6)",
         ],
     );
@@ -331,7 +331,7 @@ fn what_is_said_of_a_column_is_said_of_those_that_have_to_be_equal() {
             "        ->  Subquery Scan on q",
             "              ->  HashAggregate",
             "                    Group Key: u.t_id",
-            "                    ->  Index Scan using u_t on u",
+            "                    ->  Index Only Scan using u_t on u",
             "                          Index Cond: ((u.t_id >= 5) AND (u.t_id <= 8))",
             "                          Filter: ((u.t_id >= 5) AND (u.t_id <= 8))",
         ],
@@ -361,7 +361,7 @@ fn the_rows_of_a_query_are_looked_up_if_they_are_few() {
             "Index Scan using u_t on u",
             "  Index Cond: (t_id = ANY (ARRAY(InitPlan 1)))",
             "  InitPlan 1",
-            "    ->  Index Scan using t_n on t",
+            "    ->  Index Only Scan using t_n on t",
             "          Index Cond: (t.n = 3)",
         ],
     );
@@ -690,4 +690,79 @@ fn answers_are_the_same_without_the_rules() {
         }
         assert_eq!(answers[0], answers[1], "{text}\n{plain}");
     }
+}
+
+#[test]
+fn rows_are_not_read_for_what_an_index_has() {
+    let (mut desk, client) = desk();
+    let mut shows =
+        |text: &str, line: &str| assert_eq!(desk.query(client, &format!("EXPLAIN {text}"))[0], line, "{text}");
+    shows("SELECT n, id FROM t WHERE n > 3", "Index Only Scan using t_n on t");
+    shows("SELECT n FROM t WHERE m = 3 AND n > 3 ORDER BY m, n", "Index Only Scan using t_m on t");
+    shows("SELECT n, s FROM t WHERE n > 3", "Index Scan using t_n on t");
+    shows("SELECT n FROM t WHERE n > 3 AND m = m", "Index Scan using t_n on t");
+    // Whose rows are locked has to have their keys.
+    shows("SELECT n FROM t WHERE n > 3 FOR UPDATE", "LockRows");
+    let locked = desk.query(client, "EXPLAIN SELECT n FROM t WHERE n > 3 FOR UPDATE");
+    assert_eq!(locked[1], "  ->  Index Scan using t_n on t", "{locked:?}");
+}
+
+#[test]
+fn values_in_an_index_are_those_of_rows_or_are_not_read_there() {
+    let mut desk = Desk::new();
+    let client = desk.client();
+    desk.setup(
+        client,
+        &[
+            "CREATE TABLE plain (id int, truth bool, small smallint, big bigint, real float8, number numeric, word text, short varchar(9), \
+             fixed char(4), day date, clock time, instant timestamp, zoned timestamptz, number_of uuid, raw bytea, length interval)",
+            "INSERT INTO plain SELECT g, nullif(g % 3, 0) = 1, nullif(g % 7 - 3, 2), nullif((g - 9) * 4000000000, 0), nullif(g - 5, 0) / -4.0, \
+             nullif(g % 5, 0) * 1.0, nullif(repeat(chr(64 + g), g % 4), 'D'), nullif('v' || g % 6, 'v5'), nullif('c' || g % 6, 'c5'), \
+             nullif('1999-12-25'::date + g, '2000-01-01'), nullif('10:00'::time + g * '1 s'::interval, '10:00:04'), \
+             nullif('1999-12-31 23:59:50'::timestamp + g * '1 s'::interval, '2000-01-01'), '1999-12-31 23:59:50+01'::timestamptz + g * '1 s'::interval, \
+             nullif(lpad(g::text, 32, 'a')::uuid, 'aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaa7'), decode(repeat('00ff0100', g % 3), 'hex'), \
+             nullif(g % 4, 0) * '1 day'::interval FROM generate_series(1, 30) g",
+            "CREATE TABLE k (LIKE plain)",
+            "ALTER TABLE k ADD PRIMARY KEY (id)",
+            "INSERT INTO k SELECT * FROM plain",
+        ],
+    );
+    for (column, is_there) in [
+        ("truth", true),
+        ("small", true),
+        ("big", true),
+        ("real", false),
+        ("number", false),
+        ("word", true),
+        ("short", true),
+        ("fixed", false),
+        ("day", true),
+        ("clock", true),
+        ("instant", true),
+        ("zoned", true),
+        ("number_of", true),
+        ("raw", true),
+        ("length", false),
+    ] {
+        for order in ["", " DESC"] {
+            desk.setup(client, &[&format!("CREATE INDEX one ON k (small, {column}{order})")]);
+            let ask = |table| format!("SELECT id, {column} FROM {table} WHERE small = 1 OR small = -3 ORDER BY id");
+            let plan = desk.query(client, &format!("EXPLAIN {}", ask("k"))).join("\n");
+            assert!(plan.contains("using one on k"), "{column}{order}: {plan}");
+            assert_eq!(plan.contains("Index Only Scan"), is_there, "{column}{order}: {plan}");
+            assert_eq!(desk.query(client, &ask("k")), desk.query(client, &ask("plain")), "{column}{order}");
+            desk.setup(client, &["DROP INDEX one"]);
+        }
+    }
+}
+
+#[test]
+fn an_index_may_have_a_column_twice() {
+    let (mut desk, client) = desk();
+    desk.setup(client, &["CREATE INDEX twice ON u (n, n DESC)"]);
+    assert_eq!(desk.query(client, "EXPLAIN SELECT n FROM u WHERE n = 3")[0], "Index Only Scan using twice on u");
+    assert_eq!(
+        desk.query(client, "SELECT n FROM u WHERE n = 3"),
+        desk.query(client, "SELECT n FROM plain_u WHERE n = 3")
+    );
 }

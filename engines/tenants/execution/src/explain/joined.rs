@@ -10,6 +10,7 @@ use savanna_tenants_sql::{
 };
 
 use super::{Explainer, Shown};
+use crate::join::read_in_entries;
 
 impl<'a> Explainer<'a> {
     pub(super) fn joined(&mut self, joined: &'a Joined, outer: usize) -> Shown {
@@ -147,7 +148,12 @@ impl<'a> Explainer<'a> {
         if whole || indexes.is_empty() {
             return Shown { relation, alias, ..Shown::new("Seq Scan") };
         }
-        let kind = if scan.backwards { "Index Scan Backward" } else { "Index Scan" };
+        let kind = match (reads_entries_alone(scan), scan.backwards) {
+            (false, false) => "Index Scan",
+            (false, true) => "Index Scan Backward",
+            (true, false) => "Index Only Scan",
+            (true, true) => "Index Only Scan Backward",
+        };
         let step = Shown { indexes: Some(indexes.join(", ")), relation, alias, ..Shown::new(kind) };
         match conditions.as_slice() {
             [] => step,
@@ -186,6 +192,14 @@ impl<'a> Explainer<'a> {
         }
         texts
     }
+}
+
+/// Whether no row is read, only the entries of indexes.
+fn reads_entries_alone(scan: &Scan) -> bool {
+    scan.access.ways.iter().all(|way| match way {
+        Way::Range { index: Some(index), .. } => read_in_entries(scan, &scan.table.indexes[*index]).is_some(),
+        _ => false,
+    })
 }
 
 /// Conditions that hold together, as one.

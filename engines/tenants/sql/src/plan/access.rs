@@ -302,6 +302,8 @@ fn choose_one(table: &Table, base: usize, known: &dyn Fn(&Expr) -> bool, conditi
     }
     let Some((score, way, mut fulfilled)) = best else { return (Way::ALL, 0) };
     fulfilled.sort_unstable();
+    // An index may have a column twice.
+    fulfilled.dedup();
     for at in fulfilled.into_iter().rev() {
         conditions.remove(at);
     }
