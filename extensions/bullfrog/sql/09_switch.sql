@@ -432,7 +432,6 @@ DECLARE
 BEGIN
     IF is_seen AND bullfrog.is_image(target) THEN
         PERFORM bullfrog.check_written(target, checks, burden, changes -> 'written' ->> target.old_tables[1]::text);
-        PERFORM bullfrog.forget_keys(burden);
     ELSIF is_seen THEN
         PERFORM bullfrog.check_looked_at(target, burden, changes);
     ELSE
@@ -441,6 +440,7 @@ BEGIN
     IF checks <> 'before' OR NOT is_seen THEN
         PERFORM bullfrog.check_keys(target, checks, burden);
     END IF;
+    PERFORM bullfrog.forget_keys(burden);
     PERFORM bullfrog.advance_identities(target, ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = target.new_table AND a.attidentity <> ''
         AND NOT (is_seen AND burden -> 'identities' ? a.attname::text)), bullfrog.rows_where(target, 'true'));
 END
@@ -573,7 +573,7 @@ BEGIN
             ahead AND bullfrog.is_seen_ahead(target, checks, burden)));
     END LOOP;
     IF ahead THEN
-        refs := ARRAY(SELECT r FROM bullfrog.references_ahead(migration_id, perform_migrate.definition, checks) r);
+        refs := ARRAY(SELECT r FROM bullfrog.references_ahead(migration_id, perform_migrate.definition) r);
         -- Those tables as the old ones; and what is evaluated stays as it is.
         PERFORM bullfrog.lock_tables(olds || ARRAY(SELECT b.relation FROM bullfrog.bases('{}', refs) b WHERE b.relation <> ALL (olds)),
             mode => 'SHARE UPDATE EXCLUSIVE', own => olds);
@@ -605,6 +605,7 @@ BEGIN
             PERFORM bullfrog.forget_keys(burden);
             DELETE FROM bullfrog.quarantined q WHERE q.target = target.id;
             burden := bullfrog.burden(target, perform_migrate.definition, item);
+            PERFORM bullfrog.forget_orphans(r) FROM pg_catalog.unnest(refs) r WHERE target.id::text IN (r ->> 'child', r ->> 'parent');
             refs := ARRAY(SELECT r FROM pg_catalog.unnest(refs) r WHERE target.id::text NOT IN (COALESCE(r ->> 'child', ''), COALESCE(r ->> 'parent', '')));
         END IF;
         IF ahead THEN
@@ -617,6 +618,7 @@ BEGIN
         PERFORM bullfrog.seed_estimates(target);
     END LOOP;
     PERFORM bullfrog.check_foreign_keys(migration_id, checks, refs, changes);
+    PERFORM bullfrog.forget_orphans(r) FROM pg_catalog.unnest(refs) r;
     IF since IS NOT NULL THEN
         PERFORM bullfrog.end_looks();
     END IF;
