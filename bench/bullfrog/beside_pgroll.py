@@ -12,7 +12,12 @@ balance becomes a bigint, while they go on:
 
 `new` tells when the new schema answers, `ended` when the old one is gone. A server of PostgreSQL 15 has core 0 (all of its processes), clients and pgroll core 1. Each run
 begins with a copy of the same table, read into memory. Afterwards the column has its new type, and the sum of all balances is compared with what clients did.
-pgroll is the program that PGROLL names; else its version below is built by Go into target/pgroll. Appends to bench/results/bullfrog_pgroll.jsonl.
+pgroll is the program that PGROLL names; else its version below is built by Go (1.25 or later, with a C compiler: it has PostgreSQL's parser in it) into target/pgroll,
+as by
+
+    GOBIN=$PWD/target/pgroll go install github.com/xataio/pgroll@v0.16.2
+
+from the Go module proxy, which takes minutes: do it before machines are to be silent. Appends to bench/results/bullfrog_pgroll.jsonl.
 """
 
 import argparse
@@ -29,7 +34,7 @@ import time
 
 import psycopg
 from bars import Table, percentile
-from tables import BEFORE_CLIENT, EXTENSION_LOADED, build, record
+from tables import BEFORE_CLIENT, EXTENSION_LOADED, build_extension, record
 
 ARMS = ["none", "bullfrog", "pgroll"]
 PGROLL = "github.com/xataio/pgroll@v0.16.2"
@@ -189,7 +194,7 @@ def main():
     parser.add_argument("--dry", action="store_true", help="keep nothing")
     options = parser.parse_args()
     if not options.no_build:
-        build()
+        build_extension()
     path = program() if "pgroll" in options.arms else None
     os.sched_setaffinity(0, {1})
     table = Table(options.rows)
