@@ -299,7 +299,7 @@ BEGIN
                 CASE WHEN c.new_table IS NULL THEN ' of ' || d.new_table END,
                 CASE WHEN d.kind IN ('PRIMARY KEY', 'UNIQUE') THEN ' by sorting' WHEN d.kind = 'FOREIGN KEY'
                     THEN ' by looking into ' || d.refers_to END) AS what, d.proof, d.number, d.kind,
-            pg_catalog.cardinality(lives) = 0 AND c.members IS NULL AND p.members IS NULL AS ahead
+            c.members IS NULL AND p.members IS NULL AS ahead
         FROM (SELECT * FROM demanded d WHERE d.kind NOT IN ('DEFAULT', 'PLAIN INDEX', 'VALUE') AND NOT d.proven) d
         LEFT JOIN parsed c ON c.action = 'create' AND c.new_table = d.new_table
         LEFT JOIN parsed p ON p.action = 'create' AND p.new_table = d.refers_to
@@ -390,7 +390,7 @@ BEGIN
                 WHERE o = ANY (closed))) m))
     FROM parsed i
     -- Not where it is not known which rows come when others go.
-    CROSS JOIN LATERAL (SELECT pg_catalog.cardinality(lives) = 0 AND (i.members IS NULL OR i.members LIKE '%bullfrog\_place\_%') AND NOT EXISTS (
+    CROSS JOIN LATERAL (SELECT (i.members IS NULL OR i.members LIKE '%bullfrog\_place\_%') AND NOT EXISTS (
         SELECT FROM mutable m WHERE m.new_table = i.new_table) AS ahead,
         pg_catalog.cardinality(i.evaluated) > 0 OR EXISTS (SELECT FROM demand d WHERE d.new_table = i.new_table AND d.kind <> 'FOREIGN KEY') AS asked) AS seen
     WHERE i.action = 'create';

@@ -3,9 +3,8 @@
 CREATE FUNCTION bullfrog.is_seen_ahead(target bullfrog.target, checks text, burden jsonb) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN cardinality(target.live_tables) = 0
-        -- What a domain refuses may depend on more than the value.
-        AND NOT EXISTS (SELECT FROM bullfrog.code_of(target.new_table) c JOIN pg_constraint k ON c.class = 'pg_constraint'::regclass AND k.oid = c.object
+    -- What a domain refuses may depend on more than the value.
+    RETURN NOT EXISTS (SELECT FROM bullfrog.code_of(target.new_table) c JOIN pg_constraint k ON c.class = 'pg_constraint'::regclass AND k.oid = c.object
             WHERE k.contypid <> 0 AND bullfrog.is_mutable(k.conbin::text))
         -- Of groups and joins not which rows are to be left out, nor those that come because others are gone, where their members do not tell.
         AND (bullfrog.is_image(target) OR checks = 'before' AND EXISTS (SELECT FROM pg_attribute a

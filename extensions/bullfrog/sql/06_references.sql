@@ -44,9 +44,9 @@ COMMENT ON FUNCTION bullfrog.reference_operators(oid, smallint[], oid, smallint[
 CREATE FUNCTION bullfrog.is_image(target bullfrog.target) RETURNS boolean
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     -- A table may be joined with itself.
-    SELECT pg_catalog.to_regclass(pg_catalog.format('bullfrog.members_%s', target.id)) IS NULL AND pg_catalog.cardinality(target.live_tables) = 0
+    SELECT pg_catalog.to_regclass(pg_catalog.format('bullfrog.members_%s', target.id)) IS NULL
 $$;
-COMMENT ON FUNCTION bullfrog.is_image(bullfrog.target) IS 'Whether each row of a new table is one row of one old table, which nobody else uses.';
+COMMENT ON FUNCTION bullfrog.is_image(bullfrog.target) IS 'Whether each row of a new table is one row of one old table, while its switch is under way.';
 
 CREATE FUNCTION bullfrog.references_ahead(migration_id int, definition text) RETURNS SETOF jsonb
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
