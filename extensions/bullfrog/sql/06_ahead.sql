@@ -247,7 +247,7 @@ BEGIN
             PERFORM bullfrog.check_rows(target, checks, burden, bullfrog.rows_where(target, 'true'));
             IF checks = 'before' THEN
                 PERFORM bullfrog.check_keys(target, checks, burden);
-                PERFORM bullfrog.keep_keys(target, burden);
+                PERFORM bullfrog.keep_keys(target, burden, false);
             ELSIF checks = 'quarantine' THEN
                 PERFORM bullfrog.begin_doubles(target, burden);
             END IF;

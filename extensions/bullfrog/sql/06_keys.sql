@@ -57,7 +57,7 @@ END
 $$;
 COMMENT ON FUNCTION bullfrog.index_keys(text, text) IS 'Lets what is kept of keys be found by these columns, if it can be.';
 
-CREATE FUNCTION bullfrog.keep_keys(target bullfrog.target, burden jsonb) RETURNS void
+CREATE FUNCTION bullfrog.keep_keys(target bullfrog.target, burden jsonb, by_granule boolean) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     granule CONSTANT text := bullfrog.named_by(target);
@@ -74,13 +74,15 @@ BEGIN
         EXECUTE (SELECT format('ALTER TABLE bullfrog.%I OWNER TO %s', kept, c.relowner::regrole) FROM pg_class c WHERE c.oid = target.new_table);
         PERFORM bullfrog.add_keys(target, index, bullfrog.rows_where(target, 'true'));
         PERFORM bullfrog.index_keys(kept, terms.names);
-        PERFORM bullfrog.index_keys(kept, granule);
+        IF by_granule THEN
+            PERFORM bullfrog.index_keys(kept, granule);
+        END IF;
         EXECUTE format('ANALYZE bullfrog.%I', kept);
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.keep_keys(bullfrog.target, jsonb) IS 'Keeps the keys that rows would have in a new table, as this look sees them, and indexes of these, so that a key of a row that is '
-    'written later is found there, and what was kept of a granule, too.';
+COMMENT ON FUNCTION bullfrog.keep_keys(bullfrog.target, jsonb, boolean) IS 'Keeps the keys that rows would have in a new table, as this look sees them, with an index, so that a key of a row that is '
+    'written later is found there; by granule: with one by which what was kept of a granule is found, too.';
 
 CREATE FUNCTION bullfrog.add_keys(target bullfrog.target, index oid, transformed text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -123,7 +125,7 @@ DECLARE
 BEGIN
     IF named IS NULL THEN
         PERFORM bullfrog.forget_keys(burden);
-        PERFORM bullfrog.keep_keys(target, burden);
+        PERFORM bullfrog.keep_keys(target, burden, true);
         RETURN;
     END IF;
     FOREACH index IN ARRAY bullfrog.oids_of(burden, 'keys') LOOP
@@ -168,7 +170,7 @@ DECLARE
     index oid;
 BEGIN
     PERFORM bullfrog.forget_keys(burden);
-    PERFORM bullfrog.keep_keys(target, burden);
+    PERFORM bullfrog.keep_keys(target, burden, true);
     FOREACH index IN ARRAY bullfrog.oids_of(burden, 'keys') LOOP
         EXECUTE format('CREATE UNLOGGED TABLE bullfrog.doubles_%s (bullfrog_tid tid) USING heap', index);
         EXECUTE (SELECT format('ALTER TABLE bullfrog.doubles_%s OWNER TO %s', index, c.relowner::regrole) FROM pg_class c WHERE c.oid = target.new_table);
