@@ -299,7 +299,7 @@ BEGIN
                 CASE WHEN c.new_table IS NULL THEN ' of ' || d.new_table END,
                 CASE WHEN d.kind IN ('PRIMARY KEY', 'UNIQUE') THEN ' by sorting' WHEN d.kind = 'FOREIGN KEY'
                     THEN ' by looking into ' || d.refers_to END) AS what, d.proof, d.number, d.kind,
-            c.members IS NULL AND p.members IS NULL AS ahead
+            (c.members IS NULL OR c.members LIKE '%bullfrog\_place\_%') AND (p.members IS NULL OR p.members LIKE '%bullfrog\_place\_%') AS ahead
         FROM (SELECT * FROM demanded d WHERE d.kind NOT IN ('DEFAULT', 'PLAIN INDEX', 'VALUE') AND NOT d.proven) d
         LEFT JOIN parsed c ON c.action = 'create' AND c.new_table = d.new_table
         LEFT JOIN parsed p ON p.action = 'create' AND p.new_table = d.refers_to

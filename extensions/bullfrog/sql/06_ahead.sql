@@ -7,8 +7,7 @@ BEGIN
     RETURN NOT EXISTS (SELECT FROM bullfrog.code_of(target.new_table) c JOIN pg_constraint k ON c.class = 'pg_constraint'::regclass AND k.oid = c.object
             WHERE k.contypid <> 0 AND bullfrog.is_mutable(k.conbin::text))
         -- Of groups and joins not which rows are to be left out, nor those that come because others are gone, where their members do not tell.
-        AND (bullfrog.is_image(target) OR checks = 'before' AND EXISTS (SELECT FROM pg_attribute a
-            WHERE a.attrelid = to_regclass(format('bullfrog.members_%s', target.id)) AND a.attname LIKE 'bullfrog\_place\_%'))
+        AND (bullfrog.is_image(target) OR checks = 'before' AND bullfrog.has_places(target))
         AND (EXISTS (SELECT FROM bullfrog.questions(target, burden, bullfrog.rows_where(target, 'true')) q WHERE q.what IS NULL OR checks <> 'warn')
             OR checks <> 'warn' AND burden -> 'keys' <> '[]' OR burden -> 'identities' <> '[]');
 END
@@ -33,8 +32,8 @@ CREATE FUNCTION bullfrog.bases(burdens jsonb, refs jsonb[]) RETURNS TABLE (relat
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT b.relation, bool_or(b.of_written), bool_or(b.of_gone) FROM (
         SELECT o, true, NOT bullfrog.is_image(t) FROM bullfrog.target t CROSS JOIN unnest(t.old_tables) o WHERE (burdens -> t.id::text ->> 'ahead')::boolean
-        UNION ALL SELECT (r ->> 'base')::oid, true, false FROM unnest(refs) r
-        UNION ALL SELECT (r ->> 'parent_base')::oid, false, true FROM unnest(refs) r) AS b (relation, of_written, of_gone)
+        UNION ALL SELECT b::oid, true, r -> 'of_granules' <> 'null' FROM unnest(refs) r CROSS JOIN jsonb_array_elements_text(r -> 'bases') b
+        UNION ALL SELECT b::oid, r -> 'to_granules' <> 'null', true FROM unnest(refs) r CROSS JOIN jsonb_array_elements_text(r -> 'parent_bases') b) AS b (relation, of_written, of_gone)
     GROUP BY b.relation ORDER BY b.relation
 $$;
 COMMENT ON FUNCTION bullfrog.bases(jsonb, jsonb[]) IS 'The tables whose rows are looked at before the switch, for new tables and for foreign keys: whether for rows that are written, and for those '

@@ -578,7 +578,7 @@ BEGIN
         burdens := burdens || pg_catalog.jsonb_build_object(target.id::text, burden || pg_catalog.jsonb_build_object('ahead',
             bullfrog.is_seen_ahead(target, checks, burden)));
     END LOOP;
-    refs := ARRAY(SELECT r FROM bullfrog.references_ahead(migration_id, perform_migrate.definition) r);
+    refs := ARRAY(SELECT r FROM bullfrog.references_ahead(migration_id, perform_migrate.definition, checks, burdens) r);
     -- Those tables as the old ones; and what is evaluated stays as it is.
     PERFORM bullfrog.lock_tables(olds || lives || ARRAY(SELECT b.relation FROM bullfrog.bases('{}', refs) b WHERE b.relation <> ALL (olds || lives)),
         mode => 'SHARE UPDATE EXCLUSIVE', own => olds || lives);

@@ -200,7 +200,7 @@ def aside(database, connection, meanwhile, definition=QUARANTINE):
     connection.execute("SELECT bullfrog.abort('m')")
     connection.execute("""
         CREATE OR REPLACE FUNCTION bullfrog.is_seen_ahead(target bullfrog.target, checks text, burden jsonb) RETURNS boolean LANGUAGE sql STABLE AS 'SELECT false';
-        CREATE OR REPLACE FUNCTION bullfrog.references_ahead(migration_id int, definition text) RETURNS SETOF jsonb LANGUAGE sql STABLE AS 'SELECT NULL::jsonb WHERE false'""")
+        CREATE OR REPLACE FUNCTION bullfrog.references_ahead(migration_id int, definition text, checks text, burdens jsonb) RETURNS SETOF jsonb LANGUAGE sql STABLE AS 'SELECT NULL::jsonb WHERE false'""")
     migrate(connection, definition, options=LEFT_OUT)
     return found, connection.execute(OUTCOME).fetchall()
 
