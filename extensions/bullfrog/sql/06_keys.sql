@@ -2,9 +2,10 @@
 
 CREATE FUNCTION bullfrog.key_terms(index oid) RETURNS TABLE (n int, term text, equal text)
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT i.n::int, pg_get_indexdef(index, i.n::int, false), format('OPERATOR(%I.%s)', s.nspname, o.oprname)
+    SELECT i.n::int, pg_get_indexdef(index, i.n::int, false) || CASE WHEN i.compared_by <> 0 THEN format(' COLLATE %s', i.compared_by::regcollation) ELSE '' END,
+        format('OPERATOR(%I.%s)', s.nspname, o.oprname)
     FROM pg_index x
-    CROSS JOIN LATERAL unnest(x.indclass::oid[]) WITH ORDINALITY AS i (opclass, n)
+    CROSS JOIN LATERAL unnest(x.indclass::oid[], x.indcollation::oid[]) WITH ORDINALITY AS i (opclass, compared_by, n)
     JOIN pg_opclass c ON c.oid = i.opclass
     JOIN pg_amop m ON m.amopfamily = c.opcfamily AND m.amoplefttype = c.opcintype AND m.amoprighttype = c.opcintype AND m.amopstrategy = 3
     JOIN pg_operator o ON o.oid = m.amopopr

@@ -7,7 +7,7 @@ import random
 import psycopg
 import pytest
 
-from conftest import migrate, setting
+from conftest import migrate, require_icu, setting
 from switching import Switching
 
 # The ids of city 1 to 9 add up to 49500 + 100 of these, those of city 0 to 50500.
@@ -137,6 +137,33 @@ def test_group_keys_that_are_equal_and_not_the_same_are_one_group(database, cust
     customers.execute("UPDATE price SET amount = 1.00 WHERE id = 2; INSERT INTO price VALUES (4, 1.000), (5, 2.0000)")
     assert switching.answer() == ""
     assert customers.execute("SELECT amount::int, last FROM t ORDER BY 1").fetchall() == [(1, 4), (2, 5)]
+
+
+LOOSE = "CREATE TABLE t AS SELECT id, nick FROM customer; CREATE UNIQUE INDEX ON t (nick COLLATE loose)"
+
+
+@pytest.mark.parametrize("options", ["", ", checks => 'quarantine'"])
+@pytest.mark.parametrize("is_before", [True, False])
+def test_keys_are_compared_as_their_index_compares_them(database, customers, is_before, options):
+    require_icu(customers)
+    customers.execute("CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+    write = "UPDATE customer SET nick = 'NICK 7' WHERE id = 8"
+    if is_before:
+        customers.execute(write)
+        # Its answer comes at once, if it is refused.
+        try:
+            migrate(customers, LOOSE, options=options)
+            error = ""
+        except psycopg.errors.IntegrityConstraintViolation as refused:
+            error = str(refused)
+    else:
+        switching = Switching(database, LOOSE, options=options)
+        customers.execute(write)
+        error = switching.answer()
+    if options:
+        assert error == "" and customers.execute("SELECT count(*) FROM bullfrog.quarantined").fetchone() == (1,)
+    else:
+        assert "rows would violate the unique index" in error
 
 
 @contextlib.contextmanager
