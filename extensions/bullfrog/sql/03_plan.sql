@@ -269,12 +269,16 @@ CREATE FUNCTION bullfrog.reading_time(ahead boolean) RETURNS text
 $$;
 COMMENT ON FUNCTION bullfrog.reading_time(boolean) IS 'When rows are read that are looked at ahead, or not.';
 
+CREATE FUNCTION bullfrog.sizes_of(tables oid[]) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT string_agg(format('%s%s', c.oid::regclass, CASE WHEN c.reltuples >= 0 THEN format(' (about %s)', c.reltuples::bigint) END), ', ' ORDER BY o.n)
+    FROM unnest(tables) WITH ORDINALITY AS o (relation, n) JOIN pg_class c ON c.oid = o.relation
+$$;
+COMMENT ON FUNCTION bullfrog.sizes_of(oid[]) IS 'Tables, and about how many rows each has.';
+
 CREATE FUNCTION bullfrog.reads_of(demands text[], olds oid[], ahead boolean) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT format('%s rows of %s are read to check %s', bullfrog.reading_time(ahead), (SELECT string_agg(format('%s%s', c.oid::regclass,
-            CASE WHEN c.reltuples >= 0 THEN format(' (about %s)', c.reltuples::bigint) END), ', ' ORDER BY o.n)
-            FROM unnest(olds) WITH ORDINALITY AS o (relation, n) JOIN pg_class c ON c.oid = o.relation),
-        array_to_string(demands, ', '))
+    SELECT format('%s rows of %s are read to check %s', bullfrog.reading_time(ahead), bullfrog.sizes_of(olds), array_to_string(demands, ', '))
     WHERE cardinality(demands) > 0
 $$;
 COMMENT ON FUNCTION bullfrog.reads_of(text[], oid[], boolean) IS 'Tells of checks that read all rows of tables, and about how many these are.';
@@ -349,7 +353,8 @@ BEGIN
             (SELECT pg_catalog.format('row-level security of %s is not that of the new table: grant it to nobody until the migration has ended, and let clients '
                 'use a view WITH (security_barrier) that has the conditions', s) FROM bullfrog.secured(i.old_tables) s
                 WHERE s IS NOT NULL),
-            bullfrog.reading_time(seen.ahead) || ' all rows are read once, to evaluate ' || NULLIF(pg_catalog.array_to_string(i.evaluated, ', '), ''),
+            bullfrog.reading_time(seen.ahead) || ' all rows are read once, to evaluate ' || NULLIF(pg_catalog.array_to_string(i.evaluated, ', '), '')
+                || CASE WHEN seen.ahead THEN '' ELSE ', of ' || bullfrog.sizes_of(i.old_tables) END,
             bullfrog.reads_of(ARRAY(SELECT d.what FROM demand d WHERE d.new_table = i.new_table AND d.kind <> 'FOREIGN KEY'), i.old_tables, seen.ahead),
             bullfrog.reads_of(ARRAY(SELECT d.what FROM demand d WHERE d.new_table = i.new_table AND d.kind = 'FOREIGN KEY' AND d.ahead), i.old_tables, true),
             bullfrog.reads_of(ARRAY(SELECT d.what FROM demand d WHERE d.new_table = i.new_table AND d.kind = 'FOREIGN KEY' AND NOT d.ahead), i.old_tables, false),

@@ -82,7 +82,7 @@ TABLES = f"rows of public.orders (about 200), public.customer (about {CUSTOMERS}
     (LACKING.format(", 1 / count(*) AS n", " GROUP BY o.number"), "at the switch, while clients wait, all rows are read once, to evaluate n"),
     (LACKING.format(", 1 / count(*) AS n", " GROUP BY o.number"), "while clients wait for less: ask for what an outer join lacks by FILTER (WHERE ..) of the aggregates"),
     (NESTED, "while clients wait for less: select what an outer join lacks instead of asking for it, and delete such rows in the end"),
-    (SOON, "at the switch, while clients wait, all rows are read once, to evaluate n"),
+    (SOON, "at the switch, while clients wait, all rows are read once, to evaluate n, of public.orders (about 200)"),
     (SOON, "while clients wait for less: let the checks of public.soon be immutable, or give columns and expressions another type"),
     ("CREATE TABLE t AS SELECT id, 1 / id AS part FROM appointment", "at the switch, while clients wait, all rows are read once, to evaluate part"),
     ("CREATE TABLE t AS SELECT number FROM orders; ALTER TABLE t ADD FOREIGN KEY (number) REFERENCES region",
