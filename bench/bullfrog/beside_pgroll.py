@@ -12,7 +12,8 @@ balance becomes a bigint, while they go on:
 
 `new` tells when the new schema answers, `ended` when the old one is gone. A server of PostgreSQL 15 has core 0 (all of its processes), clients and pgroll core 1. Each run
 begins with a copy of the same table, read into memory. Afterwards the column has its new type, and the sum of all balances is compared with what clients did.
-pgroll is the program that PGROLL names; else its version below is built by Go into target/pgroll. Appends to bench/results/bullfrog_pgroll.jsonl.
+pgroll is the program that PGROLL names; else its version below is built by Go (1.26 or later) and a C compiler, for it has PostgreSQL's parser in it, from the Go module
+proxy into target/pgroll; --get does that and nothing else. It takes minutes: do it before the machine is to be silent. Appends to bench/results/bullfrog_pgroll.jsonl.
 """
 
 import argparse
@@ -29,10 +30,23 @@ import time
 
 import psycopg
 from bars import Table, percentile
-from tables import BEFORE_CLIENT, EXTENSION_LOADED, build, record
+from tables import BEFORE_CLIENT, EXTENSION_LOADED, build_extension, record
 
 ARMS = ["none", "bullfrog", "pgroll"]
-PGROLL = "github.com/xataio/pgroll@v0.16.2"
+PGROLL, VERSION = "github.com/xataio/pgroll", "v0.16.2"
+# Of this, `go install` would ask for a list of all versions, which not every proxy has.
+MODULE = f"""module built
+
+go 1.26
+
+require {PGROLL} {VERSION}
+"""
+TOOLS = f"""//go:build tools
+
+package tools
+
+import _ "{PGROLL}"
+"""
 CHANGE = {"operations": [{"alter_column": {
     "table": "customer", "column": "balance", "type": "bigint", "up": "CAST(balance AS bigint)", "down": "CAST(balance AS int)"}}]}  # fmt: skip
 NEW = """
@@ -48,7 +62,11 @@ def program():
         return pathlib.Path(os.environ["PGROLL"]).resolve()
     built = record.target() / "pgroll" / "pgroll"
     if not built.exists():
-        subprocess.run(["go", "install", PGROLL], env={**os.environ, "GOBIN": str(built.parent.resolve())}, check=True)
+        built.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as module:
+            pathlib.Path(module, "go.mod").write_text(MODULE)
+            pathlib.Path(module, "tools.go").write_text(TOOLS)
+            subprocess.run(["go", "build", "-mod=mod", "-o", built.resolve(), PGROLL], cwd=module, check=True)
     return built.resolve()
 
 
@@ -187,9 +205,13 @@ def main():
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--no-build", action="store_true", help="use what was built before")
     parser.add_argument("--dry", action="store_true", help="keep nothing")
+    parser.add_argument("--get", action="store_true", help="only build pgroll, unless it is there")
     options = parser.parse_args()
+    if options.get:
+        print(program())
+        return
     if not options.no_build:
-        build()
+        build_extension()
     path = program() if "pgroll" in options.arms else None
     os.sched_setaffinity(0, {1})
     table = Table(options.rows)
@@ -205,7 +227,7 @@ def main():
                          figures["longest"], figures["refused"], ", ".join(f"{name} {at}" for name, at in figures["events"])]  # fmt: skip
                 print(f"| {' | '.join(map(str, cells))} |", flush=True)
                 if not options.dry:
-                    what = {"clients": options.clients, "arm": arm, "rate": options.rate, "rows": options.rows, "number": number, "pgroll": PGROLL}
+                    what = {"clients": options.clients, "arm": arm, "rate": options.rate, "rows": options.rows, "number": number, "pgroll": VERSION}
                     record.keep("bullfrog_pgroll", where, [{**what, **figures}])
     finally:
         table.server.remove()

@@ -89,6 +89,10 @@ CREATE FUNCTION bullfrog.demands(definition text)
 COMMENT ON FUNCTION bullfrog.demands(text) IS 'What a migration declares of new tables, above all what it asks of all rows: NOT NULL, keys (plain: they compare values as '
     'their columns do), checks, references, expressions of indexes, values (that all expressions have one); of those of rows that are made of one old table''s rows, whether that one proves it, or which statements would let it.';
 
+CREATE FUNCTION bullfrog.domains_made(definition text) RETURNS TABLE (new_table text, domain oid)
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'domains_made_wrapper';
+COMMENT ON FUNCTION bullfrog.domains_made(text) IS 'The domains of which the queries of a migration make values, for each new table. Not those of columns.';
+
 -- Dear: only for what a query has chosen by all else.
 CREATE FUNCTION bullfrog.check_is_proven(definition text, new_table text, condition text) RETURNS boolean
     LANGUAGE c STRICT COST 10000 AS 'MODULE_PATHNAME', 'check_is_proven_wrapper';
@@ -226,6 +230,11 @@ CREATE FUNCTION bullfrog.looked_up(relation oid, query text, before boolean) RET
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'looked_up_wrapper';
 COMMENT ON FUNCTION bullfrog.looked_up(oid, text, boolean) IS 'The texts that a query gives, with the rights of a table''s owner in a security-restricted operation, as this '
     'look sees rows, or the one before.';
+
+CREATE FUNCTION bullfrog.change_as_looked(relation oid, statement text) RETURNS bigint
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'change_as_looked_wrapper';
+COMMENT ON FUNCTION bullfrog.change_as_looked(oid, text) IS 'Runs a statement with the rights of a table''s owner, as this look sees rows of others; of this transaction''s own it sees all. '
+    'Tells how many rows it changed.';
 
 CREATE FUNCTION bullfrog.end_looks() RETURNS void
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'end_looks_wrapper';

@@ -265,16 +265,20 @@ COMMENT ON FUNCTION bullfrog.numbers_of(oid, text[]) IS 'Columns of a table by t
 
 CREATE FUNCTION bullfrog.reading_time(ahead boolean) RETURNS text
     LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE WHEN ahead THEN 'before the switch, while clients go on,' ELSE 'at the switch' END
+    SELECT CASE WHEN ahead THEN 'before the switch, while clients go on,' ELSE 'at the switch, while clients wait,' END
 $$;
 COMMENT ON FUNCTION bullfrog.reading_time(boolean) IS 'When rows are read that are looked at ahead, or not.';
 
+CREATE FUNCTION bullfrog.sizes_of(tables oid[]) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT string_agg(format('%s%s', c.oid::regclass, CASE WHEN c.reltuples >= 0 THEN format(' (about %s)', c.reltuples::bigint) END), ', ' ORDER BY o.n)
+    FROM unnest(tables) WITH ORDINALITY AS o (relation, n) JOIN pg_class c ON c.oid = o.relation
+$$;
+COMMENT ON FUNCTION bullfrog.sizes_of(oid[]) IS 'Tables, and about how many rows each has.';
+
 CREATE FUNCTION bullfrog.reads_of(demands text[], olds oid[], ahead boolean) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT format('%s rows of %s are read to check %s', bullfrog.reading_time(ahead), (SELECT string_agg(format('%s%s', c.oid::regclass,
-            CASE WHEN c.reltuples >= 0 THEN format(' (about %s)', c.reltuples::bigint) END), ', ' ORDER BY o.n)
-            FROM unnest(olds) WITH ORDINALITY AS o (relation, n) JOIN pg_class c ON c.oid = o.relation),
-        array_to_string(demands, ', '))
+    SELECT format('%s rows of %s are read to check %s', bullfrog.reading_time(ahead), bullfrog.sizes_of(olds), array_to_string(demands, ', '))
     WHERE cardinality(demands) > 0
 $$;
 COMMENT ON FUNCTION bullfrog.reads_of(text[], oid[], boolean) IS 'Tells of checks that read all rows of tables, and about how many these are.';
@@ -299,8 +303,7 @@ BEGIN
                 CASE WHEN c.new_table IS NULL THEN ' of ' || d.new_table END,
                 CASE WHEN d.kind IN ('PRIMARY KEY', 'UNIQUE') THEN ' by sorting' WHEN d.kind = 'FOREIGN KEY'
                     THEN ' by looking into ' || d.refers_to END) AS what, d.proof, d.number, d.kind,
-            pg_catalog.cardinality(lives) = 0 AND NOT COALESCE(c.grouped OR pg_catalog.cardinality(c.old_tables) > 1, false)
-                AND NOT COALESCE(p.grouped OR pg_catalog.cardinality(p.old_tables) > 1, false) AS ahead
+            (c.members IS NULL OR c.members LIKE '%bullfrog\_place\_%') AND (p.members IS NULL OR p.members LIKE '%bullfrog\_place\_%') AS ahead
         FROM (SELECT * FROM demanded d WHERE d.kind NOT IN ('DEFAULT', 'PLAIN INDEX', 'VALUE') AND NOT d.proven) d
         LEFT JOIN parsed c ON c.action = 'create' AND c.new_table = d.new_table
         LEFT JOIN parsed p ON p.action = 'create' AND p.new_table = d.refers_to
@@ -322,6 +325,9 @@ BEGIN
                 CASE WHEN p.new_table IS NULL THEN bullfrog.numbers_of(pg_catalog.to_regclass(d.refers_to)::oid, d.referred)
                     ELSE ARRAY(SELECT p.origins[n] FROM pg_catalog.unnest(number.referred) n) END))
             ELSE true END),
+    mutable AS MATERIALIZED (
+        SELECT p.new_table, m.domain FROM parsed p CROSS JOIN LATERAL bullfrog.mutable_domains(p.old_tables, ARRAY(
+            SELECT d.domain FROM bullfrog.domains_made(perform_plan.definition) d WHERE d.new_table = p.new_table)) m (domain) WHERE p.action = 'create'),
     obstacle AS (
         SELECT o.old, b.what FROM pg_catalog.unnest(olds) AS o (old)
             CROSS JOIN bullfrog.obstacles(o.old, o.old = ANY (lives)) AS b (what)
@@ -347,10 +353,19 @@ BEGIN
             (SELECT pg_catalog.format('row-level security of %s is not that of the new table: grant it to nobody until the migration has ended, and let clients '
                 'use a view WITH (security_barrier) that has the conditions', s) FROM bullfrog.secured(i.old_tables) s
                 WHERE s IS NOT NULL),
-            bullfrog.reading_time(seen.ahead) || ' all rows are read once, to evaluate ' || NULLIF(pg_catalog.array_to_string(i.evaluated, ', '), ''),
+            bullfrog.reading_time(seen.ahead) || ' all rows are read once, to evaluate ' || NULLIF(pg_catalog.array_to_string(i.evaluated, ', '), '')
+                || CASE WHEN seen.ahead THEN '' ELSE ', of ' || bullfrog.sizes_of(i.old_tables) END,
             bullfrog.reads_of(ARRAY(SELECT d.what FROM demand d WHERE d.new_table = i.new_table AND d.kind <> 'FOREIGN KEY'), i.old_tables, seen.ahead),
             bullfrog.reads_of(ARRAY(SELECT d.what FROM demand d WHERE d.new_table = i.new_table AND d.kind = 'FOREIGN KEY' AND d.ahead), i.old_tables, true),
             bullfrog.reads_of(ARRAY(SELECT d.what FROM demand d WHERE d.new_table = i.new_table AND d.kind = 'FOREIGN KEY' AND NOT d.ahead), i.old_tables, false),
+            'while clients wait for less: ' || (SELECT pg_catalog.string_agg(w.way, ', or ') FROM (
+                SELECT pg_catalog.format('let the checks of %s be immutable, or give columns and expressions another type', pg_catalog.string_agg(m.domain::text, ', ' ORDER BY m.domain::text))
+                    FROM mutable m WHERE m.new_table = i.new_table AND seen.asked AND NOT seen.ahead HAVING pg_catalog.count(*) > 0
+                UNION ALL SELECT CASE WHEN i.grouped THEN 'ask for what an outer join lacks by FILTER (WHERE ..) of the aggregates'
+                        ELSE 'select what an outer join lacks instead of asking for it, and delete such rows in the end' END
+                    WHERE seen.asked AND i.members NOT LIKE '%bullfrog\_place\_%'
+                UNION ALL SELECT 'add the foreign key in the end, NOT VALID, and validate it'
+                    WHERE EXISTS (SELECT FROM demand d WHERE d.new_table = i.new_table AND d.kind = 'FOREIGN KEY' AND NOT d.ahead)) w (way)),
             (SELECT 'run before the switch, while clients go on, this spares reading: ' || pg_catalog.string_agg(s.statement, '; ' ORDER BY s.number)
                 FROM (SELECT u.statement, pg_catalog.min(ARRAY[d.number, u.n]) AS number
                     FROM (SELECT v.new_table, v.proof, v.number FROM demanded v WHERE v.kind = 'VALUE' AND NOT v.proven
@@ -379,9 +394,10 @@ BEGIN
             (SELECT pg_catalog.string_agg(m, '; ') FROM bullfrog.mentions(ARRAY(SELECT o FROM pg_catalog.unnest(i.old_tables) o
                 WHERE o = ANY (closed))) m))
     FROM parsed i
-    -- Keys of groups and joins are compared at the switch, and with them all that is asked of these; so it is where it is not known which rows come when others go.
-    CROSS JOIN LATERAL (SELECT pg_catalog.cardinality(lives) = 0 AND (NOT i.grouped AND pg_catalog.cardinality(i.old_tables) = 1 OR i.members LIKE '%bullfrog\_place\_%'
-        AND NOT EXISTS (SELECT FROM demand d WHERE d.new_table = i.new_table AND d.kind IN ('PRIMARY KEY', 'UNIQUE'))) AS ahead) AS seen
+    -- Not where it is not known which rows come when others go.
+    CROSS JOIN LATERAL (SELECT (i.members IS NULL OR i.members LIKE '%bullfrog\_place\_%') AND NOT EXISTS (
+        SELECT FROM mutable m WHERE m.new_table = i.new_table) AS ahead,
+        pg_catalog.cardinality(i.evaluated) > 0 OR EXISTS (SELECT FROM demand d WHERE d.new_table = i.new_table AND d.kind <> 'FOREIGN KEY') AS asked) AS seen
     WHERE i.action = 'create';
 END
 $$;

@@ -75,3 +75,13 @@ END
 $$;
 COMMENT ON FUNCTION bullfrog.refuse_suspects(regclass) IS 'An error if a new table uses what is temporary, or if others would evaluate code of a new table that a role which is no superuser may '
     'have written, and such a role asks.';
+
+CREATE FUNCTION bullfrog.mutable_domains(olds oid[], made oid[]) RETURNS SETOF regtype
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE used (domain) AS (
+        SELECT c.object FROM unnest(olds) o CROSS JOIN bullfrog.code_of(o) c WHERE c.class = 'pg_type'::regclass
+        UNION SELECT unnest(made)
+        UNION SELECT t.typbasetype FROM used u JOIN pg_type t ON t.oid = u.domain WHERE t.typbasetype <> 0)
+    SELECT DISTINCT k.contypid::regtype FROM pg_constraint k WHERE k.contypid IN (SELECT u.domain FROM used u) AND bullfrog.is_mutable(k.conbin::text)
+$$;
+COMMENT ON FUNCTION bullfrog.mutable_domains(oid[], oid[]) IS 'Domains of columns of tables, and of these, whose checks are not immutable: what they take is only known at the switch.';

@@ -3,15 +3,13 @@
 CREATE FUNCTION bullfrog.is_seen_ahead(target bullfrog.target, checks text, burden jsonb) RETURNS boolean
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN cardinality(target.live_tables) = 0
-        -- What a domain refuses may depend on more than the value.
-        AND NOT EXISTS (SELECT FROM bullfrog.code_of(target.new_table) c JOIN pg_constraint k ON c.class = 'pg_constraint'::regclass AND k.oid = c.object
+    -- What a domain refuses may depend on more than the value.
+    RETURN NOT EXISTS (SELECT FROM bullfrog.code_of(target.new_table) c JOIN pg_constraint k ON c.class = 'pg_constraint'::regclass AND k.oid = c.object
             WHERE k.contypid <> 0 AND bullfrog.is_mutable(k.conbin::text))
-        -- Of groups and joins not which keys are there twice, nor which rows are to be left out, nor those that come because others are gone.
-        AND (bullfrog.is_image(target) OR checks = 'before' AND burden -> 'keys' = '[]' AND EXISTS (SELECT FROM pg_attribute a
-            WHERE a.attrelid = to_regclass(format('bullfrog.members_%s', target.id)) AND a.attname LIKE 'bullfrog\_place\_%'))
+        -- Of groups and joins not which rows are to be left out, nor those that come because others are gone, where their members do not tell.
+        AND (bullfrog.is_image(target) OR checks = 'before' AND bullfrog.has_places(target))
         AND (EXISTS (SELECT FROM bullfrog.questions(target, burden, bullfrog.rows_where(target, 'true')) q WHERE q.what IS NULL OR checks <> 'warn')
-            OR checks = 'before' AND burden -> 'keys' <> '[]' OR burden -> 'identities' <> '[]');
+            OR checks <> 'warn' AND burden -> 'keys' <> '[]' OR burden -> 'identities' <> '[]');
 END
 $$;
 COMMENT ON FUNCTION bullfrog.is_seen_ahead(bullfrog.target, text, jsonb) IS 'Whether anything is to be found out of the rows of a new table that can be found out '
@@ -34,8 +32,8 @@ CREATE FUNCTION bullfrog.bases(burdens jsonb, refs jsonb[]) RETURNS TABLE (relat
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT b.relation, bool_or(b.of_written), bool_or(b.of_gone) FROM (
         SELECT o, true, NOT bullfrog.is_image(t) FROM bullfrog.target t CROSS JOIN unnest(t.old_tables) o WHERE (burdens -> t.id::text ->> 'ahead')::boolean
-        UNION ALL SELECT (r ->> 'base')::oid, true, false FROM unnest(refs) r
-        UNION ALL SELECT (r ->> 'parent_base')::oid, false, true FROM unnest(refs) r) AS b (relation, of_written, of_gone)
+        UNION ALL SELECT b::oid, true, r -> 'of_granules' <> 'null' FROM unnest(refs) r CROSS JOIN jsonb_array_elements_text(r -> 'bases') b
+        UNION ALL SELECT b::oid, r -> 'to_granules' <> 'null', true FROM unnest(refs) r CROSS JOIN jsonb_array_elements_text(r -> 'parent_bases') b) AS b (relation, of_written, of_gone)
     GROUP BY b.relation ORDER BY b.relation
 $$;
 COMMENT ON FUNCTION bullfrog.bases(jsonb, jsonb[]) IS 'The tables whose rows are looked at before the switch, for new tables and for foreign keys: whether for rows that are written, and for those '
@@ -55,81 +53,6 @@ CREATE FUNCTION bullfrog.most_places() RETURNS int
     SELECT 100000
 $$;
 COMMENT ON FUNCTION bullfrog.most_places() IS 'More new rows than these are not looked at one by one.';
-
-CREATE FUNCTION bullfrog.keep_keys(target bullfrog.target, burden jsonb) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    index oid;
-    terms record;
-BEGIN
-    FOREACH index IN ARRAY bullfrog.oids_of(burden, 'keys') LOOP
-        SELECT string_agg(format('(%s) AS bullfrog_key_%s', k.term, k.n), ', ' ORDER BY k.n) AS named,
-            string_agg('bullfrog_key_' || k.n, ', ' ORDER BY k.n) AS names INTO terms FROM bullfrog.key_terms(index) k;
-        -- Of this transaction alone. Its owner is that of the old table: what the server calls of it, it calls as that one.
-        EXECUTE format('CREATE UNLOGGED TABLE bullfrog.keys_%s USING heap AS SELECT %s, bullfrog_tid FROM bullfrog.transformed_%s WITH NO DATA', index,
-            terms.named, target.id);
-        EXECUTE (SELECT format('ALTER TABLE bullfrog.keys_%s OWNER TO %s', index, c.relowner::regrole) FROM pg_class c WHERE c.oid = target.new_table);
-        PERFORM bullfrog.add_keys(target, index, 'true');
-        BEGIN
-            EXECUTE format('CREATE INDEX ON bullfrog.keys_%s (%s)', index, terms.names);
-        EXCEPTION WHEN program_limit_exceeded THEN
-            -- A key is too long. Its row cannot move, which is told then; keys are compared all the same.
-            NULL;
-        END;
-        EXECUTE format('ANALYZE bullfrog.keys_%s', index);
-    END LOOP;
-END
-$$;
-COMMENT ON FUNCTION bullfrog.keep_keys(bullfrog.target, jsonb) IS 'Keeps the keys that rows would have in a new table, and an index of them, so that a key of a row that is '
-    'written later is found there.';
-
-CREATE FUNCTION bullfrog.add_keys(target bullfrog.target, index oid, chosen text) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    PERFORM bullfrog.change(target.new_table, format('INSERT INTO bullfrog.keys_%s SELECT %s, bullfrog_tid FROM (SELECT * FROM bullfrog.transformed_%s WHERE %s) t '
-        'WHERE %s', index, (SELECT string_agg(k.term, ', ' ORDER BY k.n) FROM bullfrog.key_terms(index) k), target.id, chosen, bullfrog.has_key(index)));
-END
-$$;
-COMMENT ON FUNCTION bullfrog.add_keys(bullfrog.target, oid, text) IS 'Adds the keys of rows that meet a condition to those that are kept.';
-
-CREATE FUNCTION bullfrog.check_kept_keys(target bullfrog.target, checks text, burden jsonb, chosen text) RETURNS void
-    -- Each key is looked up.
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_hashjoin = off SET enable_mergejoin = off AS $$
-DECLARE
-    index regclass;
-    terms record;
-BEGIN
-    FOREACH index IN ARRAY bullfrog.oids_of(burden, 'keys') LOOP
-        PERFORM bullfrog.add_keys(target, index, chosen);
-        SELECT string_agg(format('(%s) AS bullfrog_key_%s', k.term, k.n), ', ' ORDER BY k.n) AS named,
-            string_agg(format('k.bullfrog_key_%s %s t.bullfrog_key_%1$s', k.n, k.equal), ' AND ' ORDER BY k.n) AS found,
-            string_agg(format('o.bullfrog_key_%s %s t.bullfrog_key_%1$s', k.n, k.equal), ' AND ' ORDER BY k.n) AS same
-        INTO terms FROM bullfrog.key_terms(index) k;
-        -- What was kept may be gone, or another row may be in its place.
-        PERFORM bullfrog.judge(target, checks, format('the unique index %s', index), format(
-            'SELECT to_jsonb(t.bullfrog_tid) FROM (SELECT bullfrog_tid, %1$s FROM (SELECT * FROM bullfrog.transformed_%2$s WHERE %3$s) t WHERE %4$s) t '
-            'WHERE EXISTS (SELECT FROM bullfrog.keys_%5$s k WHERE %6$s AND k.bullfrog_tid <> t.bullfrog_tid AND EXISTS (SELECT FROM ('
-                'SELECT bullfrog_tid, %1$s FROM bullfrog.transformed_%2$s WHERE %4$s) o WHERE o.bullfrog_tid = k.bullfrog_tid AND %7$s))',
-            terms.named, target.id, chosen, bullfrog.has_key(index), index::oid, terms.found, terms.same));
-    END LOOP;
-END
-$$;
-COMMENT ON FUNCTION bullfrog.check_kept_keys(bullfrog.target, text, jsonb, text) IS 'Checks that rows that meet a condition have no key in a new table that another '
-    'row has.';
-
-CREATE FUNCTION bullfrog.forget_keys(burden jsonb) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    index oid;
-BEGIN
-    FOREACH index IN ARRAY bullfrog.oids_of(burden, 'keys') LOOP
-        IF to_regclass(format('bullfrog.keys_%s', index)) IS NOT NULL THEN
-            EXECUTE format('DROP TABLE bullfrog.keys_%s', index);
-        END IF;
-    END LOOP;
-END
-$$;
-COMMENT ON FUNCTION bullfrog.forget_keys(jsonb) IS 'Ends what bullfrog.keep_keys began.';
 
 CREATE FUNCTION bullfrog.reconsider(target bullfrog.target, places tid[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -169,9 +92,13 @@ BEGIN
     END IF;
     IF checks = 'before' AND places IS NULL THEN
         PERFORM bullfrog.check_keys(target, checks, burden);
-        PERFORM bullfrog.add_keys(target, k, 'true') FROM unnest(bullfrog.oids_of(burden, 'keys')) k;
+        PERFORM bullfrog.add_keys(target, k, bullfrog.rows_where(target, 'true')) FROM unnest(bullfrog.oids_of(burden, 'keys')) k;
     ELSIF checks = 'before' THEN
         PERFORM bullfrog.check_kept_keys(target, checks, burden, chosen);
+    ELSIF checks = 'quarantine' AND places IS NULL THEN
+        PERFORM bullfrog.begin_doubles(target, burden);
+    ELSIF checks = 'quarantine' THEN
+        PERFORM bullfrog.add_doubles(target, burden, chosen);
     END IF;
     PERFORM bullfrog.advance_identities(target, ARRAY(SELECT jsonb_array_elements_text(burden -> 'identities'))::name[], bullfrog.rows_where(target, chosen));
 END
@@ -185,7 +112,7 @@ CREATE FUNCTION bullfrog.cost(target bullfrog.target, transformed text) RETURNS 
 $$;
 COMMENT ON FUNCTION bullfrog.cost(bullfrog.target, text) IS 'What it costs to read rows, as bullfrog.rows_where names them, as the planner estimates.';
 
-CREATE FUNCTION bullfrog.affected(target bullfrog.target, burden jsonb, changes jsonb) RETURNS text
+CREATE FUNCTION bullfrog.affected(target bullfrog.target, burden jsonb, changes jsonb, OUT transformed text, OUT named text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET random_page_cost = 1 AS $$
 DECLARE
     members CONSTANT text := format('bullfrog.members_%s', target.id);
@@ -197,19 +124,20 @@ DECLARE
     found text[] := '{}';
     by_key text;
 BEGIN
+    transformed := bullfrog.rows_where(target, 'true');
     SELECT string_agg(format('%I::text', a.attname), ', ' ORDER BY a.attnum) AS texts, string_agg(format('(k.k ->> %s)::%s AS %I', a.n - 1,
             format_type(a.atttypid, -1), a.attname), ', ' ORDER BY a.attnum) AS named, bool_and(bullfrog.is_its_text(a.atttypid)) AS are_texts
         INTO keys FROM (SELECT a.*, row_number() OVER (ORDER BY a.attnum) AS n FROM pg_attribute a WHERE a.attrelid = members::regclass
             AND a.attname LIKE 'bullfrog\_key\_%') a;
     IF is_grouped AND NOT keys.are_texts THEN
-        RETURN bullfrog.rows_where(target, 'true');
+        RETURN;
     END IF;
     FOR place IN SELECT a.attname AS name, split_part(a.attname, '_', 3) AS relation FROM pg_attribute a WHERE a.attrelid = members::regclass
         AND a.attname LIKE 'bullfrog\_place\_%' ORDER BY a.attnum LOOP
         FOREACH is_gone IN ARRAY ARRAY[false, true] LOOP
             places := changes -> CASE WHEN is_gone THEN 'gone' ELSE 'written' END ->> place.relation;
             IF places IS NULL THEN
-                RETURN bullfrog.rows_where(target, 'true');
+                RETURN;
             END IF;
             -- What is gone was a part of new rows at the look before.
             IF places <> '{}' THEN
@@ -218,33 +146,42 @@ BEGIN
                     bullfrog.most_places() + 1), is_gone) e);
             END IF;
             IF cardinality(found) > bullfrog.most_places() THEN
-                RETURN bullfrog.rows_where(target, 'true');
+                RETURN;
             END IF;
         END LOOP;
     END LOOP;
     IF found = '{}' THEN
-        RETURN NULL;
-    ELSIF NOT is_grouped THEN
-        RETURN bullfrog.rows_where(target, format('bullfrog_tid = ANY (%L::tid[])', found));
+        transformed := NULL;
+    ELSIF is_grouped THEN
+        -- Keys that are equal may have several texts.
+        named := format('(SELECT %s FROM unnest(%L::jsonb[]) AS k (k)) k', keys.named, ARRAY(SELECT DISTINCT f::jsonb FROM unnest(found) f));
+        by_key := format('(SELECT DISTINCT ON (t.bullfrog_tid) t.* FROM %s CROSS JOIN LATERAL (SELECT * FROM bullfrog.transformed_%s t WHERE %s OFFSET 0) AS t) t',
+            named, target.id, burden ->> 'same_group');
+        -- Without an index of the key each group reads the whole table.
+        IF bullfrog.cost(target, by_key) < bullfrog.cost(target, transformed) THEN
+            transformed := by_key;
+        ELSE
+            named := NULL;
+        END IF;
+    ELSE
+        named := format('(SELECT unnest(%L::tid[]) AS bullfrog_tid) k', found);
+        transformed := bullfrog.rows_where(target, format('bullfrog_tid = ANY (%L::tid[])', found));
     END IF;
-    by_key := format('(SELECT t.* FROM (SELECT %s FROM unnest(%L::jsonb[]) AS k (k)) AS k '
-        'CROSS JOIN LATERAL (SELECT * FROM bullfrog.transformed_%s t WHERE %s OFFSET 0) AS t) t', keys.named,
-        ARRAY(SELECT DISTINCT f::jsonb FROM unnest(found) f), target.id, burden ->> 'same_group');
-    -- Without an index of the key each group reads the whole table.
-    RETURN CASE WHEN bullfrog.cost(target, by_key) < bullfrog.cost(target, bullfrog.rows_where(target, 'true')) THEN by_key
-        ELSE bullfrog.rows_where(target, 'true') END;
 END
 $$;
 COMMENT ON FUNCTION bullfrog.affected(bullfrog.target, jsonb, jsonb) IS 'Those rows of a new table, made of groups or by a join, that may be others than at the look before, '
-    'for FROM: one of their old rows was written or is gone since. NULL: there are none.';
+    'for FROM: one of their old rows was written or is gone since; NULL: there are none. And the granules k whose rows these are, or were, for FROM, too; NULL: all.';
 
 CREATE FUNCTION bullfrog.check_looked_at(target bullfrog.target, burden jsonb, changes jsonb) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET random_page_cost = 1 AS $$
 DECLARE
-    transformed CONSTANT text := CASE WHEN changes IS NULL THEN bullfrog.rows_where(target, 'true')
-        ELSE bullfrog.affected(target, burden, changes) END;
+    transformed text := bullfrog.rows_where(target, 'true');
+    named text;
     question record;
 BEGIN
+    IF changes IS NOT NULL THEN
+        SELECT a.transformed, a.named INTO transformed, named FROM bullfrog.affected(target, burden, changes) a;
+    END IF;
     IF transformed IS NULL THEN
         RETURN;
     END IF;
@@ -255,6 +192,8 @@ BEGIN
             PERFORM bullfrog.require_none(target, question.what, question.query);
         END IF;
     END LOOP;
+    PERFORM bullfrog.renew_keys(target, burden, transformed, named);
+    PERFORM bullfrog.require_unique(target, burden, named);
     PERFORM bullfrog.advance_identities(target, ARRAY(SELECT jsonb_array_elements_text(burden -> 'identities'))::name[], transformed);
 END
 $$;
@@ -299,18 +238,27 @@ BEGIN
             END IF;
             IF since IS NOT NULL THEN
                 PERFORM bullfrog.check_written(target, checks, burden, changes -> 'written' ->> target.old_tables[1]::text);
+                IF checks = 'quarantine' THEN
+                    PERFORM bullfrog.drop_doubles(target, burden);
+                END IF;
                 CONTINUE;
             END IF;
             PERFORM bullfrog.check_rows(target, checks, burden, bullfrog.rows_where(target, 'true'));
             IF checks = 'before' THEN
                 PERFORM bullfrog.check_keys(target, checks, burden);
-                PERFORM bullfrog.keep_keys(target, burden);
+                PERFORM bullfrog.keep_keys(target, burden, false);
+            ELSIF checks = 'quarantine' THEN
+                PERFORM bullfrog.begin_doubles(target, burden);
             END IF;
             PERFORM bullfrog.advance_identities(target, ARRAY(SELECT jsonb_array_elements_text(burden -> 'identities'))::name[],
                 bullfrog.rows_where(target, 'true'));
         END LOOP;
         FOREACH reference IN ARRAY refs LOOP
-            PERFORM bullfrog.check_reference(reference, changes);
+            IF checks = 'quarantine' THEN
+                PERFORM bullfrog.note_orphans(reference, changes);
+            ELSE
+                PERFORM bullfrog.check_reference(reference, changes);
+            END IF;
         END LOOP;
         since := now_seen;
         took := clock_timestamp() - began;

@@ -42,16 +42,24 @@ COMMENT ON FUNCTION bullfrog.reference_operators(oid, smallint[], oid, smallint[
     'with those of the referring table. NULL: no key keeps these apart.';
 
 CREATE FUNCTION bullfrog.is_image(target bullfrog.target) RETURNS boolean
-    LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT target.granule <> 'group' AND pg_catalog.cardinality(target.old_tables) = 1 AND pg_catalog.cardinality(target.live_tables) = 0
-$$;
-COMMENT ON FUNCTION bullfrog.is_image(bullfrog.target) IS 'Whether each row of a new table is one row of one old table, which nobody else uses.';
-
-CREATE FUNCTION bullfrog.references_ahead(migration_id int, definition text, checks text) RETURNS SETOF jsonb
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT jsonb_build_object('child', c.id, 'table', k.child, 'columns', n.columns, 'base', n.child_base, 'parent', p.id, 'refers_to', k.parent,
-        'referred', n.referred, 'parent_base', n.parent_base, 'operators', o.operators, 'what', format('the foreign key (%s) of %s',
-            array_to_string(d.columns, ', '), k.child::regclass))
+    -- A table may be joined with itself.
+    SELECT pg_catalog.to_regclass(pg_catalog.format('bullfrog.members_%s', target.id)) IS NULL
+$$;
+COMMENT ON FUNCTION bullfrog.is_image(bullfrog.target) IS 'Whether each row of a new table is one row of one old table, while its switch is under way.';
+
+CREATE FUNCTION bullfrog.has_places(target bullfrog.target) RETURNS boolean
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = to_regclass(format('bullfrog.members_%s', target.id)) AND a.attname LIKE 'bullfrog\_place\_%')
+$$;
+COMMENT ON FUNCTION bullfrog.has_places(bullfrog.target) IS 'Of groups and joins: whether the old rows of new ones tell which of these come and go when others do.';
+
+CREATE FUNCTION bullfrog.references_ahead(migration_id int, definition text, checks text, burdens jsonb) RETURNS SETOF jsonb
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT jsonb_build_object('child', c.id, 'table', k.child, 'columns', n.columns, 'parent', p.id, 'refers_to', k.parent, 'referred', n.referred, 'operators', o.operators)
+        || jsonb_build_object('bases', COALESCE(c.old_tables, ARRAY[k.child]), 'parent_bases', COALESCE(p.old_tables, ARRAY[k.parent]),
+            'of_granules', CASE WHEN NOT bullfrog.is_image(c) THEN burdens -> c.id::text END, 'to_granules', CASE WHEN NOT bullfrog.is_image(p) THEN burdens -> p.id::text END,
+            'number', row_number() OVER (), 'what', format('the foreign key (%s) of %s', array_to_string(d.columns, ', '), k.child::regclass))
     FROM bullfrog.demands(definition) d
     CROSS JOIN LATERAL (SELECT to_regclass(d.new_table)::oid AS child, to_regclass(d.refers_to)::oid AS parent) k
     LEFT JOIN bullfrog.target c ON c.new_table::oid = k.child AND c.source IN (SELECT s.id FROM bullfrog.source s WHERE s.migration = migration_id)
@@ -60,9 +68,10 @@ CREATE FUNCTION bullfrog.references_ahead(migration_id int, definition text, che
         CASE WHEN c.id IS NULL THEN k.child ELSE c.old_tables[1] END AS child_base, CASE WHEN p.id IS NULL THEN k.parent ELSE p.old_tables[1] END AS parent_base) n
     CROSS JOIN LATERAL (SELECT bullfrog.reference_operators(k.child, n.columns, k.parent, n.referred) AS operators) o
     CROSS JOIN LATERAL (SELECT bullfrog.linking(migration_id, definition, '{}') AS others) l
-    WHERE d.kind = 'FOREIGN KEY' AND checks <> 'quarantine' AND (c.id IS NOT NULL OR k.child = ANY (l.others)) AND (p.id IS NOT NULL OR k.parent = ANY (l.others))
+    WHERE d.kind = 'FOREIGN KEY' AND (c.id IS NOT NULL OR k.child = ANY (l.others)) AND (p.id IS NOT NULL OR k.parent = ANY (l.others))
         AND COALESCE(c.id, p.id) IS NOT NULL
-        AND (c.id IS NULL OR bullfrog.is_image(c)) AND (p.id IS NULL OR bullfrog.is_image(p))
+        AND (c.id IS NULL OR bullfrog.is_image(c) OR checks <> 'quarantine' AND bullfrog.has_places(c))
+        AND (p.id IS NULL OR bullfrog.is_image(p) OR checks <> 'quarantine' AND bullfrog.has_places(p))
         AND cardinality(o.operators) = cardinality(n.columns) AND array_position(o.operators, NULL) IS NULL
         -- What is read of them is told by their pages.
         AND NOT EXISTS (SELECT FROM pg_class t LEFT JOIN pg_am m ON m.oid = t.relam WHERE t.oid IN (k.child, k.parent)
@@ -72,8 +81,8 @@ CREATE FUNCTION bullfrog.references_ahead(migration_id int, definition text, che
             CASE WHEN c.id IS NULL THEN n.columns ELSE ARRAY(SELECT c.origins[a] FROM unnest(n.columns) WITH ORDINALITY AS u (a, i) ORDER BY i) END, n.parent_base,
             CASE WHEN p.id IS NULL THEN n.referred ELSE ARRAY(SELECT p.origins[a] FROM unnest(n.referred) WITH ORDINALITY AS u (a, i) ORDER BY i) END))
 $$;
-COMMENT ON FUNCTION bullfrog.references_ahead(int, text, text) IS 'Foreign keys that a migration will have, and that can be checked before its tables are locked: from and to new '
-    'tables each of whose rows is one row of one old table, or others. Bases are the tables whose rows are looked at.';
+COMMENT ON FUNCTION bullfrog.references_ahead(int, text, text, jsonb) IS 'Foreign keys that a migration will have, and that can be checked before its tables are locked: from and to new '
+    'tables of which it is told which rows come and go with those of old tables, or others. Bases are the tables whose rows are looked at; granules are those of groups and joins.';
 
 CREATE FUNCTION bullfrog.reference_terms(reference jsonb) RETURNS TABLE (n int, child text, parent text, equal text, same text, kind text, is_its_text boolean)
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -108,17 +117,23 @@ CREATE FUNCTION bullfrog.referred_rows(reference jsonb) RETURNS text
 $$;
 COMMENT ON FUNCTION bullfrog.referred_rows(jsonb) IS 'The rows that a foreign key refers to, for FROM.';
 
-CREATE FUNCTION bullfrog.orphans(reference jsonb, chosen text) RETURNS text
+CREATE FUNCTION bullfrog.orphans(reference jsonb, what text, source text, chosen text) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT format('SELECT to_jsonb(c) FROM %s c WHERE %s AND %s AND NOT EXISTS (SELECT FROM %s p WHERE %s)',
-        COALESCE('bullfrog.transformed_' || (reference ->> 'child'), bullfrog.rows_of((reference ->> 'table')::oid)), chosen,
+    SELECT format('SELECT %s FROM %s c WHERE %s AND %s AND NOT EXISTS (SELECT FROM %s p WHERE %s)', what,
+        COALESCE(source, 'bullfrog.transformed_' || (reference ->> 'child'), bullfrog.rows_of((reference ->> 'table')::oid)), chosen,
         string_agg(format('%s IS NOT NULL', t.child), ' AND '), bullfrog.referred_rows(reference),
         string_agg(format('%s %s %s', t.parent, t.equal, t.child), ' AND '))
     FROM bullfrog.reference_terms(reference) t
 $$;
-COMMENT ON FUNCTION bullfrog.orphans(jsonb, text) IS 'The query for rows c of a referring table that meet a condition and refer to nothing.';
+COMMENT ON FUNCTION bullfrog.orphans(jsonb, text, text, text) IS 'The query for something of rows c of a referring table, or of some of these (for FROM), that meet a condition and refer to nothing.';
 
-CREATE FUNCTION bullfrog.lost_keys(reference jsonb, owner_of oid, gone text) RETURNS jsonb[]
+CREATE FUNCTION bullfrog.referring_place(reference jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN reference ->> 'child' IS NULL THEN 'c.ctid' ELSE 'c.bullfrog_tid' END
+$$;
+COMMENT ON FUNCTION bullfrog.referring_place(jsonb) IS 'Where a row c of a referring table lies.';
+
+CREATE FUNCTION bullfrog.lost_keys(reference jsonb, owner_of oid, source text, gone text) RETURNS jsonb[]
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     parent CONSTANT text := bullfrog.referred_rows(reference);
@@ -129,14 +144,14 @@ BEGIN
         string_agg(format('%s %s (k.k ->> %s)::%s', t.parent, t.same, t.n - 1, t.kind), ' AND ' ORDER BY t.n) AS same
     INTO terms FROM bullfrog.reference_terms(reference) t;
     -- What they were, nobody knows but the look before.
-    were := ARRAY(SELECT k::jsonb FROM bullfrog.looked_up(owner_of, format('SELECT DISTINCT to_jsonb(ARRAY[%s])::text FROM %s p WHERE p.%s = ANY (%L::tid[])',
-        terms.texts, parent, CASE WHEN reference ->> 'parent' IS NULL THEN 'ctid' ELSE 'bullfrog_tid' END, gone), true) k);
+    were := ARRAY(SELECT k::jsonb FROM bullfrog.looked_up(owner_of, format('SELECT DISTINCT to_jsonb(ARRAY[%s])::text FROM %s p WHERE %s',
+        terms.texts, COALESCE(source, parent), gone), true) k);
     -- Most were only changed, or are there again.
     RETURN ARRAY(SELECT k::jsonb FROM bullfrog.looked_up(owner_of, format('SELECT k.k::text FROM unnest(%L::jsonb[]) AS k (k) '
         'WHERE NOT EXISTS (SELECT FROM %s p WHERE %s)', were, parent, terms.same), false) k);
 END
 $$;
-COMMENT ON FUNCTION bullfrog.lost_keys(jsonb, oid, text) IS 'Of rows of a referred table that were in these places at the look before, the keys that no row has any more.';
+COMMENT ON FUNCTION bullfrog.lost_keys(jsonb, oid, text, text) IS 'Of rows p of a referred table, or of some of these (for FROM), that met a condition at the look before, the keys that no row has any more.';
 
 CREATE FUNCTION bullfrog.require_none(target bullfrog.target, what text, violating text) RETURNS void
     LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
@@ -145,36 +160,117 @@ CREATE FUNCTION bullfrog.require_none(target bullfrog.target, what text, violati
 $$;
 COMMENT ON FUNCTION bullfrog.require_none(bullfrog.target, text, text) IS 'An error if a query gives rows in this look: they violate something.';
 
+CREATE FUNCTION bullfrog.changed_granules(reference jsonb, are_referred boolean, changes jsonb, OUT transformed text, OUT named text)
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('(SELECT * FROM %s)', a.transformed), a.named
+    FROM bullfrog.target t CROSS JOIN LATERAL bullfrog.affected(t, reference -> CASE WHEN are_referred THEN 'to_granules' ELSE 'of_granules' END, changes) a
+    WHERE t.id = (reference ->> CASE WHEN are_referred THEN 'parent' ELSE 'child' END)::int AND a.transformed IS NOT NULL
+$$;
+COMMENT ON FUNCTION bullfrog.changed_granules(jsonb, boolean, jsonb) IS 'Rows of groups or of a join that refer, or are referred to, and that may be others than at the look before, for FROM, as bullfrog.affected tells them. '
+    'NULL: there are none.';
+
+CREATE FUNCTION bullfrog.changed_referrers(reference jsonb, owner_of oid, changes jsonb) RETURNS TABLE (source text, condition text)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET random_page_cost = 1 AS $$
+DECLARE
+    are_granules CONSTANT boolean := reference -> 'of_granules' <> 'null';
+    to_granules CONSTANT boolean := reference -> 'to_granules' <> 'null';
+    places CONSTANT text := changes -> 'written' ->> (reference -> 'bases' ->> 0);
+    lost_places CONSTANT text := changes -> 'gone' ->> (reference -> 'parent_bases' ->> 0);
+    before text;
+    named text;
+    is_all boolean := changes IS NULL OR places IS NULL AND NOT are_granules OR lost_places IS NULL AND NOT to_granules;
+    lost jsonb[] := '{}';
+BEGIN
+    IF NOT is_all AND to_granules THEN
+        SELECT g.transformed, g.named INTO before, named FROM bullfrog.changed_granules(reference, true, changes) g;
+        is_all := before IS NOT NULL AND named IS NULL;
+    END IF;
+    IF NOT is_all AND (before IS NOT NULL OR NOT to_granules AND lost_places <> '{}') THEN
+        is_all := EXISTS (SELECT FROM bullfrog.reference_terms(reference) t WHERE NOT t.is_its_text);
+        IF NOT is_all THEN
+            lost := bullfrog.lost_keys(reference, owner_of, before, CASE WHEN to_granules THEN 'true' ELSE format('p.%s = ANY (%L::tid[])',
+                CASE WHEN reference ->> 'parent' IS NULL THEN 'ctid' ELSE 'bullfrog_tid' END, lost_places) END);
+        END IF;
+    END IF;
+    IF is_all THEN
+        RETURN QUERY SELECT NULL, 'true';
+        RETURN;
+    END IF;
+    IF are_granules THEN
+        RETURN QUERY SELECT g.transformed, 'true' FROM bullfrog.changed_granules(reference, false, changes) g WHERE g.transformed IS NOT NULL;
+    ELSIF places <> '{}' THEN
+        RETURN QUERY SELECT NULL, format('%s = ANY (%L::tid[])', bullfrog.referring_place(reference), places);
+    END IF;
+    IF lost <> '{}' THEN
+        RETURN QUERY SELECT NULL, format('EXISTS (SELECT FROM unnest(%L::jsonb[]) AS k (k) WHERE %s)', lost,
+            string_agg(format('(k.k ->> %s)::%s %s %s', t.n - 1, t.kind, t.equal, t.child), ' AND ')) FROM bullfrog.reference_terms(reference) t;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.changed_referrers(jsonb, oid, jsonb) IS 'Those rows c of a referring table, some of them (for FROM) and by a condition, that may have come to refer to nothing: they were written since the look '
+    'before, or refer to what is gone since. NULL: all.';
+
 CREATE FUNCTION bullfrog.check_reference(reference jsonb, changes jsonb) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET random_page_cost = 1 AS $$
 DECLARE
     target bullfrog.target;
-    place CONSTANT text := CASE WHEN reference ->> 'child' IS NULL THEN 'ctid' ELSE 'bullfrog_tid' END;
-    places CONSTANT text := changes -> 'written' ->> (reference ->> 'base');
-    lost_places CONSTANT text := changes -> 'gone' ->> (reference ->> 'parent_base');
-    lost jsonb[];
+    chosen record;
 BEGIN
     SELECT * INTO target FROM bullfrog.target t WHERE t.id = COALESCE(reference ->> 'child', reference ->> 'parent')::int;
-    IF places IS NULL OR lost_places IS NULL OR lost_places <> '{}' AND EXISTS (SELECT FROM bullfrog.reference_terms(reference) t WHERE NOT t.is_its_text) THEN
-        PERFORM bullfrog.require_none(target, reference ->> 'what', bullfrog.orphans(reference, 'true'));
-        RETURN;
-    END IF;
-    IF places <> '{}' THEN
-        PERFORM bullfrog.require_none(target, reference ->> 'what', bullfrog.orphans(reference, format('c.%s = ANY (%L::tid[])', place, places)));
-    END IF;
-    IF lost_places <> '{}' THEN
-        lost := bullfrog.lost_keys(reference, target.new_table, lost_places);
-        IF lost <> '{}' THEN
-            PERFORM bullfrog.require_none(target, reference ->> 'what', bullfrog.orphans(reference, (
-                SELECT format('EXISTS (SELECT FROM unnest(%L::jsonb[]) AS k (k) WHERE %s)', lost,
-                    string_agg(format('(k.k ->> %s)::%s %s %s', t.n - 1, t.kind, t.equal, t.child), ' AND '))
-                FROM bullfrog.reference_terms(reference) t)));
-        END IF;
-    END IF;
+    FOR chosen IN SELECT * FROM bullfrog.changed_referrers(reference, target.new_table, changes) LOOP
+        PERFORM bullfrog.require_none(target, reference ->> 'what', bullfrog.orphans(reference, 'c', chosen.source, chosen.condition));
+    END LOOP;
 END
 $$;
 COMMENT ON FUNCTION bullfrog.check_reference(jsonb, jsonb) IS 'Checks a foreign key that is not there yet: for rows that were written since the look before, and for those '
     'that refer to what is gone since. NULL: for all.';
+
+CREATE FUNCTION bullfrog.orphanage(reference jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('bullfrog.orphans_%s_%s', COALESCE(reference ->> 'child', reference ->> 'parent'), reference ->> 'number')
+$$;
+COMMENT ON FUNCTION bullfrog.orphanage(jsonb) IS 'The table that bullfrog.note_orphans fills.';
+
+CREATE FUNCTION bullfrog.note_orphans(reference jsonb, changes jsonb) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET random_page_cost = 1 AS $$
+DECLARE
+    noted CONSTANT text := bullfrog.orphanage(reference);
+    target bullfrog.target;
+    chosen record;
+BEGIN
+    SELECT * INTO target FROM bullfrog.target t WHERE t.id = COALESCE(reference ->> 'child', reference ->> 'parent')::int;
+    IF changes IS NULL THEN
+        EXECUTE format('CREATE UNLOGGED TABLE %s (place tid) USING heap', noted);
+        EXECUTE (SELECT format('ALTER TABLE %s OWNER TO %s', noted, c.relowner::regrole) FROM pg_class c WHERE c.oid = target.new_table);
+    END IF;
+    FOR chosen IN SELECT * FROM bullfrog.changed_referrers(reference, target.new_table, changes) LOOP
+        PERFORM bullfrog.change_as_looked(target.new_table, format('INSERT INTO %s %s', noted, bullfrog.orphans(reference, bullfrog.referring_place(reference), chosen.source,
+            chosen.condition)));
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.note_orphans(jsonb, jsonb) IS 'Notes the places of rows that refer to nothing. Whether they still do when others have gone to quarantine, and where they go then, is told '
+    'behind the lock.';
+
+CREATE FUNCTION bullfrog.forget_orphans(reference jsonb) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF to_regclass(bullfrog.orphanage(reference)) IS NOT NULL THEN
+        EXECUTE 'DROP TABLE ' || bullfrog.orphanage(reference);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.forget_orphans(jsonb) IS 'Ends what bullfrog.note_orphans began.';
+
+CREATE FUNCTION bullfrog.referrers_to_quarantine(reference jsonb) RETURNS SETOF text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('EXISTS (SELECT FROM (SELECT * FROM bullfrog.all_%1$s WHERE bullfrog_tid = ANY (ARRAY(SELECT format(''(%%s,%%s)'', q.place >> 16, q.place & 65535)::tid '
+        'FROM bullfrog.quarantined q WHERE q.target = %1$s))) p WHERE %2$s)', reference ->> 'parent', string_agg(format('%s %s %s', t.parent, t.equal, t.child), ' AND '))
+    FROM bullfrog.reference_terms(reference) t
+    WHERE EXISTS (SELECT FROM bullfrog.quarantined q WHERE q.target = (reference ->> 'parent')::int)
+    HAVING count(*) > 0
+$$;
+COMMENT ON FUNCTION bullfrog.referrers_to_quarantine(jsonb) IS 'The condition that those rows c of a referring table meet that refer to a row that is in quarantine. No rows: none is.';
 
 CREATE FUNCTION bullfrog.check_foreign_keys(migration_id int, checks text, seen jsonb[], changes jsonb) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -185,11 +281,17 @@ DECLARE
     child bullfrog.target;
     parent bullfrog.target;
     reference jsonb;
+    ahead jsonb;
+    conditions text[];
+    condition text;
     violating text;
     found_rows bigint;
     -- The server does not check foreign keys of rows that move.
     key_checks text := CASE checks WHEN 'warn' THEN 'before' ELSE checks END;
 BEGIN
+    IF checks = 'quarantine' THEN
+        PERFORM bullfrog.note_orphans(r, changes) FROM unnest(seen) r;
+    END IF;
     -- What is left out for one key may be referred to by another: until nothing is left out any more.
     LOOP
         found_rows := 0;
@@ -202,19 +304,26 @@ BEGIN
             END IF;
             SELECT * INTO child FROM bullfrog.target t WHERE t.new_table = key.conrelid AND t.fingerprint IS NULL;
             SELECT * INTO parent FROM bullfrog.target t WHERE t.new_table = key.confrelid AND t.fingerprint IS NULL;
-            CONTINUE WHEN bullfrog.is_proven(migration_id, key, child, parent);
-            SELECT r INTO reference FROM unnest(seen) r WHERE r -> 'table' = to_jsonb(key.conrelid) AND r -> 'columns' = to_jsonb(key.conkey)
-                AND r -> 'refers_to' = to_jsonb(key.confrelid) AND r -> 'referred' = to_jsonb(key.confkey) AND r -> 'operators' = to_jsonb(key.conpfeqop);
-            IF FOUND THEN
-                PERFORM bullfrog.check_reference(reference, changes);
+            reference := jsonb_build_object('child', child.id, 'table', key.conrelid, 'columns', key.conkey, 'parent', parent.id,
+                'refers_to', key.confrelid, 'referred', key.confkey, 'operators', key.conpfeqop);
+            ahead := (SELECT r FROM unnest(seen) r WHERE r - '{bases,parent_bases,of_granules,to_granules,number,what}'::text[] = reference LIMIT 1);
+            IF bullfrog.is_proven(migration_id, key, child, parent) THEN
+                conditions := '{}';
+            ELSIF ahead IS NULL THEN
+                conditions := '{true}';
+            ELSIF checks <> 'quarantine' THEN
+                PERFORM bullfrog.check_reference(ahead, changes);
                 CONTINUE;
+            ELSE
+                conditions := ARRAY[format('%s = ANY (ARRAY(SELECT o.place FROM %s o))', bullfrog.referring_place(ahead), bullfrog.orphanage(ahead))];
             END IF;
-            violating := bullfrog.orphans(jsonb_build_object('child', child.id, 'table', key.conrelid, 'columns', key.conkey, 'parent', parent.id,
-                'refers_to', key.confrelid, 'referred', key.confkey, 'operators', key.conpfeqop), 'true');
-            -- A row of a table that is not on the move cannot be left out.
-            found_rows := found_rows + CASE WHEN child.id IS NULL
-                THEN bullfrog.judge(parent, 'before', format('the foreign key %I', key.conname), violating)
-                ELSE bullfrog.judge(child, key_checks, format('the foreign key %I', key.conname), violating) END;
+            FOREACH condition IN ARRAY conditions || CASE WHEN conditions <> '{true}' THEN ARRAY(SELECT q FROM bullfrog.referrers_to_quarantine(reference) q) END LOOP
+                violating := bullfrog.orphans(reference, 'to_jsonb(c)', NULL, condition);
+                -- A row of a table that is not on the move cannot be left out.
+                found_rows := found_rows + CASE WHEN child.id IS NULL
+                    THEN bullfrog.judge(parent, 'before', format('the foreign key %I', key.conname), violating)
+                    ELSE bullfrog.judge(child, key_checks, format('the foreign key %I', key.conname), violating) END;
+            END LOOP;
         END LOOP;
         EXIT WHEN found_rows = 0;
     END LOOP;

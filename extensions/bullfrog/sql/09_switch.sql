@@ -297,7 +297,7 @@ DECLARE
         LEFT JOIN pg_catalog.pg_attribute o ON o.attrelid = driving::oid AND o.attnum = origins[a.attnum] AND o.attnum > 0
         WHERE a.attrelid = new_table::regclass::oid AND a.attnum > 0);
 BEGIN
-    EXECUTE pg_catalog.format('CREATE VIEW bullfrog.candidates_%s (%s, bullfrog_tid) AS SELECT %s, %s FROM %s t WHERE NOT %s', target_id,
+    EXECUTE pg_catalog.format('CREATE OR REPLACE VIEW bullfrog.candidates_%s (%s, bullfrog_tid) AS SELECT %s, %s FROM %s t WHERE NOT %s', target_id,
         names, columns, place, COALESCE(frozen::text, 'ONLY ' || driving::text), pg_catalog.replace(moved, 't.bullfrog_tid', place));
     EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.candidates_%s IS %L', target_id,
         pg_catalog.format('Rows of %s with those columns of %s that it has, where rows may not have been moved.', driving, new_table));
@@ -393,6 +393,25 @@ $$;
 COMMENT ON FUNCTION bullfrog.prepare(int, bullfrog.source, record, text, boolean) IS
     'Creates a new table, empty, the views that have its rows until they are moved, and the statement that moves them.';
 
+CREATE FUNCTION bullfrog.read_frozen(target bullfrog.target, item record) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    names text := (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(c), ', ') FROM pg_catalog.unnest(item.columns) c);
+BEGIN
+    EXECUTE pg_catalog.format('CREATE OR REPLACE VIEW bullfrog.%s_%s (%s, bullfrog_tid%s) AS %s',
+        CASE WHEN pg_catalog.to_regclass(pg_catalog.format('bullfrog.all_%s', target.id)) IS NULL THEN 'transformed' ELSE 'all' END, target.id, names,
+        (SELECT COALESCE(pg_catalog.string_agg(', bullfrog_key_' || k::text, ''), '') FROM pg_catalog.generate_series(1, pg_catalog.cardinality(item.keys)) k), item.query);
+    IF item.members IS NOT NULL THEN
+        EXECUTE pg_catalog.format('CREATE OR REPLACE VIEW bullfrog.members_%s AS %s', target.id, item.members);
+    END IF;
+    IF pg_catalog.to_regclass(pg_catalog.format('bullfrog.candidates_%s', target.id)) IS NOT NULL THEN
+        PERFORM bullfrog.list_candidates(target.id, item.old_tables[1]::regclass, item.new_table, names, item.origins,
+            pg_catalog.format('bullfrog.is_%s_moved(%s, t.bullfrog_tid)', bullfrog.naming(target.granule), target.source));
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.read_frozen(bullfrog.target, record) IS 'Lets the views of a new table have the rows that tables which stay in use have now, from now on.';
+
 CREATE FUNCTION bullfrog.moving_alone(definition text, drivers oid[]) RETURNS oid[]
     LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT ARRAY(SELECT p.old_tables[1] FROM bullfrog.parse(definition, driving => drivers) p WHERE p.action = 'create' AND NOT p.grouped
@@ -432,7 +451,6 @@ DECLARE
 BEGIN
     IF is_seen AND bullfrog.is_image(target) THEN
         PERFORM bullfrog.check_written(target, checks, burden, changes -> 'written' ->> target.old_tables[1]::text);
-        PERFORM bullfrog.forget_keys(burden);
     ELSIF is_seen THEN
         PERFORM bullfrog.check_looked_at(target, burden, changes);
     ELSE
@@ -441,6 +459,7 @@ BEGIN
     IF checks <> 'before' OR NOT is_seen THEN
         PERFORM bullfrog.check_keys(target, checks, burden);
     END IF;
+    PERFORM bullfrog.forget_keys(burden);
     PERFORM bullfrog.advance_identities(target, ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = target.new_table AND a.attidentity <> ''
         AND NOT (is_seen AND burden -> 'identities' ? a.attname::text)), bullfrog.rows_where(target, 'true'));
 END
@@ -478,8 +497,6 @@ DECLARE
     source bullfrog.source;
     target bullfrog.target;
     choice record;
-    -- Of tables that stay in use rows are read as of the switch: there is nothing to be seen before it.
-    ahead boolean := pg_catalog.cardinality(live) = 0;
     -- Statements that wait for the lock.
     late text[] := '{}';
     statement text;
@@ -488,10 +505,8 @@ DECLARE
     refs jsonb[] := '{}';
     since jsonb;
     changes jsonb;
-    given text;
 BEGIN
     PERFORM bullfrog.require_quiet_session();
-    given := pg_catalog.current_setting('lock_timeout');
     IF EXISTS (SELECT FROM bullfrog.migration m WHERE m.name = perform_migrate.name AND m.phase IN ('moving', 'paused')) THEN
         RAISE EXCEPTION 'a migration named % is under way', pg_catalog.quote_ident(perform_migrate.name) USING ERRCODE = 'duplicate_object';
     END IF;
@@ -523,20 +538,11 @@ BEGIN
     PERFORM FROM pg_catalog.pg_namespace n WHERE n.oid IN (SELECT c.relnamespace FROM pg_catalog.pg_class c WHERE c.oid = ANY (olds || lives))
         OR n.nspname IN (SELECT (pg_catalog.parse_ident(p.new_table))[1] FROM bullfrog.parse(perform_migrate.definition) p
             WHERE p.new_table IS NOT NULL) FOR SHARE;
-    IF ahead THEN
-        -- Its rows are read and written. Nobody changes its form, and no vacuum says that what was changed is as it was.
-        PERFORM bullfrog.lock_tables(olds, mode => 'SHARE UPDATE EXCLUSIVE');
-        PERFORM bullfrog.claim(migration_id, olds, lives);
-    ELSE
-        PERFORM bullfrog.lock_code_ahead(perform_migrate.definition, drivers);
-        PERFORM bullfrog.close(migration_id, perform_migrate.definition, olds, lives);
-        -- Everybody waits: it has what it needs, or ends.
-        PERFORM pg_catalog.set_config('lock_timeout', '100ms', true);
-        PERFORM bullfrog.release(olds, ARRAY(SELECT p.statement FROM bullfrog.parse(perform_migrate.definition) p WHERE p.action = 'release'));
-    END IF;
+    -- Their rows are read and written. Nobody changes their form, and no vacuum says that what was changed is as it was.
+    PERFORM bullfrog.lock_tables(olds || lives, mode => 'SHARE UPDATE EXCLUSIVE');
+    PERFORM bullfrog.claim(migration_id, olds, lives);
     alone := bullfrog.moving_alone(perform_migrate.definition, drivers);
-    frozen := ARRAY(SELECT bullfrog.freeze(l) FROM pg_catalog.unnest(lives) WITH ORDINALITY AS t (l, n) ORDER BY n);
-    FOR item IN SELECT * FROM bullfrog.parse(perform_migrate.definition, lives, frozen, drivers) p WHERE p.action <> 'release' LOOP
+    FOR item IN SELECT * FROM bullfrog.parse(perform_migrate.definition, driving => drivers) p WHERE p.action <> 'release' LOOP
         IF item.action = 'create' THEN
             IF NOT item.old_tables <@ (olds || lives) THEN
                 RAISE EXCEPTION 'tables were renamed while the migration waited for them' USING ERRCODE = 'object_in_use',
@@ -546,7 +552,7 @@ BEGIN
             source_id := bullfrog.source_of(migration_id, item.old_tables[1]::regclass, way.granule, way.inside, checks = 'warn');
             SELECT * INTO source FROM bullfrog.source s WHERE s.id = source_id;
             PERFORM bullfrog.prepare(pg_catalog.nextval('bullfrog.target_id_seq')::int, source, item, checks, compatible);
-        ELSIF ahead AND (item.action IN ('refer', 'attach') OR item.action = 'comment' AND late <> '{}') THEN
+        ELSIF item.action IN ('refer', 'attach') OR item.action = 'comment' AND late <> '{}' THEN
             -- A foreign key locks the other table, too. A comment may be about it.
             late := pg_catalog.array_append(late, item.statement);
             IF item.action = 'refer' THEN
@@ -559,38 +565,34 @@ BEGIN
     IF perform_migrate.like THEN
         PERFORM bullfrog.carry_over(p, ARRAY(SELECT pg_catalog.concat_ws(' ', d.kind, NULLIF(pg_catalog.array_to_string(d.columns, ', '), ''))
                 FROM bullfrog.demands(perform_migrate.definition) d WHERE d.new_table = p.new_table))
-            FROM bullfrog.parse(perform_migrate.definition, lives, frozen, drivers) p WHERE p.action = 'create' AND NOT p.grouped;
+            FROM bullfrog.parse(perform_migrate.definition, driving => drivers) p WHERE p.action = 'create' AND NOT p.grouped;
     END IF;
     PERFORM bullfrog.reach('switch: tables created');
 
-    FOR item IN SELECT * FROM bullfrog.parse(perform_migrate.definition, lives, frozen, drivers) p WHERE p.action = 'create' LOOP
+    FOR item IN SELECT * FROM bullfrog.parse(perform_migrate.definition, driving => drivers) p WHERE p.action = 'create' LOOP
         target := bullfrog.target_named(item);
         PERFORM bullfrog.require_secrecy(target);
         PERFORM bullfrog.refuse_suspects(target.new_table);
         PERFORM bullfrog.require_checkable(target.new_table);
         burden := bullfrog.burden(target, perform_migrate.definition, item) || pg_catalog.jsonb_build_object('same_group', item.same_group);
         burdens := burdens || pg_catalog.jsonb_build_object(target.id::text, burden || pg_catalog.jsonb_build_object('ahead',
-            ahead AND bullfrog.is_seen_ahead(target, checks, burden)));
+            bullfrog.is_seen_ahead(target, checks, burden)));
     END LOOP;
-    IF ahead THEN
-        refs := ARRAY(SELECT r FROM bullfrog.references_ahead(migration_id, perform_migrate.definition, checks) r);
-        -- Those tables as the old ones; and what is evaluated stays as it is.
-        PERFORM bullfrog.lock_tables(olds || ARRAY(SELECT b.relation FROM bullfrog.bases('{}', refs) b WHERE b.relation <> ALL (olds)),
-            mode => 'SHARE UPDATE EXCLUSIVE', own => olds);
-        since := bullfrog.look_ahead(burdens, refs, checks);
-        -- Its plan is made before anybody waits.
-        PERFORM bullfrog.form(o) FROM pg_catalog.unnest(olds) o;
-        PERFORM bullfrog.close(migration_id, perform_migrate.definition, olds, lives);
-        PERFORM bullfrog.release(olds, ARRAY(SELECT p.statement FROM bullfrog.parse(perform_migrate.definition) p WHERE p.action = 'release'));
-        FOREACH statement IN ARRAY late LOOP
-            PERFORM bullfrog.obey_part(statement, true);
-        END LOOP;
-        UPDATE bullfrog.source s SET pages = pg_catalog.pg_relation_size(s.old_table) / pg_catalog.current_setting('block_size')::int
-            WHERE s.migration = migration_id;
-    ELSE
-        PERFORM bullfrog.lock_code_at_once();
-        PERFORM pg_catalog.set_config('lock_timeout', given, true);
-    END IF;
+    refs := ARRAY(SELECT r FROM bullfrog.references_ahead(migration_id, perform_migrate.definition, checks, burdens) r);
+    -- Those tables as the old ones; and what is evaluated stays as it is.
+    PERFORM bullfrog.lock_tables(olds || lives || ARRAY(SELECT b.relation FROM bullfrog.bases('{}', refs) b WHERE b.relation <> ALL (olds || lives)),
+        mode => 'SHARE UPDATE EXCLUSIVE', own => olds || lives);
+    since := bullfrog.look_ahead(burdens, refs, checks);
+    -- Its plan is made before anybody waits.
+    PERFORM bullfrog.form(o) FROM pg_catalog.unnest(olds || lives) o;
+    PERFORM bullfrog.close(migration_id, perform_migrate.definition, olds, lives);
+    PERFORM bullfrog.release(olds, ARRAY(SELECT p.statement FROM bullfrog.parse(perform_migrate.definition) p WHERE p.action = 'release'));
+    FOREACH statement IN ARRAY late LOOP
+        PERFORM bullfrog.obey_part(statement, true);
+    END LOOP;
+    UPDATE bullfrog.source s SET pages = pg_catalog.pg_relation_size(s.old_table) / pg_catalog.current_setting('block_size')::int
+        WHERE s.migration = migration_id;
+    frozen := ARRAY(SELECT bullfrog.freeze(l) FROM pg_catalog.unnest(lives) WITH ORDINALITY AS t (l, n) ORDER BY n);
     PERFORM bullfrog.reach('switch: tables closed');
     IF since IS NOT NULL THEN
         PERFORM bullfrog.begin_look(false);
@@ -600,23 +602,26 @@ BEGIN
     FOR item IN SELECT * FROM bullfrog.parse(perform_migrate.definition, lives, frozen, drivers) p WHERE p.action = 'create' LOOP
         target := bullfrog.target_named(item);
         burden := burdens -> target.id::text;
-        IF ahead AND burden ->> 'form' <> bullfrog.form_of_checks(target) THEN
+        IF burden ->> 'form' <> bullfrog.form_of_checks(target) THEN
             -- Something else is asked of the rows, or by other functions.
             PERFORM bullfrog.forget_keys(burden);
             DELETE FROM bullfrog.quarantined q WHERE q.target = target.id;
             burden := bullfrog.burden(target, perform_migrate.definition, item);
+            PERFORM bullfrog.forget_orphans(r) FROM pg_catalog.unnest(refs) r WHERE target.id::text IN (r ->> 'child', r ->> 'parent');
             refs := ARRAY(SELECT r FROM pg_catalog.unnest(refs) r WHERE target.id::text NOT IN (COALESCE(r ->> 'child', ''), COALESCE(r ->> 'parent', '')));
         END IF;
-        IF ahead THEN
-            PERFORM bullfrog.require_secrecy(target);
-            PERFORM bullfrog.refuse_suspects(target.new_table);
-            PERFORM bullfrog.require_checkable(target.new_table);
+        PERFORM bullfrog.require_secrecy(target);
+        PERFORM bullfrog.refuse_suspects(target.new_table);
+        PERFORM bullfrog.require_checkable(target.new_table);
+        IF target.live_tables <> '{}' THEN
+            PERFORM bullfrog.read_frozen(target, item);
         END IF;
         PERFORM bullfrog.guard_keys(target);
         PERFORM bullfrog.settle_rows(target, checks, burden, changes);
         PERFORM bullfrog.seed_estimates(target);
     END LOOP;
     PERFORM bullfrog.check_foreign_keys(migration_id, checks, refs, changes);
+    PERFORM bullfrog.forget_orphans(r) FROM pg_catalog.unnest(refs) r;
     IF since IS NOT NULL THEN
         PERFORM bullfrog.end_looks();
     END IF;

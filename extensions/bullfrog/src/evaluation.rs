@@ -5,10 +5,9 @@ use std::ffi::c_void;
 
 use pgrx::pg_sys::{self, NodeTag, Oid};
 use pgrx::prelude::*;
-use pgrx::tupdesc::PgTupleDesc;
 
 use crate::nodes;
-use crate::versions::{is_of_order, makes_of_json};
+use crate::versions::is_of_order;
 
 /// Aggregates of the server that have a value whatever they are given.
 const TOTAL: [&str; 8] = ["count", "min", "max", "sum", "avg", "bool_and", "bool_or", "every"];
@@ -20,60 +19,6 @@ const TOTAL: [&str; 8] = ["count", "min", "max", "sum", "avg", "bool_and", "bool
 pub(crate) unsafe fn may_fail(node: *mut pg_sys::Node) -> bool {
     // SAFETY: the walker needs no context.
     unsafe { fails(node, std::ptr::null_mut()) }
-}
-
-/// Whether an expression makes a value of a domain, or one that has such a value in it: a domain may come to refuse what it took before.
-///
-/// # Safety
-/// `node` is null or an analysed expression.
-pub(crate) unsafe fn has_domain(node: *mut pg_sys::Node) -> bool {
-    // SAFETY: the walker needs no context.
-    unsafe { casts_to_domain(node, std::ptr::null_mut()) }
-}
-
-#[pg_guard]
-unsafe extern "C-unwind" fn casts_to_domain(node: *mut pg_sys::Node, context: *mut c_void) -> bool {
-    // SAFETY: the tag tells the kind of a node; of these the server tells the type.
-    !node.is_null()
-        && unsafe {
-            makes_value(node) && contains_domain(pg_sys::exprType(node))
-                || nodes::walk_expression(node, casts_to_domain, context)
-        }
-}
-
-/// Whether an expression gives more than what is there: a cast may go by way of a text, and a function by whatever way it likes.
-unsafe fn makes_value(node: *mut pg_sys::Node) -> bool {
-    // SAFETY: the tag tells the kind of a node.
-    let tag = unsafe { nodes::tag(node) };
-    makes_of_json(tag)
-        || matches!(
-            tag,
-            NodeTag::T_CoerceToDomain
-                | NodeTag::T_CoerceViaIO
-                | NodeTag::T_ArrayCoerceExpr
-                | NodeTag::T_ConvertRowtypeExpr
-                | NodeTag::T_FuncExpr
-                | NodeTag::T_OpExpr
-                | NodeTag::T_Aggref
-        )
-}
-
-/// Whether a type is a domain, or an array, a row or a range of such values, at any depth.
-unsafe fn contains_domain(kind: Oid) -> bool {
-    // SAFETY: looks the type up; no type is in itself.
-    unsafe {
-        match pg_sys::get_typtype(kind) as u8 {
-            pg_sys::TYPTYPE_DOMAIN => true,
-            pg_sys::TYPTYPE_RANGE => contains_domain(pg_sys::get_range_subtype(kind)),
-            pg_sys::TYPTYPE_MULTIRANGE => contains_domain(pg_sys::get_multirange_range(kind)),
-            pg_sys::TYPTYPE_COMPOSITE => PgTupleDesc::for_composite_type_by_oid(kind)
-                .is_some_and(|row| row.iter().any(|column| !column.attisdropped && contains_domain(column.atttypid))),
-            _ => {
-                let element = pg_sys::get_element_type(kind);
-                element != Oid::INVALID && contains_domain(element)
-            }
-        }
-    }
 }
 
 /// Whether an expression of the catalogs, as they keep it, may have another value at another time.

@@ -58,6 +58,7 @@ mod barrier;
 mod claims;
 mod definition;
 mod demands;
+mod domains;
 mod errors;
 mod estimates;
 mod evaluation;

@@ -8,6 +8,7 @@ use pgrx::prelude::*;
 
 use crate::errors::defect;
 use crate::nodes;
+use crate::reading::plainly;
 use crate::rights::{as_owner_of, refuse_hidden_rows};
 use crate::versions::local_transaction;
 
@@ -63,12 +64,16 @@ fn looks() -> [Option<Look>; 2] {
     LOOKS.get().map(|look| look.filter(|look| look.transaction == local_transaction()))
 }
 
+/// This look, or the one before.
+fn look(is_before: bool) -> Look {
+    let [before, now] = looks();
+    (if is_before { before } else { now }).unwrap_or_else(|| defect(&"there was no such look"))
+}
+
 /// The texts that a query gives, with the rights of a table's owner, as this look sees rows, or the one before.
 #[pg_extern(sql = false, strict)]
 fn looked_up(relation: Oid, query: &str, is_before: bool) -> SetOfIterator<'static, String> {
-    let [before, now] = looks();
-    let look = if is_before { before } else { now };
-    let Some(Look { snapshot, .. }) = look else { defect(&"there was no such look") };
+    let Look { snapshot, .. } = look(is_before);
     let text = nodes::c_text(query);
     // SAFETY: the snapshot is registered. Calls of the server in the order it wants them; an error ends the transaction, and all of this. Statements
     // that only read do so with the active snapshot.
@@ -89,4 +94,30 @@ fn looked_up(relation: Oid, query: &str, is_before: bool) -> SetOfIterator<'stat
         Ok(found)
     };
     SetOfIterator::new(as_owner_of(relation, look_up))
+}
+
+/// Runs a statement with the rights of a table's owner, as this look sees rows of others; of the transaction's own it sees all. Gives how many rows it
+/// changed.
+#[pg_extern(sql = false, strict)]
+fn change_as_looked(relation: Oid, statement: &str) -> i64 {
+    let Look { snapshot, .. } = look(false);
+    let text = nodes::c_text(statement);
+    // SAFETY: the snapshot is registered; the server runs the statement with a copy of it. Calls in the order it wants them; an error ends the transaction.
+    let change = || unsafe {
+        refuse_hidden_rows();
+        Ok(Spi::connect_mut(|_| {
+            let plan = pg_sys::SPI_prepare(text.as_ptr(), 0, std::ptr::null_mut());
+            if plan.is_null() {
+                defect(&"a look's statement has no plan");
+            }
+            let (no_values, no_check) = (std::ptr::null_mut(), std::ptr::null_mut());
+            let done =
+                pg_sys::SPI_execute_snapshot(plan, no_values, std::ptr::null(), snapshot, no_check, false, true, 0);
+            if done < 0 {
+                defect(&format!("a look changes rows, not {done}"));
+            }
+            pg_sys::SPI_processed as i64
+        }))
+    };
+    as_owner_of(relation, || plainly(change))
 }

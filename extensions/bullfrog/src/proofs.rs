@@ -7,8 +7,9 @@ use pgrx::prelude::*;
 
 use crate::asking::asker;
 use crate::definition::{analysed, query_of};
+use crate::domains::has_domain;
 use crate::errors::defect;
-use crate::evaluation::{has_domain, is_exact_cast, may_fail};
+use crate::evaluation::{is_exact_cast, may_fail};
 use crate::nodes;
 use crate::registry::qualified_name;
 use crate::rights::with_rights_of;

@@ -12,7 +12,7 @@ use crate::errors::{defect, raise, refuse};
 use crate::evaluation::may_fail;
 use crate::nodes;
 use crate::proofs::{Claim, Image, is_not_null};
-use crate::shape::{Survey, Table, Wishes};
+use crate::shape::{Survey, Table, Wishes, nests_outer_joins};
 use crate::versions::{flatten_join_aliases, forget_outer_joins};
 
 /// Where the rows of a new table come from.
@@ -28,7 +28,7 @@ pub(crate) struct Rows {
     /// The query, with `bullfrog_tid`, and for groups `bullfrog_key_1` ..
     pub(crate) query: String,
     /// Of groups and joins: the old rows that they are made of, with the keys of groups, and where all of them lie, if that tells which new rows
-    /// another set of old rows gives anew.
+    /// another set of old rows gives anew. Of a join that asks for what an outer one lacks, also those of rows that it leaves out for it.
     pub(crate) members: Option<String>,
     /// Of groups: when row `t` of the query and row `k` of the members belong to the same.
     pub(crate) same_group: Option<String>,
@@ -112,7 +112,9 @@ impl Rows {
                 lookups: lookups(&survey, &movement),
             };
             let place = place(driving, frozen);
-            let places = if survey.asks_for_absence((*flat).jointree.cast()) {
+            let from = (*flat).jointree.cast();
+            let asks_for_absence = survey.asks_for_absence(from);
+            let places = if nests_outer_joins(from) || asks_for_absence && (is_grouped || may_fail(from)) {
                 Vec::new()
             } else {
                 places(&survey.tables, frozen)
@@ -121,8 +123,12 @@ impl Rows {
             if is_grouped {
                 rows.group(query, flat, &survey, place, &places);
             } else {
-                if survey.tables.len() > 1 && !places.is_empty() {
-                    rows.members = Some(definition_of(members(query, place, &places)));
+                if survey.tables.len() > 1 {
+                    let mut of_join = members(query, place, &places);
+                    if asks_for_absence && !survey.forget_absence((*of_join).jointree.cast(), from) {
+                        of_join = members(query, place, &[]);
+                    }
+                    rows.members = Some(definition_of(of_join));
                 }
                 add_column(query, place.cast(), "bullfrog_tid");
             }

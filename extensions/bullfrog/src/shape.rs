@@ -109,25 +109,69 @@ impl Survey {
     pub(crate) unsafe fn asks_for_absence(&self, node: *mut pg_sys::Node) -> bool {
         // SAFETY: as promised; the tag tells the kind of a node.
         unsafe {
-            let is_about_nullable = |conditions| {
-                self.relations_of(conditions).into_iter().any(|relation| self.shape.relations[relation].is_nullable)
-            };
             match nodes::tag(node) {
                 NodeTag::T_FromExpr => {
                     let from = node.cast::<pg_sys::FromExpr>();
-                    is_about_nullable((*from).quals)
+                    self.is_about_nullable((*from).quals)
                         || nodes::elements((*from).fromlist).into_iter().any(|part| self.asks_for_absence(part))
                 }
                 NodeTag::T_JoinExpr => {
                     let join = node.cast::<pg_sys::JoinExpr>();
                     // An outer join keeps its rows whatever it asks.
-                    (*join).jointype == JoinType::JOIN_INNER && is_about_nullable((*join).quals)
+                    (*join).jointype == JoinType::JOIN_INNER && self.is_about_nullable((*join).quals)
                         || self.asks_for_absence((*join).larg)
                         || self.asks_for_absence((*join).rarg)
                 }
                 _ => false,
             }
         }
+    }
+
+    /// Takes what [`Survey::asks_for_absence`] finds out of a part of `FROM`: rows that were left out for it are there, too. `flat` is the same part where
+    /// columns name tables. Tells whether that was possible: `USING` has its condition in its name.
+    ///
+    /// # Safety
+    /// Both are such parts, and the first is the caller's to change.
+    pub(crate) unsafe fn forget_absence(&self, node: *mut pg_sys::Node, flat: *mut pg_sys::Node) -> bool {
+        // SAFETY: as promised; both have the same form.
+        unsafe {
+            match nodes::tag(node) {
+                NodeTag::T_FromExpr => {
+                    let (from, flat) = (node.cast::<pg_sys::FromExpr>(), flat.cast::<pg_sys::FromExpr>());
+                    (*from).quals = self.of_what_is_there((*from).quals, (*flat).quals);
+                    let (parts, flat_parts) = (nodes::elements((*from).fromlist), nodes::elements((*flat).fromlist));
+                    parts.into_iter().zip(flat_parts).all(|(part, flat)| self.forget_absence(part, flat))
+                }
+                NodeTag::T_JoinExpr => {
+                    let (join, flat) = (node.cast::<pg_sys::JoinExpr>(), flat.cast::<pg_sys::JoinExpr>());
+                    if (*join).jointype == JoinType::JOIN_INNER && self.is_about_nullable((*flat).quals) {
+                        if !(*join).usingClause.is_null() {
+                            return false;
+                        }
+                        (*join).quals = self.of_what_is_there((*join).quals, (*flat).quals);
+                    }
+                    self.forget_absence((*join).larg, (*flat).larg) && self.forget_absence((*join).rarg, (*flat).rarg)
+                }
+                _ => true,
+            }
+        }
+    }
+
+    /// Those of conditions that are about nothing that an outer join may lack; null: none.
+    unsafe fn of_what_is_there(&self, conditions: *mut pg_sys::Node, flat: *mut pg_sys::Node) -> *mut pg_sys::Node {
+        // SAFETY: conditions of one form; the list is a new one.
+        unsafe {
+            let all = nodes::conjuncts(conditions).into_iter().zip(nodes::conjuncts(flat));
+            let kept = all.filter(|(_, flat)| !self.is_about_nullable(*flat)).map(|(condition, _)| condition);
+            let list = kept.fold(std::ptr::null_mut(), |list, condition| pg_sys::lappend(list, condition.cast()));
+            if list.is_null() { std::ptr::null_mut() } else { pg_sys::make_ands_explicit(list).cast() }
+        }
+    }
+
+    unsafe fn is_about_nullable(&self, conditions: *mut pg_sys::Node) -> bool {
+        // SAFETY: conditions of the query.
+        let relations = unsafe { self.relations_of(conditions) };
+        relations.into_iter().any(|relation| self.shape.relations[relation].is_nullable)
     }
 
     fn relation(&self, number: c_int) -> Option<usize> {
@@ -225,6 +269,42 @@ impl Survey {
                 }
             }
         }
+    }
+}
+
+/// Whether an outer join lacks rows of a join that is itself an outer one: then one of these that is there may let another one be lacking.
+///
+/// # Safety
+/// `node` is a part of a query's `FROM`.
+pub(crate) unsafe fn nests_outer_joins(node: *mut pg_sys::Node) -> bool {
+    // SAFETY: as promised; the tag tells the kind of a node.
+    unsafe {
+        match nodes::tag(node) {
+            NodeTag::T_FromExpr => nodes::elements((*node.cast::<pg_sys::FromExpr>()).fromlist)
+                .into_iter()
+                .any(|part| nests_outer_joins(part)),
+            NodeTag::T_JoinExpr => {
+                let join = node.cast::<pg_sys::JoinExpr>();
+                let is_nested = match (*join).jointype {
+                    JoinType::JOIN_INNER => false,
+                    JoinType::JOIN_LEFT => has_outer_join((*join).rarg),
+                    _ => has_outer_join((*join).larg),
+                };
+                is_nested || nests_outer_joins((*join).larg) || nests_outer_joins((*join).rarg)
+            }
+            _ => false,
+        }
+    }
+}
+
+unsafe fn has_outer_join(node: *mut pg_sys::Node) -> bool {
+    // SAFETY: a part of a query's FROM.
+    unsafe {
+        let join = node.cast::<pg_sys::JoinExpr>();
+        nodes::tag(node) == NodeTag::T_JoinExpr
+            && ((*join).jointype != JoinType::JOIN_INNER
+                || has_outer_join((*join).larg)
+                || has_outer_join((*join).rarg))
     }
 }
 

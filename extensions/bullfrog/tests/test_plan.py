@@ -63,19 +63,33 @@ def test_references_that_are_looked_up_are_told(shop, demand, what):
 
 GROUPS = "CREATE TABLE t AS SELECT region, 1 / count(*) AS n FROM orders GROUP BY region"
 JOIN = "CREATE TABLE t AS SELECT o.number, c.nick FROM orders o JOIN customer c ON c.id = o.customer; "
+LACKING = "CREATE TABLE t AS SELECT o.number{} FROM orders o LEFT JOIN customer c ON c.id = o.customer WHERE c.id IS NULL{}"
+NESTED = """CREATE TABLE t AS SELECT o.number, 1 / o.number AS part FROM orders o LEFT JOIN (customer c LEFT JOIN remark r ON r.number = c.id)
+    ON c.id = o.customer AND r.number IS NULL"""
+SOON = "CREATE TABLE t AS SELECT number, number::sooner AS n FROM orders"
 TABLES = f"rows of public.orders (about 200), public.customer (about {CUSTOMERS}) are read to check"
 
 
 @pytest.mark.parametrize("definition, told", [
     (GROUPS, "before the switch, while clients go on, all rows are read once, to evaluate n"),
-    (GROUPS + "; ALTER TABLE t ADD UNIQUE (n)", "at the switch all rows are read once, to evaluate n"),
+    (GROUPS + "; ALTER TABLE t ADD UNIQUE (n)", "before the switch, while clients go on, all rows are read once, to evaluate n"),
     (JOIN + "ALTER TABLE t ALTER nick SET NOT NULL", f"before the switch, while clients go on, {TABLES} NOT NULL (nick)"),
-    (JOIN + "ALTER TABLE t ADD UNIQUE (nick)", f"at the switch {TABLES} UNIQUE (nick)"),
-    (JOIN + "ALTER TABLE t ADD FOREIGN KEY (number) REFERENCES region", f"at the switch {TABLES} FOREIGN KEY (number)"),
+    (JOIN + "ALTER TABLE t ADD UNIQUE (nick)", f"before the switch, while clients go on, {TABLES} UNIQUE (nick)"),
+    (JOIN + "ALTER TABLE t ADD FOREIGN KEY (number) REFERENCES region", f"before the switch, while clients go on, {TABLES} FOREIGN KEY (number)"),
+    (NESTED + "; ALTER TABLE t ADD FOREIGN KEY (number) REFERENCES region", "are read to check FOREIGN KEY (number) by looking into public.region; while clients wait for less: select "),
+    (NESTED + "; ALTER TABLE t ADD FOREIGN KEY (number) REFERENCES region", ", or add the foreign key in the end, NOT VALID, and validate it"),
+    (LACKING.format(", 1 / o.number AS part", ""), "before the switch, while clients go on, all rows are read once, to evaluate part"),
+    (LACKING.format(", 1 / count(*) AS n", " GROUP BY o.number"), "at the switch, while clients wait, all rows are read once, to evaluate n"),
+    (LACKING.format(", 1 / count(*) AS n", " GROUP BY o.number"), "while clients wait for less: ask for what an outer join lacks by FILTER (WHERE ..) of the aggregates"),
+    (NESTED, "while clients wait for less: select what an outer join lacks instead of asking for it, and delete such rows in the end"),
+    (SOON, "at the switch, while clients wait, all rows are read once, to evaluate n, of public.orders (about 200)"),
+    (SOON, "while clients wait for less: let the checks of public.soon be immutable, or give columns and expressions another type"),
+    ("CREATE TABLE t AS SELECT id, 1 / id AS part FROM appointment", "at the switch, while clients wait, all rows are read once, to evaluate part"),
     ("CREATE TABLE t AS SELECT number FROM orders; ALTER TABLE t ADD FOREIGN KEY (number) REFERENCES region",
         "before the switch, while clients go on, rows of public.orders (about 200) are read to check FOREIGN KEY (number)"),
 ])
-def test_it_is_told_when_rows_are_read(shop, definition, told):
+def test_it_is_told_when_rows_are_read_and_how_clients_wait_for_less(shop, definition, told):
+    shop.execute("CREATE DOMAIN soon AS int CHECK (VALUE < extract(epoch FROM now())); CREATE DOMAIN sooner AS soon; CREATE TABLE appointment (id int, at soon)")
     assert told in note(shop, definition)
 
 
