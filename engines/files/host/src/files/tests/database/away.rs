@@ -74,7 +74,7 @@ fn tasks_are_done_while_the_database_is_away_that_a_delete_needs() {
     running.delete("/d");
     let is_left = |running: &Running| {
         let state = running.files.0.state.read();
-        state.namespace.dismantle(super::super::super::now(), 1, None) != Ok(None)
+        state.namespace.dismantle(now(), 1, None) != Ok(None)
     };
     assert!(is_left(&running), "it is taken apart without the database");
     // It waits for what is to be taken apart.
