@@ -761,6 +761,10 @@ fn an_index_may_have_a_column_twice() {
     let (mut desk, client) = desk();
     desk.setup(client, &["CREATE INDEX twice ON u (n, n DESC)"]);
     assert_eq!(desk.query(client, "EXPLAIN SELECT n FROM u WHERE n = 3")[0], "Index Only Scan using twice on u");
+    // It says no more of the row for that.
+    desk.setup(client, &["CREATE INDEX both ON u (n, t_id)"]);
+    let plan = desk.query(client, "EXPLAIN SELECT * FROM u WHERE n = 3 AND t_id > 5");
+    assert_eq!(plan[0], "Index Only Scan using both on u");
     assert_eq!(
         desk.query(client, "SELECT n FROM u WHERE n = 3"),
         desk.query(client, "SELECT n FROM plain_u WHERE n = 3")

@@ -273,8 +273,11 @@ fn choose_one(table: &Table, base: usize, known: &dyn Fn(&Expr) -> bool, conditi
     for (index, parts, unique) in primary.chain(indexes).filter(|(_, parts, _): &(_, Vec<Expr>, _)| !parts.is_empty()) {
         let fixed: Vec<&Usable<'_>> = parts.iter().map_while(equal).collect();
         let key: Vec<Expr> = fixed.iter().map(|usable| usable.with.clone()).collect();
-        let fulfilled: Vec<usize> = fixed.iter().map(|usable| usable.at).collect();
-        let length = fixed.len() as u32;
+        let mut fulfilled: Vec<usize> = fixed.iter().map(|usable| usable.at).collect();
+        // An index may have a column twice.
+        fulfilled.sort_unstable();
+        fulfilled.dedup();
+        let length = fulfilled.len() as u32;
         if unique && fixed.len() == parts.len() {
             match index {
                 None => offer(1_000, Way::Key(key), fulfilled),
@@ -300,10 +303,7 @@ fn choose_one(table: &Table, base: usize, known: &dyn Fn(&Expr) -> bool, conditi
             offer(score, Way::Range { index, equal: key, lower, upper }, fulfilled);
         }
     }
-    let Some((score, way, mut fulfilled)) = best else { return (Way::ALL, 0) };
-    fulfilled.sort_unstable();
-    // An index may have a column twice.
-    fulfilled.dedup();
+    let Some((score, way, fulfilled)) = best else { return (Way::ALL, 0) };
     for at in fulfilled.into_iter().rev() {
         conditions.remove(at);
     }
