@@ -112,6 +112,12 @@ CREATE FUNCTION bullfrog.cost(target bullfrog.target, transformed text) RETURNS 
 $$;
 COMMENT ON FUNCTION bullfrog.cost(bullfrog.target, text) IS 'What it costs to read rows, as bullfrog.rows_where names them, as the planner estimates.';
 
+CREATE FUNCTION bullfrog.least_cost() RETURNS float8
+    LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT 100000.0::float8
+$$;
+COMMENT ON FUNCTION bullfrog.least_cost() IS 'What the planner says of what takes about a second: what costs less is done, whatever else would be cheaper.';
+
 CREATE FUNCTION bullfrog.affected(target bullfrog.target, burden jsonb, changes jsonb, OUT transformed text, OUT named text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET random_page_cost = 1 AS $$
 DECLARE
@@ -123,6 +129,7 @@ DECLARE
     places text;
     found text[] := '{}';
     by_key text;
+    query text;
 BEGIN
     transformed := bullfrog.rows_where(target, 'true');
     SELECT string_agg(format('%I::text', a.attname), ', ' ORDER BY a.attnum) AS texts, string_agg(format('(k.k ->> %s)::%s AS %I', a.n - 1,
@@ -141,9 +148,13 @@ BEGIN
             END IF;
             -- What is gone was a part of new rows at the look before.
             IF places <> '{}' THEN
-                found := found || ARRAY(SELECT e FROM bullfrog.looked_up(target.new_table, format('SELECT DISTINCT %s FROM %s WHERE %I = ANY (%L::tid[]) LIMIT %s',
-                    CASE WHEN is_grouped THEN format('to_jsonb(ARRAY[%s])::text', keys.texts) ELSE 'bullfrog_tid::text' END, members, place.name, places,
-                    bullfrog.most_places() + 1), is_gone) e);
+                query := format('SELECT DISTINCT %s FROM %s WHERE %I = ANY (%L::tid[])',
+                    CASE WHEN is_grouped THEN format('to_jsonb(ARRAY[%s])::text', keys.texts) ELSE 'bullfrog_tid::text' END, members, place.name, places);
+                -- Each of these rows may be joined with very many.
+                IF bullfrog.cost(target, format('(%s) q', query)) > greatest(bullfrog.cost(target, transformed), bullfrog.least_cost()) THEN
+                    RETURN;
+                END IF;
+                found := found || ARRAY(SELECT e FROM bullfrog.looked_up(target.new_table, query || format(' LIMIT %s', bullfrog.most_places() + 1), is_gone) e);
             END IF;
             IF cardinality(found) > bullfrog.most_places() THEN
                 RETURN;

@@ -78,6 +78,14 @@ def test_granules_that_are_too_many_to_be_named_are_looked_at_all(database, rema
 
 
 @pytest.mark.parametrize("what", BAD)
+def test_granules_that_are_dearer_to_be_found_than_to_be_read_are_looked_at_all(database, remarks, what):
+    remarks.execute("CREATE OR REPLACE FUNCTION bullfrog.least_cost() RETURNS float8 LANGUAGE sql IMMUTABLE AS 'SELECT 0.0::float8'")
+    remarks.execute("""CREATE OR REPLACE FUNCTION bullfrog.cost(target bullfrog.target, transformed text) RETURNS float8
+        LANGUAGE sql IMMUTABLE AS 'SELECT CASE WHEN transformed LIKE ''(SELECT DISTINCT %'' THEN 2.0 ELSE 1.0 END'""")
+    assert is_found(database, remarks, what)
+
+
+@pytest.mark.parametrize("what", BAD)
 def test_it_is_found_before_the_lock_where_it_was_written_before(database, remarks, what):
     (definition, write), options = BAD[what], ""
     if isinstance(definition, tuple):
