@@ -299,7 +299,10 @@ impl Tree {
     fn opened(&self, id: InodeId) -> Answer {
         let file = self.nodes[&id].file.as_ref();
         let last = file.and_then(|file| file.blocks.last()).filter(|last| last.length < BLOCK_SIZE);
-        let named = |block: &Block| BlockName { id: block.id, stamp: block.stamp, length: block.length };
+        // While it is ended it is there as it was written: a call that comes again may find it so.
+        let written = file.and_then(|file| file.written);
+        let named =
+            |block: &Block| BlockName { id: block.id, stamp: written.unwrap_or(block.stamp), length: block.length };
         Answer::Opened(self.seen(id, ""), last.map(|last| (named(last), !last.is_ended)))
     }
 
