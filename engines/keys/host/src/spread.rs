@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use savanna_journal::{Journal, JournalError, Lsn, SealedLog};
 use savanna_keys::cluster::owners::Owners;
+use savanna_keys::cluster::table::VIRTUAL_NODES;
 use savanna_keys::handle::KeysNodes;
 use savanna_keys::keyspace::adoption::{Adopted, group_of_adopted};
 use savanna_keys::log::inherit;
-use savanna_keys::placement::Routes;
+use savanna_keys::placement::{ActorId, Routes};
 use savanna_lattice::Hlc;
 
 use crate::mailbox::{Mail, Slot};
@@ -82,6 +83,9 @@ impl Hearer {
     /// # Errors
     /// [`AdoptError`].
     pub fn adopt(&self, log: &SealedLog, wanted: &dyn Fn(u16) -> bool) -> Result<usize, AdoptError> {
+        // What has come of them before is no part of what they are: a process that ended may have left it, or a move that did not happen.
+        let nodes = (0..VIRTUAL_NODES).filter(|node| wanted(*node));
+        self.clear(nodes, true).map_err(|error| AdoptError::Write(error.to_string()))?;
         // Whoever chose the keys is not to know how they are hashed here.
         let seed = RandomState::new().build_hasher().finish();
         let (keys, latest) = inherit(log, seed, wanted).map_err(AdoptError::Read)?;
@@ -107,6 +111,18 @@ impl Hearer {
         Ok(count)
     }
 
+    pub(crate) const fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
+    pub(crate) fn post(&self, to: ActorId, mail: Mail) {
+        self.slots[to.index()].put(mail);
+    }
+
+    pub(crate) fn post_to_all(&self, mail: impl Fn() -> Mail) {
+        self.slots.iter().for_each(|slot| slot.put(mail()));
+    }
+
     /// Gives keys to a thread, and waits until it has appended them.
     fn give(&self, actor: usize, keys: Vec<Adopted>, latest: Hlc) -> Result<Lsn, AdoptError> {
         let (taken, outcome): (_, Receiver<Result<Lsn, String>>) = channel();
@@ -115,11 +131,28 @@ impl Hearer {
     }
 
     /// Waits until the log is durable up to there.
-    fn wait(&self, last: Lsn) -> Result<(), AdoptError> {
+    pub(crate) fn wait(&self, last: Lsn) -> Result<(), AdoptError> {
         let Some(journal) = self.journal.upgrade() else { return Err(AdoptError::Ended) };
         let (sender, outcome) = channel();
         journal.gate().hold(last, move |durable| drop(sender.send(durable)));
         let durable = outcome.recv().map_err(|_| AdoptError::Ended)?;
         durable.map_err(|error| AdoptError::Write(error.to_string()))
     }
+}
+
+/// Keys as they go to a thread: a turn takes one portion. There is one at least.
+pub(crate) fn portions(keys: Vec<Adopted>) -> Vec<Vec<Adopted>> {
+    let mut portions = vec![Vec::new()];
+    let mut bytes = 0;
+    for key in keys {
+        if bytes >= PORTION_BYTES {
+            portions.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += key.1.whole_bytes();
+        if let Some(last) = portions.last_mut() {
+            last.push(key);
+        }
+    }
+    portions
 }

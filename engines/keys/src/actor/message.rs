@@ -147,6 +147,11 @@ pub enum Message {
     },
     /// What the sender's replicas tell the receiver's.
     Gossip(Gossip),
+    /// Nothing of the sender is under way to keys of a virtual node that is to leave; what was came before.
+    Quiet {
+        /// The virtual node.
+        node: u16,
+    },
     /// How often the sender was asked of late for keys of the receiver of which it has copies.
     Heat(Vec<Heat>),
     /// Something about replicas or channels.

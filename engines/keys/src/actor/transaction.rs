@@ -59,6 +59,13 @@ pub(super) struct Transaction {
     has_room: bool,
 }
 
+impl Transaction {
+    /// What is to run.
+    pub(super) fn program(&self) -> &Program {
+        &self.program
+    }
+}
+
 /// A key that a transaction has borrowed.
 #[derive(Debug)]
 struct Borrowed {
@@ -580,7 +587,7 @@ impl Actor {
         if self.has_keys_elsewhere() {
             return self.ask_for_program(session, 0, About::default(), &program);
         }
-        if self.is_spread() && !session.is_of_cluster {
+        if self.is_spread() && self.goes_by_lanes(session) {
             let keys = keys_of(&program);
             if let Span::Beyond { lane, about } = self.span(|| keys.iter().map(|key| &**key))? {
                 // A key that is watched was here, and is on its way back at most.

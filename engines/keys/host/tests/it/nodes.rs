@@ -114,20 +114,20 @@ impl Node {
 
 /// A client, connected to a thread of a node.
 #[derive(Clone, Copy)]
-struct Client {
-    node: usize,
-    thread: usize,
-    session: SessionId,
+pub(crate) struct Client {
+    pub(crate) node: usize,
+    pub(crate) thread: usize,
+    pub(crate) session: SessionId,
 }
 
-struct Nodes {
-    board: Switchboard,
-    nodes: Vec<Node>,
-    folder: tempfile::TempDir,
+pub(crate) struct Nodes {
+    pub(crate) board: Switchboard,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl Nodes {
-    fn start(threads: &[u16]) -> Self {
+    pub(crate) fn start(threads: &[u16]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let board = Switchboard::default();
         let start =
@@ -137,7 +137,7 @@ impl Nodes {
     }
 
     /// Each virtual node is that node's which `owner` says, if any; nodes in `gone` are not there.
-    fn say(&self, owner: impl Fn(u16) -> Option<usize>, gone: &[usize]) {
+    pub(crate) fn say(&self, owner: impl Fn(u16) -> Option<usize>, gone: &[usize]) {
         for myself in 0..self.nodes.len() {
             self.say_to(myself, &owner, gone);
         }
@@ -162,18 +162,18 @@ impl Nodes {
         self.nodes[myself].service.hearer().say(owners);
     }
 
-    fn client(&mut self, node: usize, thread: usize) -> Client {
+    pub(crate) fn client(&mut self, node: usize, thread: usize) -> Client {
         let mut admission = self.nodes[node].workers[thread].admission();
         let session = admission.open(String::new(), "127.0.0.1:7000".to_owned(), None, false);
         Client { node, thread, session }
     }
 
-    fn turn(&mut self) {
+    pub(crate) fn turn(&mut self) {
         self.nodes.iter_mut().for_each(Node::turn);
     }
 
     /// Sends a request. Gives its reply, or where that will be.
-    fn send(&mut self, client: Client, words: &[&str]) -> Result<String, Ticket> {
+    pub(crate) fn send(&mut self, client: Client, words: &[&str]) -> Result<String, Ticket> {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         let mut reply = Tape::new();
         let worker = &mut self.nodes[client.node].workers[client.thread];
@@ -184,7 +184,7 @@ impl Nodes {
         }
     }
 
-    fn hear(&mut self, client: Client, ticket: Ticket) -> String {
+    pub(crate) fn hear(&mut self, client: Client, ticket: Ticket) -> String {
         let until = Instant::now() + PATIENCE;
         loop {
             if let Some(reply) = self.nodes[client.node].replies.remove(&(client.session, ticket)) {
@@ -196,7 +196,7 @@ impl Nodes {
         }
     }
 
-    fn ask(&mut self, client: Client, line: &str) -> String {
+    pub(crate) fn ask(&mut self, client: Client, line: &str) -> String {
         let words: Vec<&str> = line.split(' ').collect();
         match self.send(client, &words) {
             Ok(reply) => reply,
