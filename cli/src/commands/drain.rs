@@ -175,19 +175,23 @@ pub(crate) async fn drain(config: &Config, format: Format, args: &DrainArgs) -> 
             Next::GiveUp => break found.stayed + found.refused + found.on_their_way,
         }
     };
-    let keys_left = wait_for_keys(&client, &args.node).await?;
-    if keys_left > 0 {
-        eprintln!(
-            "{keys_left} virtual nodes of keys stay at the node for now: the log of the node that has shard `keys` says why"
-        );
-    }
     if left > 0 {
         eprintln!(
             "{left} databases stay at the node, or are still on their way: `savanna shards` and `savanna moves` say which and why; try again"
         );
     }
-    let shards = shards(&client).await?;
-    let kept = shards
+    let mut all = shards(&client).await?;
+    let mut keys_left = 0;
+    if all.iter().any(|shard| is_virtual_node_of(shard, &args.node)) {
+        keys_left = wait_for_keys(&client, &args.node).await?;
+        all = shards(&client).await?;
+    }
+    if keys_left > 0 {
+        eprintln!(
+            "{keys_left} virtual nodes of keys stay at the node for now: the log of the node that has shard `keys` says why"
+        );
+    }
+    let kept = all
         .iter()
         .filter(|shard| shard.owner.as_ref() == Some(&args.node) && !shard.shard.starts_with(DATABASES))
         .map(|shard| shard.shard.as_str());
@@ -214,9 +218,7 @@ async fn wait_for_keys(client: &Client, node: &str) -> Result<usize, CliError> {
     let (mut fewest, mut idle) = (usize::MAX, 0);
     while idle < KEYS_WAITS {
         let shards = shards(client).await?;
-        let is_left =
-            |shard: &&ClusterShard| shard.shard.starts_with(VIRTUAL_NODES) && shard.owner.as_deref() == Some(node);
-        let left = shards.iter().filter(is_left).count();
+        let left = shards.iter().filter(|shard| is_virtual_node_of(shard, node)).count();
         if left == 0 {
             return Ok(0);
         }
@@ -228,6 +230,11 @@ async fn wait_for_keys(client: &Client, node: &str) -> Result<usize, CliError> {
         tokio::time::sleep(PAUSE).await;
     }
     Ok(fewest)
+}
+
+/// Whether a shard is a virtual node of keys that a node has.
+fn is_virtual_node_of(shard: &ClusterShard, node: &str) -> bool {
+    shard.shard.starts_with(VIRTUAL_NODES) && shard.owner.as_deref() == Some(node)
 }
 
 /// Whether keys move between nodes, as the node that is asked was told.
