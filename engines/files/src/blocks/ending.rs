@@ -213,8 +213,11 @@ impl Blocks {
         let is_cut = recovery.length.is_some();
         let name = (block, recovery.least, is_cut);
         let mut parts = self.parts(name, here, old, &learned.none);
+        // Who was not heard of yet may have the generation of the writer.
+        let may_come = parts.is_empty() && learned.written.is_some() && is_unheard;
         if parts.is_empty()
             && knows_all
+            && !may_come
             && let Some(newest) = newest
         {
             // Nobody has the generation of the writer any more: the newest that there is has to do.
@@ -243,7 +246,7 @@ impl Blocks {
         let awaits = !self.nodes.awaited().is_empty();
         let waits = if parts.is_empty() {
             // What is here alone and has too little is told to who wants the file closed.
-            awaits || !knows_all || holders.iter().any(|holder| *holder != Holder::HERE)
+            awaits || !knows_all || may_come || holders.iter().any(|holder| *holder != Holder::HERE)
         } else if !has_full && !is_cut && !are_all_there {
             // Somebody who is away may have more.
             true
