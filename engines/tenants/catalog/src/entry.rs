@@ -119,5 +119,8 @@ fn read_column(reader: &mut KeyReader<'_>, column: &KeyColumn) -> Result<Value> 
 }
 
 fn damaged(expected: &str) -> SqlError {
-    SqlError::new(state::DATA_CORRUPTED, format!("expected {expected} in an entry of an index, came more"))
+    SqlError::new(
+        state::DATA_CORRUPTED,
+        format!("expected {expected} in an entry of an index, came a number that is too large"),
+    )
 }

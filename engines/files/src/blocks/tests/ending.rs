@@ -358,6 +358,19 @@ fn who_begins_anew_is_told_nothing_before_it_has_reported() {
 }
 
 #[test]
+fn an_older_generation_does_not_do_while_somebody_was_not_heard_who_may_have_the_newer_one() {
+    let mut world = World::with(1);
+    world.change(None, Some(&written(1, &[block(1, 5, 10)])));
+    world.blocks.written_by(BlockId(1), vec![Place::HERE], true);
+    world.begin_anew(1);
+    assert_eq!(world.blocks.close(recovery(6, Some(5), None), begun(4)), Ended::Nobody);
+    world.report_left(1, 5, 100);
+    assert_eq!(world.blocks.overdue(), [(recovery(6, Some(5), None), false)], "it is looked again at once");
+    assert_eq!(world.blocks.close(recovery(6, Some(5), None), begun(4)), Ended::Elsewhere);
+    assert_eq!(world.duties(1).recoveries[0].block.stamp, Stamp(5));
+}
+
+#[test]
 fn who_is_not_known_of_a_pipeline_is_waited_for() {
     let mut world = World::with(1);
     world.blocks.nodes.await_all(["node 2".to_owned()], NEWEST);
