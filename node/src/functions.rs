@@ -77,6 +77,7 @@ pub(crate) fn start(config: &NodeConfig, membership: &Membership) -> Result<Serv
         concurrency: u32::try_from(config.functions_concurrency).unwrap_or(u32::MAX),
         idle: config.functions_idle,
         retry_minute: config.functions_retry_minute,
+        keys_url: config.functions_keys_url.clone(),
         prices: prices(config)?,
     };
     Ok(Server::start(ServerOptions {

@@ -74,6 +74,51 @@ impl Named {
     }
 }
 
+/// Who is told what has become of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A function.
+    Function(Named),
+    /// A stream of a keys server, by its key.
+    Stream(String),
+}
+
+/// How the names begin that streams have among functions: none of these may have a colon.
+const STREAM: &str = "stream:";
+/// Bytes of the key of a stream at most.
+const STREAM_MAX: usize = 256;
+
+impl Place {
+    /// Reads an ARN: of a function, or `arn:savanna:keys:REGION:ACCOUNT:stream:KEY`. None if it is neither.
+    #[must_use]
+    pub fn parse(arn: &str) -> Option<Self> {
+        let parts: Vec<&str> = arn.splitn(7, ':').collect();
+        match parts.as_slice() {
+            ["arn", "savanna", "keys", _, _, "stream", key] => {
+                let fits = (1..=STREAM_MAX).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic());
+                fits.then(|| Self::Stream((*key).to_owned()))
+            }
+            ["arn", ..] => Named::parse(arn).ok().map(Self::Function),
+            _ => None,
+        }
+    }
+
+    /// Whose events those are that tell it: the name and the qualifier.
+    #[must_use]
+    pub fn target(self) -> (String, String) {
+        match self {
+            Self::Function(named) => (named.function, named.qualifier.unwrap_or_else(|| LATEST.to_owned())),
+            Self::Stream(key) => (format!("{STREAM}{key}"), LATEST.to_owned()),
+        }
+    }
+}
+
+/// The key of a stream by its name among functions; none if that is a function's.
+#[must_use]
+pub fn stream(target: &str) -> Option<&str> {
+    target.strip_prefix(STREAM)
+}
+
 fn is_name(text: &str, max: usize) -> bool {
     (1..=max).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
 }
@@ -117,6 +162,27 @@ mod tests {
             ("arn:aws:lambda:eu-west-1:000000000000:function:f:live", named("f", Some("live"))),
         ] {
             assert_eq!(Named::parse(text).unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_a_function_or_a_stream() {
+        let function = Place::parse("arn:aws:lambda:us-east-1:000000000000:function:f:live").unwrap();
+        assert_eq!(function.target(), ("f".to_owned(), "live".to_owned()));
+        let place = Place::parse("arn:savanna:keys:us-east-1:000000000000:stream:orders:failed").unwrap();
+        let (target, qualifier) = place.target();
+        assert_eq!((stream(&target), qualifier.as_str()), (Some("orders:failed"), LATEST));
+        assert_eq!(stream("f"), None);
+        let long = format!("arn:savanna:keys:r:0:stream:{}", "x".repeat(257));
+        for text in [
+            "f",
+            "arn:aws:sqs:us-east-1:000000000000:q",
+            "arn:savanna:keys:r:0:stream:",
+            "arn:savanna:keys:r:0:stream:a b",
+            "arn:savanna:keys:r:0:set:a",
+            &long,
+        ] {
+            assert_eq!(Place::parse(text), None, "{text}");
         }
     }
 

@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         concurrency: setting("concurrency").map_or(100, |count| count.parse().expect("a number")),
         idle: Duration::from_secs(300),
         retry_minute: setting("retry_minute").map_or(Duration::from_secs(60), time),
+        keys_url: setting("keys_url").map(str::to_owned),
         prices: Prices::default(),
     };
     let options = ServerOptions {

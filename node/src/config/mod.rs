@@ -315,6 +315,8 @@ pub struct NodeConfig {
     pub functions_retry_minute: Duration,
     /// The file with what is paid for functions; none for what AWS asks.
     pub functions_prices: Option<PathBuf>,
+    /// The keys server whose streams are told of events.
+    pub functions_keys_url: Option<String>,
     /// Where other nodes of the cluster reach this one.
     pub cluster_address: IpAddr,
     /// The port for other nodes of the cluster, 0 for any.

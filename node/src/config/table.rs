@@ -319,6 +319,11 @@ pub const SETTINGS: &[SettingSpec] = &[
         "none",
         "a JSON file with per_million_requests and per_gigabyte_second in dollars; AWS' prices if none",
     ),
+    setting(
+        "functions.keys_url",
+        "none",
+        "the keys server whose streams can be told what became of events, such as redis://127.0.0.1:6380; without a password, which would be shown with the settings",
+    ),
     setting("cluster.address", "127.0.0.1", "address on which other nodes of the cluster reach this one"),
     setting("cluster.port", "7400", "port for other nodes of the cluster, 0 for any; a node that is alone has none"),
     setting(
@@ -633,6 +638,10 @@ impl NodeConfig {
             functions_idle: read.time("functions.idle")?,
             functions_retry_minute: read.time("functions.retry_minute")?,
             functions_prices: read.file("functions.prices")?,
+            functions_keys_url: read.get("functions.keys_url", "redis://HOST:PORT, or none", |text| match text {
+                "none" => Some(None),
+                url => url.starts_with("redis://").then(|| Some(url.to_owned())),
+            })?,
             cluster_address: read.get(
                 "cluster.address",
                 "an IP address that other nodes reach, such as 10.0.0.1",

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use savanna_functions::core::{Action, CallId, Cause, End, EventId, Input, InstanceId, Outcome, Work};
 use savanna_functions::meter::{Micros, Usage};
-use savanna_functions::names::{LATEST, Named, arn};
+use savanna_functions::names::{LATEST, Place, arn, stream};
 use savanna_functions::record::{Accepted, Attempted, json, kind};
 use savanna_functions::{Refusal, RefusalKind};
 use savanna_journal::Lsn;
@@ -23,6 +23,7 @@ use crate::memory::Group;
 use crate::process::Killer;
 use crate::recovery::draft;
 use crate::runtime_api::Delivery;
+use crate::streams;
 use crate::{ANSWER_MAX, EVENT_MAX};
 
 /// What a function is to do.
@@ -163,6 +164,11 @@ impl Functions {
     }
 
     fn start(&self, state: &mut State, id: InstanceId, name: &str, build: u64, number: u32) {
+        if let Some(key) = stream(name) {
+            state.slots.insert(id, streams::slot(name));
+            self.0.runtime.spawn(streams::run(self.clone(), id, key.to_owned()));
+            return;
+        }
         let found = state.catalog.get(name).and_then(|function| function.build(build));
         let Some((version, settings)) = found.map(|(name, version)| (name, version.clone())) else {
             // It has gone meanwhile.
@@ -350,11 +356,11 @@ impl Functions {
 
     /// The event that tells a destination; none if it is none, or is on the way too often.
     fn follows(&self, state: &mut State, item: &Item, place: &str, payload: Vec<u8>, now: Micros) -> Option<Accepted> {
-        let named = Named::parse(place).ok()?;
-        let (lineage, count) = Lineage::parse(&item.lineage).with(&named.function);
+        let (function, qualifier) = Place::parse(place)?.target();
+        let (lineage, count) = Lineage::parse(&item.lineage).with(&function);
         let stops = state
             .catalog
-            .get(&named.function)
+            .get(&function)
             .is_none_or(|function| function.recursion == savanna_functions::catalog::Recursion::Terminate);
         if count > LOOPS_MAX && stops {
             tracing::warn!(
@@ -369,8 +375,8 @@ impl Functions {
         state.event_bytes += weight(&payload);
         Some(Accepted {
             event: state.numbers.event,
-            function: named.function,
-            qualifier: named.qualifier.unwrap_or_else(|| LATEST.to_owned()),
+            function,
+            qualifier,
             request: unique(),
             at: now,
             client_context: None,
@@ -526,6 +532,7 @@ impl Functions {
             crash_at("event-durable");
             let (event, at) = (EventId(accepted.event), state.clock.now());
             let (function, qualifier) = (Arc::from(accepted.function.as_str()), Arc::from(accepted.qualifier.as_str()));
+            self.know_stream(state, &accepted.function);
             state.events.insert(event, Arc::new(Item::of(accepted)));
             self.step(state, Input::Accept { event, function, qualifier, accepted: at, attempts: 0, due: at });
         }

@@ -29,6 +29,7 @@ use crate::lineage::{LOOPS_MAX, Lineage};
 use crate::logs::FunctionLog;
 use crate::options::{Bounds, HostError, HostOptions};
 use crate::recovery::{draft, recover};
+use crate::streams::Streams;
 use crate::zip::ZipError;
 
 /// Zips that are read at once for clients.
@@ -91,6 +92,8 @@ pub(crate) struct State {
     pub(crate) event_bytes: u64,
     pub(crate) slots: BTreeMap<InstanceId, Slot>,
     pub(crate) logs: BTreeMap<String, Arc<FunctionLog>>,
+    /// Streams that the core knows.
+    pub(crate) streams: BTreeSet<String>,
     pub(crate) clock: Clock,
     /// When the timer looks again.
     pub(crate) armed: Option<Micros>,
@@ -104,6 +107,7 @@ pub(crate) struct Shared {
     lease: Option<LeaseGuard>,
     pub(crate) code: CodeStore,
     pub(crate) machine: Machine,
+    pub(crate) streams: Option<Streams>,
     pub(crate) region: String,
     /// The epoch under which the log is open.
     pub(crate) epoch: NodeEpoch,
@@ -159,6 +163,7 @@ impl Functions {
             .map_err(failed)?;
         let machine =
             Machine::open(&options.directory, options.launcher, options.isolation, &options.abilities, options.ports)?;
+        let streams = options.keys_url.as_deref().map(Streams::of).transpose()?;
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let minute = micros(options.retry_minute);
         let core_options = Options {
@@ -179,6 +184,7 @@ impl Functions {
             event_bytes: 0,
             slots: BTreeMap::new(),
             logs: BTreeMap::new(),
+            streams: BTreeSet::new(),
             clock: Clock::begin(),
             armed: None,
             is_closing: false,
@@ -189,6 +195,7 @@ impl Functions {
             lease: options.lease,
             code,
             machine,
+            streams,
             region: options.region,
             epoch: options.epoch,
             bounds: options.bounds,
@@ -226,6 +233,7 @@ impl Functions {
                 due: pending.due,
             };
             let item = Item::of(accepted);
+            self.know_stream(state, &item.function);
             state.event_bytes += item.weight();
             state.events.insert(event, Arc::new(item));
             self.step(state, input);
@@ -412,6 +420,7 @@ impl Functions {
                 revision: &revision,
                 region: &self.0.region,
                 concurrency: self.0.concurrency,
+                has_streams: self.0.streams.is_some(),
             };
             let (change, made) = match make(&state.catalog, &context) {
                 Ok((change, value)) => (change, Ok(value)),

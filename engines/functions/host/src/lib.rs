@@ -7,7 +7,7 @@
 //! # A tour of the source
 //!
 //! `functions` is the handle of faces; `driver` does what the core says; `instance` is a process from its start to its end, `runtime_api` what it asks; `launcher` is what
-//! becomes that process; `process`, `processes`, `memory`, `interpreter`, `busy` and `logs` are what the machine has for it. `zip` and `code` keep code; `leftovers` is what nobody wants any more; `clock` is what time it is; `recovery` reads the log; `lineage` finds loops; `crash` ends the process where a test wants it to.
+//! becomes that process; `process`, `processes`, `memory`, `interpreter`, `busy` and `logs` are what the machine has for it. `zip` and `code` keep code; `leftovers` is what nobody wants any more; `clock` is what time it is; `streams` tells streams of keys; `recovery` reads the log; `lineage` finds loops; `crash` ends the process where a test wants it to.
 
 mod busy;
 mod clock;
@@ -27,6 +27,7 @@ mod process;
 mod processes;
 mod recovery;
 pub mod runtime_api;
+mod streams;
 pub mod zip;
 #[cfg(test)]
 #[path = "../tests/it/zips.rs"]

@@ -88,6 +88,8 @@ pub struct HostOptions {
     pub idle: Duration,
     /// What a minute of waiting is between attempts of an event.
     pub retry_minute: Duration,
+    /// The keys server whose streams can be told of events: `redis://HOST:PORT`.
+    pub keys_url: Option<String>,
     /// What is paid.
     pub prices: Prices,
 }
@@ -109,6 +111,9 @@ pub enum HostError {
     /// Functions cannot be kept apart.
     #[error("functions.isolation is required, but this machine cannot keep functions apart: {0}")]
     Isolation(String),
+    /// The keys server has no such address.
+    #[error("functions.keys_url: expected redis://HOST:PORT, {0}")]
+    Keys(String),
     /// A thread cannot be started.
     #[error("a thread for functions cannot be started: {0}")]
     Thread(std::io::Error),
@@ -121,7 +126,7 @@ impl HostError {
         match self {
             Self::Log(error) => error.is_full(),
             Self::Directory { source, .. } => source.kind() == std::io::ErrorKind::StorageFull,
-            Self::Isolation(_) | Self::Thread(_) => false,
+            Self::Isolation(_) | Self::Keys(_) | Self::Thread(_) => false,
         }
     }
 }

@@ -11,7 +11,7 @@ use super::request::{
 };
 use super::{Alias, Catalog, Code, EventConfig, Function, Recursion, RuntimeKind, Settings, Version};
 use crate::meter::Micros;
-use crate::names::{LATEST, Named, arn, is_alias};
+use crate::names::{LATEST, Named, Place, arn, is_alias};
 use crate::refusal::{Refusal, RefusalKind};
 
 /// Bytes of all variables of an environment.
@@ -72,6 +72,8 @@ pub struct Context<'a> {
     pub region: &'a str,
     /// Invocations that all functions may have at once.
     pub concurrency: u32,
+    /// Whether there is a keys server whose streams can be told.
+    pub has_streams: bool,
 }
 
 impl Catalog {
@@ -114,7 +116,7 @@ impl Catalog {
         };
         let latest = Version {
             build: context.build,
-            settings: changed(settings, asked)?,
+            settings: changed(settings, asked, context)?,
             code,
             modified: context.now,
             revision: context.revision.to_owned(),
@@ -190,7 +192,7 @@ impl Function {
     /// It has changed since, or a value is none of its parameter.
     pub fn with_settings(mut self, request: &UpdateConfiguration, context: &Context<'_>) -> Result<Self, Refusal> {
         check_revision(request.revision_id.as_deref(), &self.latest.revision)?;
-        self.latest.settings = changed(self.latest.settings.clone(), request)?;
+        self.latest.settings = changed(self.latest.settings.clone(), request, context)?;
         self.touch(context);
         Ok(self)
     }
@@ -344,7 +346,7 @@ impl Function {
         if let Some(told) = &request.destination_config {
             let place = |asked: &Option<super::request::Destination>| {
                 let asked = asked.as_ref().and_then(|asked| asked.destination.as_deref());
-                asked.filter(|asked| !asked.is_empty()).map(destination).transpose()
+                asked.filter(|asked| !asked.is_empty()).map(|asked| destination(asked, context)).transpose()
             };
             (config.on_success, config.on_failure) = (place(&told.on_success)?, place(&told.on_failure)?);
         }
@@ -443,15 +445,18 @@ fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What is told, or where events go: a function.
-fn destination(asked: &str) -> Result<String, Refusal> {
+/// What is told, or where events go: a function, or a stream.
+fn destination(asked: &str, context: &Context<'_>) -> Result<String, Refusal> {
     check_length(asked, DESTINATION_MAX, "destination")?;
-    let is_function = asked.starts_with("arn:") && Named::parse(asked).is_ok();
-    is_function.then(|| asked.to_owned()).ok_or_else(|| {
-        Refusal::parameter(format!(
-            "The destination ARN {asked} is invalid: this host tells functions (arn:aws:lambda:REGION:ACCOUNT:function:NAME)"
-        ))
-    })
+    match Place::parse(asked) {
+        Some(Place::Stream(_)) if !context.has_streams => Err(Refusal::parameter(format!(
+            "The destination ARN {asked} is invalid: this host knows no keys server; start it with functions.keys_url = redis://HOST:PORT"
+        ))),
+        Some(_) => Ok(asked.to_owned()),
+        None => Err(Refusal::parameter(format!(
+            "The destination ARN {asked} is invalid: this host tells functions (arn:aws:lambda:REGION:ACCOUNT:function:NAME) and streams of keys (arn:savanna:keys:REGION:ACCOUNT:stream:KEY)"
+        ))),
+    }
 }
 
 fn other(routing: &Routing) -> Result<Option<(String, u32)>, Refusal> {
@@ -469,7 +474,7 @@ fn other(routing: &Routing) -> Result<Option<(String, u32)>, Refusal> {
 }
 
 /// Settings with what a client wants otherwise.
-fn changed(mut settings: Settings, request: &UpdateConfiguration) -> Result<Settings, Refusal> {
+fn changed(mut settings: Settings, request: &UpdateConfiguration, context: &Context<'_>) -> Result<Settings, Refusal> {
     refuse_others(&request.rest)?;
     if let Some(runtime) = &request.runtime {
         if RuntimeKind::of(runtime).is_none() {
@@ -511,7 +516,7 @@ fn changed(mut settings: Settings, request: &UpdateConfiguration) -> Result<Sett
     }
     if let Some(place) = &request.dead_letter_config {
         let place = place.target_arn.as_deref().filter(|place| !place.is_empty());
-        settings.dead_letter = place.map(destination).transpose()?;
+        settings.dead_letter = place.map(|place| destination(place, context)).transpose()?;
     }
     Ok(settings)
 }
@@ -564,7 +569,7 @@ mod tests {
     use crate::catalog::Change;
 
     fn context(build: u64) -> Context<'static> {
-        Context { now: build, build, revision: "r", region: "us-east-1", concurrency: 10 }
+        Context { now: build, build, revision: "r", region: "us-east-1", concurrency: 10, has_streams: false }
     }
 
     fn code(digit: char) -> Code {
@@ -708,6 +713,10 @@ mod tests {
         let with = |json: &str| made().with_events(LATEST, &serde_json::from_str(json).unwrap(), true, &context(2));
         assert!(with(r#"{"MaximumRetryAttempts": 3}"#).is_err());
         assert!(with(r#"{"MaximumEventAgeInSeconds": 59}"#).is_err());
+        let stream = r#"{"DestinationConfig": {"OnSuccess": {"Destination": "arn:savanna:keys:us-east-1:000000000000:stream:done"}}}"#;
+        assert!(with(stream).unwrap_err().message.contains("functions.keys_url"));
+        let told_streams = Context { has_streams: true, ..context(2) };
+        assert!(made().with_events(LATEST, &serde_json::from_str(stream).unwrap(), true, &told_streams).is_ok());
         let told = r#"{"MaximumRetryAttempts": 0, "DestinationConfig": {"OnFailure": {"Destination": "arn:aws:lambda:us-east-1:000000000000:function:g"}}}"#;
         let settings = with(told).unwrap().core_settings();
         let events = &settings.events[LATEST];

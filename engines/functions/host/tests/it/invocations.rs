@@ -326,3 +326,30 @@ fn a_payload_of_megabytes_comes_back_and_one_byte_too_much_does_not() {
     assert!(!succeeded && answer["errorType"] == "Function.ResponseSizeTooLarge", "{answer}");
     host.close();
 }
+
+#[test]
+fn what_a_stream_is_to_be_told_waits_for_its_server_also_where_the_host_begins_anew() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let open = |epoch| {
+        let parts = Parts { keys_url: Some(format!("redis://{nobody}")), ..Parts::default() };
+        Host::try_open(directory.path(), epoch, Isolation::None, 8, parts).unwrap()
+    };
+    let waiting = |host: &Host| {
+        let counts = host.functions.usage("stream:done").0;
+        counts.queued + counts.busy
+    };
+    let host = open(1);
+    host.python("f", "def handler(event, context):\n    return event\n");
+    let place = "arn:savanna:keys:us-east-1:000000000000:stream:done";
+    host.events("f", &json!({ "DestinationConfig": { "OnSuccess": { "Destination": place } } }));
+    host.send("f", &json!(1));
+    wait("the stream is to be told", || waiting(&host) == 1);
+    // More often than a function is tried.
+    wait("it is tried again and again", || host.functions.usage("stream:done").1.requests > 4);
+    host.close();
+    let host = open(2);
+    wait("it is tried again", || host.functions.usage("stream:done").1.requests > 0);
+    assert_eq!((waiting(&host), host.functions.usage("stream:done").1.dropped_events), (1, 0));
+    host.close();
+}

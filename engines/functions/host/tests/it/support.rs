@@ -30,6 +30,8 @@ pub(crate) struct Parts {
     pub(crate) linger: Duration,
     /// How long an instance may have nothing to do, if not for long.
     pub(crate) idle: Option<Duration>,
+    /// The keys server whose streams are told.
+    pub(crate) keys_url: Option<String>,
 }
 
 pub(crate) struct Host {
@@ -69,6 +71,7 @@ impl Host {
             concurrency,
             idle: parts.idle.unwrap_or(Duration::from_secs(300)),
             retry_minute: Duration::from_millis(100),
+            keys_url: parts.keys_url,
             prices: Prices::default(),
         };
         let functions = Functions::open(options, runtime.handle())?;
