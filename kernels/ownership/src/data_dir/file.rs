@@ -215,6 +215,9 @@ mod tests {
         LeaseFile { epoch: NodeEpoch(7), holder: Some(process(4711)), claim: Some(process(4712)) }
     }
 
+    /// A process that another test starts has the lock as well, until it runs its program.
+    const PATIENCE: Duration = Duration::from_secs(10);
+
     #[test]
     fn a_lease_is_written_as_version_0_1_wrote_it_and_read_back() {
         assert_eq!(String::from_utf8(encode(&lease())).unwrap(), FIXTURE);
@@ -239,7 +242,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = LeasePath::new(directory.path());
         assert_eq!(path.read().unwrap(), None);
-        path.lock(Duration::ZERO).unwrap().write(&lease()).unwrap();
+        path.lock(PATIENCE).unwrap().write(&lease()).unwrap();
         assert_eq!(path.read().unwrap(), Some(lease()));
         fs::write(&path.lease, "{}\n00000000\n").unwrap();
         let message = path.read().unwrap_err().to_string();
@@ -255,7 +258,7 @@ mod tests {
     fn an_open_lease_sees_what_replaced_it_and_that_it_is_gone() {
         let directory = tempfile::tempdir().unwrap();
         let path = LeasePath::new(directory.path());
-        let write = |lease: &LeaseFile| path.lock(Duration::ZERO).unwrap().write(lease).unwrap();
+        let write = |lease: &LeaseFile| path.lock(PATIENCE).unwrap().write(lease).unwrap();
         write(&lease());
         let mut open = OpenLease::new(path.clone());
         for _ in 0..2 {
