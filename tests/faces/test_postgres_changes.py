@@ -1,6 +1,8 @@
 """The changes of a table of PostgreSQL as a stream: each of them once, and in order, whoever is killed."""
 
+import os
 import random
+import signal
 import time
 
 import psycopg
@@ -146,6 +148,61 @@ def test_rows_that_are_there_come_first_and_then_each_change(tmp_path, database,
     assert sorted(parts(tmp_path / "out")[:2]) == ["read,1,a,1.50,one,2026-01-01T10:00:00.123456Z", "read,2,a,,,"]
     assert parts(tmp_path / "out")[2:] == ["insert,3,b,3.00,three,", "update_after,3,b,4.00,three,", "update_before,3,b,,,",
                                            "update_after,5,b,4.00,three,", "delete,1,a,,,"]
+
+
+def test_the_time_zone_and_the_forms_of_dates_of_server_and_user_change_nothing(tmp_path, database, node):
+    with database.connect(autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET timezone = 'America/St_Johns'")
+        connection.execute("SELECT pg_reload_conf()")
+        for setting in ("timezone = 'Asia/Kathmandu'", "DateStyle = 'German, DMY'", "IntervalStyle = 'sql_standard'", "bytea_output = 'escape'", "extra_float_digits = -3"):
+            connection.execute(f"ALTER ROLE postgres SET {setting}")
+    with database.connect(autocommit=True) as connection:
+        assert connection.execute("SHOW timezone").fetchone() == ("Asia/Kathmandu",)
+        connection.execute("INSERT INTO orders VALUES (1, 'a', 1.5, 'one', '2026-01-01 12:00:00.123456+02', 7)")
+        file = {"connector": "file", "path": tmp_path / "out", "format": "csv", "csv.header": "false"}
+        sink = f"CREATE TABLE log (op VARCHAR, id BIGINT, at TIMESTAMP_LTZ(6)) WITH ({given(file)})"
+        begin(node, "log", source(database), sink, "INSERT INTO log SELECT op, id, at FROM orders")
+        until(lambda: len(parts(tmp_path / "out")) == 1)
+        connection.execute("INSERT INTO orders VALUES (2, 'a', 1.5, 'two', '2026-07-01 12:00:00+00', 7)")
+        until(lambda: len(parts(tmp_path / "out")) == 2)
+    assert parts(tmp_path / "out") == ["read,1,2026-01-01T10:00:00.123456Z", "insert,2,2026-07-01T12:00:00Z"]
+
+
+def test_a_database_that_is_slow_or_away_is_waited_for_without_spinning_also_at_the_start(tmp_path, database):
+    node = Node(tmp_path)
+    try:
+        with database.connect(autocommit=True) as connection:
+            begin(node, "follow", source(database), into_postgres(database), FOLLOW)
+            connection.execute("INSERT INTO orders VALUES (1, 'a')")
+            until(is_copied(database))
+            connection.execute("INSERT INTO orders VALUES (2, 'a')")
+        # All of its processes stand still; then they are gone.
+        os.killpg(database.process.pid, signal.SIGSTOP)
+        assert spent(node, seconds=4) < 2, "nobody spins"
+        os.killpg(database.process.pid, signal.SIGCONT)
+        until(is_copied(database))
+        database.kill()
+        assert spent(node, seconds=4) < 2, "nobody spins"
+        node.kill()
+        node = Node(tmp_path)
+        until(lambda: queries(node)["follow"]["state"] in ("loading", "failed"))
+        assert spent(node, seconds=4) < 2, "nobody spins"
+        database.start()
+        with database.connect(autocommit=True) as connection:
+            connection.execute("INSERT INTO orders VALUES (3, 'a')")
+        # By itself.
+        until(is_copied(database))
+        until(lambda: queries(node)["follow"]["state"] == "running")
+        assert len(rows(database, "copy")) == 3
+    finally:
+        node.kill()
+
+
+def spent(node, seconds):
+    """Processor time of a node in the next seconds."""
+    before = node.processor_seconds()
+    time.sleep(seconds)
+    return node.processor_seconds() - before
 
 
 @pytest.mark.long

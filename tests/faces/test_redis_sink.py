@@ -91,6 +91,32 @@ def test_windows_are_written_once_however_often_both_sides_are_killed(tmp_path, 
     assert rows == expected, f"seed {SEED}"
 
 
+def test_a_server_that_is_away_is_waited_for_without_spinning(tmp_path):
+    target = Target("redis", tmp_path / "target")
+    node = Node(tmp_path)
+    try:
+        table = f"""CREATE TABLE hot (at TIMESTAMP(3), auction BIGINT, bids BIGINT)
+            WITH ('connector' = 'redis', 'url' = 'redis://127.0.0.1:{target.port}', 'type' = 'list', 'key' = 'hot')"""
+        slow = NEXMARK.replace("'first-event.rate' = '250000'", "'first-event.rate' = '2000'")
+        assert slow != NEXMARK
+        with connect(node) as connection:
+            for statement in [slow, BIDS, table, named("hot"), HOT]:
+                connection.execute(statement)
+        until(target.rows)
+        target.kill()
+        time.sleep(1)
+        before = node.processor_seconds()
+        time.sleep(4)
+        assert node.processor_seconds() - before < 2, "nobody spins"
+        assert states(node)["hot"]["state"] in ("running", "loading")
+        target.start()
+        had = len(target.rows())
+        until(lambda: len(target.rows()) > had)
+    finally:
+        node.kill()
+        target.kill()
+
+
 @pytest.mark.parametrize("kind", [pytest.param("redis", marks=pytest.mark.long), "savanna"])
 def test_rows_are_looked_up_in_keys_as_they_were_read_however_often_the_node_is_killed(tmp_path, kind):
     dice, count = random.Random(SEED), 400_000

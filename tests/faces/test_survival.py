@@ -663,6 +663,41 @@ def test_a_query_that_cannot_be_written_once_is_refused_under_a_name_and_ends_wi
     assert node.stop() == 0
 
 
+def records(tmp_path):
+    """The records of epochs of the only query, oldest first."""
+    return sorted(path for path in (tmp_path / "data/streams").rglob("segment-*") if "catalog" not in path.parts)
+
+
+def test_a_query_whose_records_are_damaged_says_where_and_the_others_go_on(tmp_path):
+    node = Node(tmp_path)
+    with connect(node) as connection:
+        for statement in [NEXMARK, BIDS, hot(tmp_path / "out"), named("hot"), HOT]:
+            connection.execute(statement)
+    until(lambda: lines(tmp_path / "out"))
+    node.kill()
+    log = records(tmp_path)[0]
+    text = log.read_bytes()
+    # Within one of the first records, behind which there are others.
+    place = len(text.rstrip(b"\0")) // 4
+    log.write_bytes(text[:place] + bytes([text[place] ^ 0xFF]) + text[place + 1:])
+    node = Node(tmp_path)
+    try:
+        now = states(node)["hot"]
+        assert now["state"] == "failed" and log.name in now["error"] and "byte" in now["error"], now
+        with connect(node) as connection:
+            other = hot(tmp_path / "other").replace("TABLE hot", "TABLE other")
+            for statement in [other, named("other"), HOT.replace("INTO hot", "INTO other")]:
+                connection.execute(statement)
+        until(lambda: lines(tmp_path / "other"))
+        log.write_bytes(text)
+        with connect(node) as connection:
+            connection.execute("RESUME QUERY 'hot'")
+        until(lambda: "hot" not in states(node))
+        assert len(set(lines(tmp_path / "out"))) == len(lines(tmp_path / "out")) > 1000
+    finally:
+        node.kill()
+
+
 def test_a_damaged_catalog_is_said_and_the_other_services_run(tmp_path):
     node = Node(tmp_path)
     with connect(node) as connection:
