@@ -43,6 +43,8 @@ pub(crate) struct Courier {
     departed: u64,
     /// What the parts were about that were answered.
     ended: Vec<About>,
+    /// Owners of virtual nodes that were heard of, where each node has some of the keys.
+    moved: Vec<(u16, NodeId, OwnerEpoch)>,
 }
 
 /// What is to be asked now.
@@ -76,12 +78,12 @@ struct Flight {
 impl Courier {
     /// Asks `owner` until it is heard that there is another one.
     pub(crate) const fn new(owner: Owner, patience: Duration) -> Self {
-        Self { owner: Some(owner), patience, flight: None, departed: 0, ended: Vec::new() }
+        Self { owner: Some(owner), patience, flight: None, departed: 0, ended: Vec::new(), moved: Vec::new() }
     }
 
     /// Asks whoever has the keys at each departure.
     pub(crate) const fn of_lane(patience: Duration) -> Self {
-        Self { owner: None, patience, flight: None, departed: 0, ended: Vec::new() }
+        Self { owner: None, patience, flight: None, departed: 0, ended: Vec::new(), moved: Vec::new() }
     }
 
     /// What to ask now. `next` is taken if nothing is under way.
@@ -148,6 +150,18 @@ impl Courier {
         std::mem::take(&mut self.ended)
     }
 
+    /// Takes the owners of virtual nodes that were heard of.
+    pub(crate) fn take_moved(&mut self) -> Vec<(u16, NodeId, OwnerEpoch)> {
+        std::mem::take(&mut self.moved)
+    }
+
+    /// What waits to be asked again is asked at once.
+    pub(crate) fn hurry(&mut self, now: Duration) {
+        if let Some(due) = self.flight.as_mut().and_then(|flight| flight.due.as_mut()) {
+            *due = now.min(*due);
+        }
+    }
+
     /// When to depart again, if that does not depend on an answer.
     pub(crate) fn due(&self) -> Option<Duration> {
         self.flight.as_ref()?.due
@@ -159,6 +173,9 @@ impl Courier {
         // An answer that comes when it was given up counts no more.
         let is_awaited = |flight: &mut Flight| number == self.departed && flight.due.is_none();
         let Some(mut flight) = self.flight.take_if(is_awaited) else { return replies };
+        if self.owner.is_none() {
+            self.moved = flight.moved(&outcome);
+        }
         let refused = flight.sort(outcome, self.owner.is_none(), &mut replies, &mut self.ended);
         let Some(why) = refused else { return replies };
         if now.saturating_sub(flight.since) >= self.patience {
@@ -191,6 +208,16 @@ impl Courier {
 }
 
 impl Flight {
+    /// The owners of virtual nodes that an answer names.
+    fn moved(&self, outcome: &Result<KeysReply, HandleError>) -> Vec<(u16, NodeId, OwnerEpoch)> {
+        let Ok(reply) = outcome else { return Vec::new() };
+        let named = self.about.iter().zip(reply.outcomes()).filter_map(|(about, outcome)| match outcome {
+            Err(HandleError::Moved { to, epoch }) => Some((about.first()?, to.clone(), *epoch)),
+            _ => None,
+        });
+        named.collect()
+    }
+
     /// Gives away the replies that came, and keeps what is to be asked again. Says why it was not done, if there is such.
     fn sort(
         &mut self,
