@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::NotMoved;
 use crate::cluster::Joined;
-use crate::cluster::virtual_nodes::{is_host, shard};
+use crate::cluster::virtual_nodes::{PREFIX, is_host, node_of, shard};
 
 /// So many are on their way between two nodes at once.
 const BETWEEN_TWO: usize = 4;
@@ -69,9 +69,9 @@ fn planned(view: &ClusterView) -> Vec<Planned> {
 /// How many virtual nodes are on their way between nodes, as the records say.
 fn on_their_way(view: &ClusterView) -> BTreeMap<(NodeId, NodeId), Vec<u16>> {
     let mut all: BTreeMap<_, Vec<u16>> = BTreeMap::new();
-    for (shard, record) in view.shards(super::super::virtual_nodes::PREFIX) {
+    for (shard, record) in view.shards(PREFIX) {
         if let (Some(node), Ownership::Exclusive(Exclusive::Moving { from, to })) =
-            (super::super::virtual_nodes::node_of(shard), &record.value.ownership)
+            (node_of(shard), &record.value.ownership)
         {
             all.entry(pair(&from.node, &to.node)).or_default().push(node);
         }
