@@ -94,8 +94,8 @@ impl Service {
         Actor::introduce(&mut actors);
         if elsewhere.is_some() {
             actors.iter_mut().for_each(Actor::face_elsewhere);
-        } else if spread.is_some() {
-            actors.iter_mut().for_each(Actor::join_nodes);
+        } else if let Some(Spread { may_move, .. }) = &spread {
+            actors.iter_mut().for_each(|actor| actor.join_nodes(*may_move));
         }
         actors.iter_mut().for_each(|actor| actor.change_users(|all| *all = users.clone()));
         let epoch = log.as_ref().map_or(0, |(_, epoch)| epoch.0);
@@ -116,11 +116,15 @@ impl Service {
             (Some(Elsewhere { owner, nodes, patience }), _) => Some(Abroad {
                 couriers: vec![Courier::new(owner.clone(), *patience)],
                 patience: *patience,
+                may_move: false,
                 nodes: Arc::clone(nodes),
             }),
-            (None, Some(Spread { nodes, patience, .. })) => {
-                Some(Abroad { couriers: Vec::new(), patience: *patience, nodes: Arc::clone(nodes) })
-            }
+            (None, Some(Spread { nodes, patience, may_move })) => Some(Abroad {
+                couriers: Vec::new(),
+                patience: *patience,
+                may_move: *may_move,
+                nodes: Arc::clone(nodes),
+            }),
             (None, None) => None,
         };
         let may_move = spread.as_ref().is_some_and(|spread| spread.may_move);

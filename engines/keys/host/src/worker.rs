@@ -82,6 +82,7 @@ pub(crate) struct Abroad {
     pub(crate) couriers: Vec<Courier>,
     /// How long those ask that are still to come.
     pub(crate) patience: Duration,
+    pub(crate) may_move: bool,
     pub(crate) nodes: Arc<dyn KeysNodes>,
 }
 
@@ -241,10 +242,11 @@ impl Worker {
         let actor = self.host.actor_mut();
         let own = &self.slots[actor.id().index()];
         while abroad.couriers.len() < actor.lanes() {
-            abroad.couriers.push(Courier::of_lane(abroad.patience));
+            abroad.couriers.push(Courier::of_lane(abroad.patience, abroad.may_move));
         }
+        let now = since_begin();
         for (lane, courier) in abroad.couriers.iter_mut().enumerate() {
-            let Some(departure) = courier.depart(since_begin(), || actor.take_asked(lane)) else { continue };
+            let Some(departure) = courier.depart(now, || actor.take_asked(lane)) else { continue };
             let Departure { to, about, mut request, number } = departure;
             let way = actor.way_of(lane, about);
             if to.is_none() && about.is_some() && !is_home(lane, &way) {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use savanna_epoch::{NodeId, OwnerEpoch};
 
 use crate::cluster::SlotsOwner;
-use crate::cluster::owners::{Owners, PeerId, Whose};
+use crate::cluster::owners::{Owners, Peer, PeerId, Whose};
 use crate::cluster::table::VIRTUAL_NODES;
 
 /// The lane of what nobody has.
@@ -69,6 +69,8 @@ struct Asking {
 /// Who has which keys, and what is asked of others about them.
 #[derive(Debug)]
 pub(super) struct Spread {
+    /// Whether virtual nodes come and go while they are used.
+    pub(super) may_move: bool,
     /// Who has which, as it was said; and as it is used, with what is known beside that.
     pub(super) said: Arc<Owners>,
     pub(super) owners: Arc<Owners>,
@@ -96,8 +98,9 @@ pub enum Owner {
 
 impl Spread {
     /// Nobody has anything.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(may_move: bool) -> Self {
         Self {
+            may_move,
             said: Arc::default(),
             owners: Arc::default(),
             asking: vec![Asking::default(); usize::from(VIRTUAL_NODES)],
@@ -140,7 +143,8 @@ impl Spread {
         }
         let mut owners = Owners::clone(said);
         for (node, (owner, epoch)) in learned.iter() {
-            let peer = |owner: &NodeId| said.peers().find(|(_, peer)| peer.node == *owner).map(|(id, _)| id);
+            let is_it = |peer: &Peer, owner: &NodeId| peer.is_there && peer.node == *owner;
+            let peer = |owner: &NodeId| said.peers().find(|(_, peer)| is_it(peer, owner)).map(|(id, _)| id);
             let whose = match owner {
                 Owner::Myself => Whose::Here,
                 Owner::Other(owner) => peer(owner).map_or(Whose::Nobody, Whose::There),

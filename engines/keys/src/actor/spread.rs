@@ -81,8 +81,9 @@ pub(super) enum Refused {
 
 impl Actor {
     /// From now on the keys are spread over nodes, as [`Actor::hear_owners`] says. Until then nobody has any.
-    pub fn join_nodes(&mut self) {
-        let spread = Spread::new();
+    /// `may_move` says whether what a node has may come to be another's while it is used.
+    pub fn join_nodes(&mut self, may_move: bool) {
+        let spread = Spread::new(may_move);
         self.keys.owners = Some(Arc::clone(&spread.owners));
         self.front = Some(Box::new(Front::new(Beyond::Nodes(spread))));
     }
@@ -479,7 +480,11 @@ impl Actor {
         let peers = self.all_peers()?;
         let ticket = session.ticket();
         let to = Destination::Session(session.id, ticket);
-        let gather = Destination::Gather(self.gather_parts(self.id, to, Combine::Flushed, 1 + peers.len() as u16));
+        let combine = match self.spread().is_some_and(|spread| spread.may_move) {
+            true => Combine::Flushed,
+            false => Combine::First,
+        };
+        let gather = Destination::Gather(self.gather_parts(self.id, to, combine, 1 + peers.len() as u16));
         for peer in peers {
             self.ask_peer(peer, gather, session.database, number, args);
         }
@@ -593,6 +598,7 @@ mod tests {
     use savanna_lattice::Hlc;
 
     use super::*;
+    use crate::actor::message::Replies;
     use crate::cluster::node_id;
     use crate::cluster::owners::Peer;
     use crate::cluster::table::VIRTUAL_NODES;
@@ -604,8 +610,12 @@ mod tests {
 
     /// Slots in the first half are here, those of the second at another node, and the last virtual node is nobody's.
     fn actor() -> Actor {
+        actor_of(false)
+    }
+
+    fn actor_of(may_move: bool) -> Actor {
         let mut actor = Actor::new(ActorId(0), Routes::over(1), Config::default(), 1);
-        actor.join_nodes();
+        actor.join_nodes(may_move);
         let port = ClusterNode { id: node_id("b"), address: "127.0.0.1:7010".parse().expect("an address") };
         let peer = Peer { node: NodeId::new("b"), is_there: true, cluster_port: Some(Arc::new(port)) };
         let mut owners = Owners::among(vec![peer]);
@@ -686,6 +696,26 @@ mod tests {
             let mut begun = self::actor();
             begun.hear_owners(&Arc::new(Owners::default()));
             assert!(matches!(begun.refusal_of(part), Some(Refused::Part(HandleError::Frozen { .. }))));
+        }
+    }
+
+    #[test]
+    fn a_flush_that_one_node_refuses_says_that_others_are_empty_where_moves_may_refuse_it() {
+        for (may_move, told) in [(false, "!MISCONF no space"), (true, "!PARTIAL")] {
+            let mut actor = actor_of(may_move);
+            let client = actor.open_session(String::new(), String::new());
+            let mut owners = Owners::clone(&actor.spread().expect("it is").owners);
+            owners.set(VIRTUAL_NODES - 1, Whose::Here, OwnerEpoch(1));
+            actor.hear_owners(&Arc::new(owners));
+            assert_eq!(ask(&mut actor, client, "FLUSHALL"), "");
+            let asked = actor.take_asked(lane_to(PeerId(0))).expect("the other is asked");
+            let mut replies = Replies::default();
+            replies.push(asked.to[0], |reply| reply.error("MISCONF no space"));
+            let own = std::mem::take(&mut actor.replies);
+            actor.hear_answers(own);
+            actor.hear_answers(replies);
+            let answers: Vec<String> = actor.replies.iter().map(|(_, part)| part.to_tape().to_string()).collect();
+            assert!(matches!(&answers[..], [answer] if answer.starts_with(told)), "{answers:?}");
         }
     }
 

@@ -33,6 +33,8 @@ impl Nodes {
     }
 
     fn depart(&mut self, from: usize, node: u16) -> Leaving {
+        // What was changed before is appended, and is not noted as if it was changed meanwhile.
+        self.turn();
         let hearer = self.nodes[from].service.hearer();
         self.meanwhile(move || hearer.depart(node)).expect("it leaves")
     }

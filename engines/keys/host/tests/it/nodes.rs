@@ -391,6 +391,32 @@ fn who_knows_an_owner_of_before_is_sent_on_and_order_is_kept() {
 }
 
 #[test]
+fn who_has_what_is_believed_of_the_records_alone_where_nothing_moves() {
+    for kind in [STAYING, MOVING] {
+        let mut nodes = Nodes::start(kind, &[1, 1, 1]);
+        nodes.say(|_| Some(1), &[]);
+        // The second node knows already that the third has all.
+        let peer =
+            |number: usize| Peer { node: NodeId::new(format!("n{number}")), is_there: number != 1, cluster_port: None };
+        let mut owners = Owners::among((0..3).map(peer).collect());
+        (0..VIRTUAL_NODES).for_each(|node| owners.set(node, Whose::There(PeerId(2)), OwnerEpoch(2)));
+        nodes.nodes[1].service.hearer().say(owners);
+        nodes.say_to(2, &|_| Some(2), &[]);
+        nodes.turn();
+        let client = nodes.client(0, 0);
+        let ticket = nodes.send(client, &["SET", "a", "1"]).expect_err("it is at another node");
+        for _ in 0..100 {
+            nodes.turn();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let is_done = nodes.nodes[0].replies.contains_key(&(client.session, ticket));
+        assert_eq!(is_done, kind.may_move, "{}", nodes.nodes[0].replies.len());
+        nodes.say_to(0, &|_| Some(2), &[]);
+        assert_eq!(nodes.hear(client, ticket), "OK");
+    }
+}
+
+#[test]
 fn what_nobody_has_waits_and_then_is_refused() {
     let mut nodes = Nodes::start(Kind { patience: Duration::from_secs(1), ..STAYING }, &[1, 1]);
     nodes.say(|_| Some(1), &[]);
