@@ -30,13 +30,12 @@ use savanna_control::drained::{expectation, is_drained};
 use savanna_control::moving::Proposals;
 use savanna_epoch::{LogId, NodeId, OwnerEpoch};
 use savanna_handover::{Handover, Limits, MoveId, Source, Technique, ToSource, ToTarget};
-use savanna_keys::cluster::table::VIRTUAL_NODES;
-use savanna_keys_host::{Hearer, MoveError};
+use savanna_keys_host::Hearer;
 use savanna_ownership::{
     ClusterView, CoordinatorError, Exclusive, Ownership, Revision, RootExpectation, ShardRecord, Tenure, Transition,
     Versioned,
 };
-use savanna_rpc::{Method, MethodTable, call};
+use savanna_rpc::{Delivery, Method, MethodTable, call};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
@@ -275,33 +274,25 @@ impl KeyMoves {
                 }
             }
             if are_settled {
-                self.throw_away(&view).await.map_err(|error| error.to_string())?;
-                return Ok(view.revision());
+                // Whoever was replaced has nothing to say in its log any more.
+                if !self.joined.guard.serving() {
+                    return Err("expected a lease that is held, found one that has ended".to_owned());
+                }
+                let clear = |void: BTreeSet<u16>| {
+                    let hearer = self.hearer.clone();
+                    blocking(move || hearer.clear(void, false))
+                };
+                let begun = self.leftovers.begin(&view, (&self.joined.tenure, &self.log), clear).await;
+                return begun.map(|()| view.revision()).map_err(|error| error.to_string());
             }
         }
-    }
-
-    /// What the log has of virtual nodes is void that are neither this node's, by this log, nor to be.
-    async fn throw_away(&self, view: &ClusterView) -> Result<(), MoveError> {
-        let (mut void, mut undecided) = ((0..VIRTUAL_NODES).collect::<BTreeSet<_>>(), BTreeMap::new());
-        for (shard, record) in view.shards(PREFIX) {
-            let Some(node) = node_of(shard) else { continue };
-            let is_here = record.value.history.as_ref().is_some_and(|history| history.log == self.log);
-            if is_here && record.value.owner() == Some(&self.joined.tenure) {
-                void.remove(&node);
-            } else if comes_to(&record.value, &self.joined.tenure) {
-                void.remove(&node);
-                undecided.insert(node, record.version);
-            }
-        }
-        let hearer = self.hearer.clone();
-        blocking(move || hearer.clear(void, false)).await?;
-        self.leftovers.are(undecided);
-        Ok(())
     }
 
     /// What the log has of virtual nodes that were lost, or on their way here when the service began, is void if they are somebody else's.
     async fn throw_leftovers_away(&self, view: &ClusterView) {
+        if !self.joined.guard.serving() {
+            return;
+        }
         let clear = |node: u16| {
             let hearer = self.hearer.clone();
             blocking(move || hearer.clear([node], false))
@@ -428,11 +419,22 @@ impl Joined {
                 shard(node)
             )));
         };
+        if !self.config.keys_moves {
+            let mine = &self.tenure.node;
+            return Err(NotMoved::Refused(format!(
+                "keys do not move: `keys.moves` is false at node {mine}, as it is by default"
+            )));
+        }
         let began = Instant::now();
         let asked = call::<Start>(&*self.transport(), &owner.node, &(node, to.clone()), START_TIME).await;
-        asked.unwrap_or_else(|error| {
-            let after = began.elapsed();
-            Err(NotMoved::Unknown(format!("what came of the move is not known after {after:?}: {error}")))
+        asked.unwrap_or_else(|error| match error.delivery() {
+            Delivery::NotStarted => {
+                Err(NotMoved::Refused(format!("nothing was begun at node {}: {error}", owner.node)))
+            }
+            _ => {
+                let after = began.elapsed();
+                Err(NotMoved::Unknown(format!("what came of the move is not known after {after:?}: {error}")))
+            }
         })
     }
 }

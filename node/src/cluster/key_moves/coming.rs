@@ -356,7 +356,7 @@ impl KeyMoves {
 
     /// What is on its way here of virtual nodes that are this node's otherwise, or left over, is void before they are taken in.
     pub(in crate::cluster) async fn end_coming(&self, view: &ClusterView, nodes: &[u16]) {
-        self.leftovers.are_taken_in(nodes).await;
+        self.leftovers.are_taken_in(view, nodes).await;
         let known: Vec<Arc<Coming>> = self.coming.lock().iter().map(Arc::clone).collect();
         for coming in known.iter().filter(|coming| nodes.contains(&coming.node)) {
             self.hear_record(view, coming).await;

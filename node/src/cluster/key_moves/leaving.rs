@@ -164,8 +164,9 @@ impl<'a> Leaving<'a> {
                 self.close_window();
                 "another node has it, or this one has lost it".clone_into(&mut self.why);
                 if let Some(departing) = self.departing.take() {
-                    departing.lose(self.handover.next_epoch());
-                    self.moves.leftovers.note_lost(self.node);
+                    let since = self.handover.next_epoch();
+                    departing.lose(since);
+                    self.moves.leftovers.note_lost(self.node, since);
                 }
                 None
             }
