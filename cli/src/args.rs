@@ -125,9 +125,9 @@ pub(crate) enum Command {
     /// Lists what the nodes of a cluster own
     #[command(after_help = "Example:\n  savanna shards keys --output json")]
     Shards(Shards),
-    /// Moves a database to another node of the cluster; its clients stay connected
+    /// Moves a database, or a virtual node of keys, to another node; clients stay connected
     #[command(
-        after_help = "Examples:\n  savanna move shop --to n2\n  savanna move tenants/7 --to n3 --output json\n  savanna move shop --to n2 --technique flush-and-move"
+        after_help = "Examples:\n  savanna move shop --to n2\n  savanna move tenants/7 --to n3 --output json\n  savanna move shop --to n2 --technique flush-and-move\n  savanna move keys/v/7 --to n2"
     )]
     Move(MoveArgs),
     /// Lists the last moves of databases, and how long nobody was served

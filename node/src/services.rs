@@ -25,6 +25,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::board::Board;
+use crate::cluster::key_moves::KeyMoves;
 use crate::cluster::moves::{self, Moves};
 use crate::cluster::shares::OwnLog;
 use crate::cluster::{Cancels, Joined, Offer, View, gone, routed};
@@ -117,7 +118,7 @@ impl Services {
     /// Keys behind the Redis protocol: over the log that the data directory has, or those of the node that has it open.
     pub(crate) async fn start_keys(&mut self, config: NodeConfig, place: Place) {
         if let Some(joined) = place.joined() {
-            self.controller.spawn(Arc::clone(joined).control_keys());
+            self.controller.spawn(Arc::clone(joined).control_keys(config.keys_moves));
         }
         let (board, role, giver) = (Arc::clone(&self.board), place.role("keys"), place.clone());
         let cluster_port = Mutex::new(config.keys_cluster_port);
@@ -438,11 +439,13 @@ fn serve_keys(config: &NodeConfig, place: &Place, role: Role) -> Result<(KeysSer
 fn serve_share(config: &NodeConfig, joined: &Arc<Joined>) -> Result<(KeysServer, Among), KeysError> {
     let OwnLog { log, options } = Handle::current().block_on(joined.own_keys_log())?;
     let others = RemoteKeys::new(joined.transport(), Handle::current());
-    let spread = Spread { nodes: Arc::new(others.clone()), patience: routed::KEYS_PATIENCE };
+    let (nodes, may_move) = (Arc::new(others.clone()), config.keys_moves);
+    let spread = Spread { nodes, patience: routed::KEYS_PATIENCE, may_move };
     let server = keys::share(config, options, joined.guard(), spread)?;
-    let offered = remote::serve_keys(server.handle(), keys::cluster_node(config, &server));
-    let offer = joined.offered("keys").offer(offered, joined.guard());
-    let tasks = joined.has_shares(&server.hearer(), log, others);
+    let moves = KeyMoves::new(Arc::clone(joined), server.hearer(), log.clone(), config.keys_moves);
+    let offered = remote::keys_methods(server.handle(), keys::cluster_node(config, &server));
+    let offer = joined.offered("keys").offer(Arc::new(moves.methods(offered)), joined.guard());
+    let tasks = joined.has_shares(&server.hearer(), log, others, &moves);
     Ok((server, (Some(offer), tasks)))
 }
 

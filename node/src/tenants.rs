@@ -23,8 +23,10 @@ use crate::{
     cluster::{
         Decided, Joined,
         databases::LogError,
+        key_moves::{self, NotMoved},
         moves::{Costs, Moves, Report, TOGETHER, Way},
         shared::PlaceError,
+        virtual_nodes,
     },
     config::{NodeConfig, threads_or_cores},
     data_dir::{create_private, high_water},
@@ -235,6 +237,39 @@ fn shown(report: Report, database: Option<String>) -> Move {
     }
 }
 
+/// A move of a virtual node of keys as the control API shows it, or why there is none.
+fn moved_keys(moved: Result<key_moves::Report, NotMoved>) -> Result<Move, Problem> {
+    let millis = |time: Duration| time.as_micros() as f64 / 1_000.0;
+    let refused = |state: &'static str, why: String| problem(&SqlError::new(state, why));
+    let key_moves::Report { node, from, to, began, took, window, rounds, bytes, stayed } =
+        moved.map_err(|error| match error {
+            NotMoved::Absent(why) => refused("3D000", why),
+            NotMoved::Refused(why) => refused("55000", why),
+            NotMoved::Unknown(why) => refused("57P03", why),
+        })?;
+    Ok(Move {
+        shard: virtual_nodes::shard(node).0,
+        database: None,
+        from: from.0,
+        to: to.0,
+        technique: MoveTechnique::Albatross,
+        began_unix_ms: began,
+        took_ms: millis(took),
+        window_ms: millis(window),
+        rounds,
+        log_bytes: bytes,
+        open_bytes: 0,
+        block_bytes: 0,
+        waited: 0,
+        wait_p50_ms: 0.0,
+        wait_max_ms: 0.0,
+        failed: 0,
+        sent_again: 0,
+        silent_nodes: 0,
+        stayed,
+    })
+}
+
 /// A decision as the control API shows it.
 fn decision(decided: Decided, joined: &Joined) -> Decision {
     let Decided { at, by, moves, why, outcome } = decided;
@@ -298,6 +333,9 @@ impl TenantsHandle for Control {
     }
 
     async fn move_to(&self, NewMove { shard, to, technique }: NewMove) -> Result<Move, Problem> {
+        if let (Some(node), Some(joined)) = (virtual_nodes::node_of(&ShardId::new(&shard)), &self.joined) {
+            return moved_keys(joined.move_keys(node, &NodeId::new(to)).await);
+        }
         let moves = self.movable()?;
         let tenant = match shards::tenant_of(&ShardId::new(&shard)) {
             Some(tenant) => tenant,

@@ -157,6 +157,8 @@ class Story(http.server.BaseHTTPRequestHandler):
             drained = {"n3": {"epoch": epoch, "is_drained": self.server.is_drained and epoch == 1}}
             nodes = [{**node, **drained.get(node["name"], {})} for node in self.server.told["nodes"]["nodes"]]
             return self.answer(200, {"nodes": nodes})
+        if self.path == "/api/v1/config":
+            return self.answer(404)
         looks = self.server.looks
         self.server.looked += 1
         self.answer(200, {"shards": looks.pop(0) if len(looks) > 1 else looks[0]})
@@ -214,6 +216,11 @@ def test_a_drain_looks_until_nothing_comes_any_more_and_says_what_stays(start):
     ran, report, server = run([is_there], refuse=("n1", "n2"))
     assert ran.returncode == 1 and (report["moved"], report["stayed"]) == (0, 1), ran
     assert [to for _, to in server.moves] == ["n1", "n2"] * 6 and "already" in ran.stderr, ran
+
+    # Where nobody says whether keys move, they are not waited for.
+    ran, report, server = run([[*empty, {**is_there[0], "shard": "keys/v/7"}]])
+    assert ran.returncode == 0 and (report["drained"], report["moved"], report["stayed"]) == (True, 0, 0), ran
+    assert "keys are not waited for" in ran.stderr and "the shards 1 virtual nodes of keys stay there" in ran.stderr, ran
 
     # A node that takes none keeps none from the others, though it has fewest.
     shards = [f"tenants/{number}" for number in range(90, 94)]

@@ -59,11 +59,14 @@ class Spread:
                 shares[shard["owner"]] = shares.get(shard["owner"], 0) + 1
         return shares
 
-    def owner_of(self, key, asked=NODES[0]):
+    def slot_of(self, key, asked=NODES[0]):
         client = Client(self.doors[asked])
         slot = client.call("CLUSTER", "KEYSLOT", key)
         client.close()
-        return self.cluster.shards(asked)[f"keys/v/{slot // 16}"]["owner"]
+        return slot
+
+    def owner_of(self, key, asked=NODES[0]):
+        return self.cluster.shards(asked)[f"keys/v/{self.slot_of(key, asked) // 16}"]["owner"]
 
     def keys_of(self, node, count, asked=NODES[0]):
         """Keys that a node has."""

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use savanna_http::types::{ClusterNode, ClusterShard, Move, MoveTechnique, Nodes, Shards};
+use savanna_http::types::{ClusterNode, ClusterShard, Move, MoveTechnique, Nodes, Settings, Shards};
 use savanna_node::Config;
 use serde_json::json;
 
@@ -26,6 +26,8 @@ const TOGETHER: usize = 63;
 const TRIES: usize = 6;
 /// In so many looks some may be on their way. A move has ended by then, or its record was left behind.
 const WAITS: usize = 180;
+/// So many looks find as many virtual nodes of keys at the node as before until they are given up: they are moved by another node.
+const KEYS_WAITS: usize = 20;
 /// To so many nodes a database is moved in a look that stays all the same: each time it is served by nobody for a moment.
 const STAYS_MAX: usize = 2;
 
@@ -178,8 +180,18 @@ pub(crate) async fn drain(config: &Config, format: Format, args: &DrainArgs) -> 
             "{left} databases stay at the node, or are still on their way: `savanna shards` and `savanna moves` say which and why; try again"
         );
     }
-    let shards = shards(&client).await?;
-    let kept = shards
+    let mut all = shards(&client).await?;
+    let mut keys_left = 0;
+    if all.iter().any(|shard| is_virtual_node_of(shard, &args.node)) {
+        keys_left = wait_for_keys(&client, &args.node).await?;
+        all = shards(&client).await?;
+    }
+    if keys_left > 0 {
+        eprintln!(
+            "{keys_left} virtual nodes of keys stay at the node for now: the log of the node that has shard `keys` says why"
+        );
+    }
+    let kept = all
         .iter()
         .filter(|shard| shard.owner.as_ref() == Some(&args.node) && !shard.shard.starts_with(DATABASES))
         .map(|shard| shard.shard.as_str());
@@ -191,7 +203,51 @@ pub(crate) async fn drain(config: &Config, format: Format, args: &DrainArgs) -> 
     }
     let notice = format!("the node gets nothing new until it starts again, or `savanna drain {} --undo`", args.node);
     report(format, args, (true, &notice), (moved, left))?;
-    Ok(if left == 0 { Exit::Done } else { Exit::Failed })
+    Ok(if left + keys_left == 0 { Exit::Done } else { Exit::Failed })
+}
+
+/// Waits until other nodes have the virtual nodes of keys that a drained node has: the node that shares them out moves them. Gives how many do not
+/// go, though keys move in this cluster; where they do not, none is to.
+async fn wait_for_keys(client: &Client, node: &str) -> Result<usize, CliError> {
+    let takes_keys = |other: &ClusterNode| {
+        other.name != node && !other.is_drained && other.services.iter().any(|service| service == "keys")
+    };
+    if !may_keys_move(client).await || !nodes(client).await?.iter().any(takes_keys) {
+        return Ok(0);
+    }
+    let (mut fewest, mut idle) = (usize::MAX, 0);
+    while idle < KEYS_WAITS {
+        let shards = shards(client).await?;
+        let left = shards.iter().filter(|shard| is_virtual_node_of(shard, node)).count();
+        if left == 0 {
+            return Ok(0);
+        }
+        if fewest == usize::MAX {
+            eprintln!("{left} virtual nodes of keys go to other nodes: they are waited for");
+        }
+        idle = if left < fewest { 0 } else { idle + 1 };
+        fewest = fewest.min(left);
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(fewest)
+}
+
+/// Whether a shard is a virtual node of keys that a node has.
+fn is_virtual_node_of(shard: &ClusterShard, node: &str) -> bool {
+    shard.shard.starts_with(VIRTUAL_NODES) && shard.owner.as_deref() == Some(node)
+}
+
+/// Whether keys move between nodes, as the node that is asked was told. If it does not say so, they do not: databases have gone all the same.
+async fn may_keys_move(client: &Client) -> bool {
+    let told: Result<Settings, _> = client.get("config").await;
+    match told {
+        Ok(told) => told.settings.iter().any(|setting| setting.key == "keys.moves" && setting.value == "true"),
+        Err(error) => {
+            let why = client.explain(error);
+            eprintln!("keys are not waited for, as the node does not say whether they move (`keys.moves`): {why}");
+            false
+        }
+    }
 }
 
 /// What is told of a node that was drained a moment ago.

@@ -1,5 +1,7 @@
 //! Keys over several nodes: who has which slots, and nodes as the clients of cluster ports know them.
 
+pub mod arrival;
+pub mod departure;
 pub mod owners;
 pub mod table;
 

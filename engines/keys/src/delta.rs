@@ -17,11 +17,12 @@
 //!                0 copies: it has no replicas any more, and its value follows
 //!  7 swap        the other db 1; the key is empty: all keys of the two, at all actors
 //!  8 flush       1 if all dbs are meant, and not the one alone, 1; the key is empty: all keys, at all actors
+//!  9 forget      the virtual node 2; the key is empty: its keys in all dbs, which are in another log from here on, or come from there
 //! ```
 //!
 //! A *whole*, a *kept* and a *delete* apply if they are later than what is there; *operations* and *expiry* only exactly at
 //! their base. What is *replicated* merges. So a log may be replayed from any point before a snapshot, and twice; one with a
-//! *swap* or a *flush*, which apply to what is there, once.
+//! *swap*, a *flush* or a *forget*, which apply to what is there, once.
 
 use savanna_lattice::{Hlc, UnixMillis, WriterId};
 
@@ -111,6 +112,11 @@ pub enum Body<'a> {
         /// Whether those of all databases are.
         is_all: bool,
     },
+    /// What is before this of the keys of a virtual node is void: they went to another node, or come from there as they are behind this.
+    Forget {
+        /// The virtual node.
+        node: u16,
+    },
 }
 
 const WHOLE: u8 = 1;
@@ -121,6 +127,7 @@ const KEPT: u8 = 5;
 const REPLICATED: u8 = 6;
 const SWAP: u8 = 7;
 const FLUSH: u8 = 8;
+const FORGET: u8 = 9;
 
 /// Deltas that wait to be appended.
 #[derive(Debug, Default)]
@@ -362,6 +369,15 @@ impl DeltaLog {
         }
     }
 
+    /// The end of what is before of the keys of a virtual node.
+    pub fn forget(&mut self, version: Hlc, node: u16) {
+        let header = Header { database: 0, key: b"", base: Hlc::ZERO, version };
+        if let Some(writer) = self.begin(FORGET, header) {
+            writer.0.extend_from_slice(&node.to_le_bytes());
+            self.end();
+        }
+    }
+
     /// A change of the expiry.
     pub fn expiry(&mut self, header: Header<'_>, at: UnixMillis) {
         if let Some(mut writer) = self.begin(EXPIRY, header) {
@@ -538,6 +554,17 @@ pub fn read_all(
     read_each(bytes, |_, header, body| apply(header, body))
 }
 
+/// How many of these bytes are whole deltas: what is behind them is the beginning of one.
+#[must_use]
+pub fn whole_deltas(bytes: &[u8]) -> usize {
+    let mut reader = OpReader(bytes);
+    let mut whole = 0;
+    while reader.delta().is_ok() {
+        whole = bytes.len() - reader.0.len();
+    }
+    whole
+}
+
 /// As [`read_all`], with the bytes of each delta.
 ///
 /// # Errors
@@ -579,6 +606,7 @@ fn read_one(delta: &[u8]) -> Result<(Header<'_>, Body<'_>), Malformed> {
         },
         SWAP => Body::Swap { with: reader.byte()? },
         FLUSH => Body::Flush { is_all: reader.byte()? != 0 },
+        FORGET => Body::Forget { node: u16::from_le_bytes([reader.byte()?, reader.byte()?]) },
         other => return Err(Malformed::new(format!("a delta of kind {other}"))),
     };
     Ok((header, body))

@@ -113,6 +113,50 @@ pub fn inherit(log: &SealedLog, seed: u64, wanted: &dyn Fn(u16) -> bool) -> Resu
     Ok((keyspace.take_out(), latest))
 }
 
+/// The keys of a virtual node that comes from another node, as its deltas say. Nobody sees them here.
+#[derive(Debug)]
+pub struct Staging {
+    keys: Box<Keyspace>,
+    /// The beginning of a delta whose end has not come.
+    rest: Vec<u8>,
+}
+
+impl Staging {
+    /// Nothing has come.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { keys: Box::new(Keyspace::new(Routes::over(1), seed)), rest: Vec::new() }
+    }
+
+    /// Takes deltas, in the order in which they were written. They may be cut anywhere: what is next begins where this ends.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub fn take(&mut self, deltas: &[u8]) -> Result<(), Malformed> {
+        self.rest.extend_from_slice(deltas);
+        let whole = delta::whole_deltas(&self.rest);
+        delta::read_all(&self.rest[..whole], &mut |header, body| self.keys.replay(header, body))?;
+        self.rest.drain(..whole);
+        Ok(())
+    }
+
+    /// All keys that have come, and the latest version of anything.
+    ///
+    /// # Errors
+    /// [`Malformed`] if the end of the last delta has not come.
+    pub fn end(self) -> Result<(Vec<Adopted>, Hlc), Malformed> {
+        if !self.rest.is_empty() {
+            return Err(Malformed::new("no end"));
+        }
+        let mut keyspace = *self.keys;
+        let last = keyspace.last_writer();
+        keyspace.belong_to(FIRST, last);
+        keyspace.recovered();
+        let latest = keyspace.latest_version();
+        Ok((keyspace.take_out(), latest))
+    }
+}
+
 /// Puts what is in a log into keyspaces.
 struct Reading<'r, 'k> {
     routes: &'r Routes,
@@ -171,7 +215,7 @@ impl<'r, 'k> Reading<'r, 'k> {
         };
         delta::read_all(deltas, &mut |header, body| {
             *latest = (*latest).max(header.version);
-            if matches!(body, Body::Swap { .. } | Body::Flush { .. }) {
+            if matches!(body, Body::Swap { .. } | Body::Flush { .. } | Body::Forget { .. }) {
                 return keyspaces.iter_mut().try_for_each(|keyspace| keyspace.replay(header, body));
             }
             if !wanted(&header) {
@@ -211,6 +255,7 @@ impl Keyspace {
         append: impl FnMut(Draft<'_>) -> Result<Lsn, JournalError>,
     ) -> Result<Option<Lsn>, JournalError> {
         self.translate_changes();
+        self.note_departures();
         append_in_records(self, RECORD_BYTES_MAX, append)
     }
 }

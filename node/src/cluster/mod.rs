@@ -35,6 +35,7 @@ mod histories;
 mod join;
 mod join_error;
 mod joining;
+pub(crate) mod key_moves;
 mod leader;
 pub(crate) mod loads;
 mod machines;

@@ -15,7 +15,7 @@ mod asleep;
 mod coming;
 mod costs;
 mod leaving;
-mod points;
+pub(super) mod points;
 mod warming;
 
 use std::collections::{BTreeSet, VecDeque};

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use savanna_control::failover::GRANTS_PER_BATCH;
-use savanna_epoch::{LogId, NodeEpoch, NodeId};
+use savanna_epoch::{LogId, NodeEpoch, NodeId, OwnerEpoch};
 use savanna_journal::Options as JournalOptions;
 use savanna_keys::cluster::ClusterNode;
 use savanna_keys::cluster::owners::{Owners, Peer, PeerId, Whose};
@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::histories::TakeError;
+use super::key_moves::{KeyMoves, Taken};
 use super::shared::PlaceError;
 use super::view::View;
 use super::virtual_nodes::{PREFIX, SERVICE, is_host, node_of};
@@ -84,35 +85,67 @@ impl Joined {
     }
 
     /// Takes what this node is granted, and tells its service who has what, as long as the tasks are kept. `log` is the node's own.
-    pub(crate) fn has_shares(self: &Arc<Self>, hearer: &Hearer, log: LogId, keys: RemoteKeys) -> JoinSet<()> {
-        let (taken, known) = watch::channel(BTreeSet::new());
+    pub(crate) fn has_shares(
+        self: &Arc<Self>,
+        hearer: &Hearer,
+        log: LogId,
+        keys: RemoteKeys,
+        moves: &Arc<KeyMoves>,
+    ) -> JoinSet<()> {
+        let known = moves.taken().subscribe();
         let (ports, told) = watch::channel(BTreeMap::new());
         let mut tasks = JoinSet::new();
         tasks.spawn(tell_owners(self.view.clone(), self.tenure.clone(), hearer.clone(), known, told));
         tasks.spawn(ask_ports(self.view.clone(), self.tenure.clone(), keys, ports));
-        tasks.spawn(Arc::clone(self).take_shares(hearer.clone(), log, taken));
+        tasks.spawn(Arc::clone(self).take_shares(hearer.clone(), log, Arc::clone(moves)));
         tasks
     }
 
     /// Takes what this node is granted. What is taken is served by then: it is never read out of a log again.
-    async fn take_shares(self: Arc<Self>, hearer: Hearer, own: LogId, taken: watch::Sender<BTreeSet<u16>>) {
-        let mut view = self.view.clone();
+    async fn take_shares(self: Arc<Self>, hearer: Hearer, own: LogId, moves: Arc<KeyMoves>) {
+        let (mut view, taken) = (self.view.clone(), moves.taken());
         let (mut read, mut pause, mut told) = (BTreeSet::new(), PAUSE, String::new());
+        let _ending = moves.ending();
+        // A view may be of before a former service of this tenure gave something away.
+        while moves.may_move() {
+            match moves.begin_anew().await {
+                Ok(since) => {
+                    view.until(|view| view.revision() >= since).await;
+                    break;
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        error,
+                        "keys are not served yet, as the records cannot be read or changed; it is tried again"
+                    );
+                    tokio::time::sleep(PAUSE_MAX.min(pause)).await;
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+            }
+        }
+        // Beside this, which may take long.
+        let mut hearing = JoinSet::new();
+        if moves.may_move() {
+            hearing.spawn(Arc::clone(&moves).hear_views(view.clone()));
+        }
         loop {
             let now = view.now();
             let granted = Granted::of(&now, &self.tenure, &own, &taken.borrow());
+            let here: Vec<(u16, OwnerEpoch)> =
+                granted.here.iter().filter_map(|node| Some((*node, epoch_of(&now, *node)?))).collect();
+            let (here, mut failed) =
+                if moves.may_move() { moves.serve_here(here).await } else { (here, String::new()) };
             taken.send_if_modified(|known| {
-                let before = known.len();
-                known.extend(granted.here.iter().copied());
-                known.len() > before
+                known.extend(here.iter().copied());
+                !here.is_empty()
             });
-            let mut failed = String::new();
             let mut ready = granted.new;
             for (log, nodes) in granted.elsewhere {
                 // What was read in is in the own log: only its record is missing.
                 let is_read = |node: &u16| read.contains(&(log.clone(), *node));
                 let (mut known, unread): (Vec<u16>, Vec<u16>) = nodes.into_iter().partition(is_read);
                 if !unread.is_empty() {
+                    moves.end_coming(&now, &unread).await;
                     match self.adopt(&now, &hearer, &log, &unread).await {
                         Ok(()) => {
                             read.extend(unread.iter().map(|node| (log.clone(), *node)));
@@ -123,7 +156,7 @@ impl Joined {
                 }
                 ready.extend(known);
             }
-            let seen = match self.take(&now, &ready, &own, &taken).await {
+            let seen = match self.take(&now, &ready, &own, taken).await {
                 Ok(seen) => seen,
                 Err(error) => {
                     failed = error;
@@ -175,7 +208,7 @@ impl Joined {
         view: &ClusterView,
         nodes: &[u16],
         own: &LogId,
-        taken: &watch::Sender<BTreeSet<u16>>,
+        taken: &watch::Sender<Taken>,
     ) -> Result<Revision, String> {
         let transition = |node: &u16| {
             let shard = super::virtual_nodes::shard(*node);
@@ -193,7 +226,9 @@ impl Joined {
                 ..Batch::default()
             };
             seen = self.coordinator.apply(&batch).await.map_err(|error| error.to_string())?;
-            taken.send_modify(|taken| taken.extend(some.iter().map(|(node, _)| *node)));
+            taken.send_modify(|taken| {
+                taken.extend(some.iter().map(|(node, transition)| (*node, transition.record.epoch)));
+            });
         }
         Ok(seen)
     }
@@ -211,11 +246,12 @@ struct Granted {
 }
 
 impl Granted {
-    fn of(view: &ClusterView, tenure: &Tenure, own: &LogId, taken: &BTreeSet<u16>) -> Self {
+    fn of(view: &ClusterView, tenure: &Tenure, own: &LogId, taken: &Taken) -> Self {
         let mut granted = Self::default();
         for (shard, record) in view.shards(PREFIX) {
-            let (Some(node), Some(_)) = (node_of(shard), record.value.epoch_of(tenure)) else { continue };
-            if taken.contains(&node) {
+            let (Some(node), Some(epoch)) = (node_of(shard), record.value.epoch_of(tenure)) else { continue };
+            // A view that is behind shows what was given away.
+            if taken.get(&node).is_some_and(|taken| *taken >= epoch) {
                 continue;
             }
             match &record.value.history {
@@ -228,6 +264,11 @@ impl Granted {
     }
 }
 
+/// Under which epoch somebody has a virtual node.
+fn epoch_of(view: &ClusterView, node: u16) -> Option<OwnerEpoch> {
+    Some(view.shard(&super::virtual_nodes::shard(node))?.value.epoch)
+}
+
 /// Where clients of clusters reach other nodes, as these have said.
 type Ports = BTreeMap<Tenure, Option<Arc<ClusterNode>>>;
 
@@ -236,7 +277,7 @@ async fn tell_owners(
     mut view: View,
     tenure: Tenure,
     hearer: Hearer,
-    mut taken: watch::Receiver<BTreeSet<u16>>,
+    mut taken: watch::Receiver<Taken>,
     mut ports: watch::Receiver<Ports>,
 ) {
     let (mut numbered, mut told) = (Vec::new(), None);
@@ -259,13 +300,7 @@ async fn tell_owners(
 }
 
 /// Who has which virtual node. Other nodes have the numbers that they had before; new ones get some.
-fn owners(
-    view: &ClusterView,
-    myself: &Tenure,
-    taken: &BTreeSet<u16>,
-    ports: &Ports,
-    numbered: &mut Vec<Tenure>,
-) -> Owners {
+fn owners(view: &ClusterView, myself: &Tenure, taken: &Taken, ports: &Ports, numbered: &mut Vec<Tenure>) -> Owners {
     let others = view.nodes().map(|node| &node.tenure).filter(|tenure| *tenure != myself && is_host(view, tenure));
     for tenure in others {
         if !numbered.contains(tenure) {
@@ -288,7 +323,7 @@ fn owners(
             *holders.entry((&history.log, owner)).or_insert_with(|| databases::holds(view, &history.log, owner))
         };
         let whose = match numbered.iter().position(|tenure| tenure == owner) {
-            _ if owner == myself && taken.contains(&node) => Whose::Here,
+            _ if owner == myself && taken.get(&node) == Some(&record.value.epoch) => Whose::Here,
             _ if owner == myself => {
                 owners.note_arriving();
                 Whose::Nobody
@@ -338,7 +373,6 @@ async fn port_of(keys: &RemoteKeys, node: &NodeId) -> Option<Option<ClusterNode>
 
 #[cfg(test)]
 mod tests {
-    use savanna_epoch::OwnerEpoch;
     use savanna_ownership::core::Request;
     use savanna_ownership::{MonoTime, Revision, ShardRecord};
 
@@ -380,13 +414,14 @@ mod tests {
             grant(&mut cluster, node, owner);
         }
         let own = NewLog::numbered(&n1.node, SERVICE, &(1..2)).unwrap();
-        let granted = Granted::of(&cluster.view(), &n1, own.id(), &BTreeSet::new());
+        let granted = Granted::of(&cluster.view(), &n1, own.id(), &Taken::new());
         assert_eq!(granted, Granted { new: vec![0, 1], ..Granted::default() });
-        let granted = Granted::of(&cluster.view(), &n1, own.id(), &BTreeSet::from([0]));
+        let granted = Granted::of(&cluster.view(), &n1, own.id(), &Taken::from([(0, OwnerEpoch(1))]));
         assert_eq!(granted, Granted { new: vec![1], ..Granted::default() }, "the view is behind: it is served");
         let (mut numbered, ports) = (Vec::new(), Ports::new());
         let mut told = |cluster: &Cluster, taken: &[u16]| {
-            let owners = owners(&cluster.view(), &n1, &taken.iter().copied().collect(), &ports, &mut numbered);
+            let taken = taken.iter().map(|node| (*node, OwnerEpoch(1))).collect();
+            let owners = owners(&cluster.view(), &n1, &taken, &ports, &mut numbered);
             ([0, 1, 2, 3, 4].map(|node| owners.of(node)), owners)
         };
         let [two, three] = [0, 1].map(|number| Whose::There(PeerId(number)));

@@ -25,6 +25,7 @@ use savanna_ownership::{
 
 use super::databases::Told;
 use super::grants::PERIOD;
+use super::key_moves::Planner;
 use super::{Joined, services_of};
 
 /// The service, also in the names of logs.
@@ -35,7 +36,7 @@ pub(super) const PREFIX: &str = "keys/v/";
 const ROOT: &str = "keys/spread";
 
 /// The shard of a virtual node.
-pub(super) fn shard(node: u16) -> ShardId {
+pub(crate) fn shard(node: u16) -> ShardId {
     ShardId::new(format!("{PREFIX}{node}"))
 }
 
@@ -114,9 +115,10 @@ fn due(view: &ClusterView) -> Decision {
 
 impl Joined {
     /// Sees to the virtual nodes of keys, while this node has the shard of keys.
-    pub(crate) async fn control_keys(self: Arc<Self>) {
+    pub(crate) async fn control_keys(self: Arc<Self>, may_move: bool) {
         let (mut view, keys) = (self.view.clone(), ShardId::new(SERVICE));
         let (mut told, mut stuck_before) = (Told::default(), BTreeMap::new());
+        let mut planner = Planner::default();
         loop {
             let now = view.now();
             let is_controller = now.shard(&keys).is_some_and(|record| record.value.epoch_of(&self.tenure).is_some());
@@ -125,13 +127,20 @@ impl Joined {
                     self.make_records(&now).await;
                 }
                 let Decision { intents, stuck } = due(&now);
+                let is_settled = intents.is_empty() && stuck.is_empty();
                 if stuck != stuck_before {
                     tell_stuck(&stuck);
                     stuck_before = stuck;
                 }
                 told.failed(self.carry_out(&now, intents).await);
+                if may_move && is_settled && self.guard.serving() {
+                    planner.begin(&self, &now);
+                }
             }
-            let _ = tokio::time::timeout(PERIOD, view.changed()).await;
+            tokio::select! {
+                _ = tokio::time::timeout(PERIOD, view.changed()) => {}
+                () = planner.ended() => {}
+            }
         }
     }
 
@@ -158,6 +167,14 @@ fn tell_stuck(stuck: &BTreeMap<ShardId, Stuck>) {
     }
 }
 
+/// Makes the records of a cluster in a test.
+#[cfg(test)]
+pub(super) fn first_shares(cluster: &mut super::grants::tests::Cluster) {
+    for batch in first_records(&cluster.view()) {
+        cluster.propose(batch);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use savanna_epoch::LogId;
@@ -169,7 +186,7 @@ mod tests {
     use super::*;
 
     impl Cluster {
-        fn propose(&mut self, batch: Batch) {
+        pub(in super::super) fn propose(&mut self, batch: Batch) {
             self.0.step(&Request::Apply(batch), MonoTime(0)).reply.unwrap();
         }
 

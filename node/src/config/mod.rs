@@ -219,6 +219,8 @@ pub struct NodeConfig {
     pub keys_cluster_port: ClusterPort,
     /// Whether the keys of a new cluster are spread over its nodes.
     pub keys_spread: bool,
+    /// Whether keys that are spread move between nodes while they are used, as far as this node goes.
+    pub keys_moves: bool,
     /// Threads of the keys service; none for one per core.
     pub keys_threads: Option<u16>,
     /// The file in the form of `redis.conf` whose settings it has, if it has one.

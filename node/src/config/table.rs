@@ -101,6 +101,11 @@ pub const SETTINGS: &[SettingSpec] = &[
         "false",
         "whether the keys of a cluster that is made are spread over its nodes, and not all at one",
     ),
+    setting(
+        "keys.moves",
+        "false",
+        "on trial: whether keys that are spread may move between nodes while they are used; the same at all nodes",
+    ),
     setting("keys.threads", "auto", "threads of the keys service, one per core if auto"),
     setting(
         "keys.config",
@@ -546,6 +551,7 @@ impl NodeConfig {
                 },
             )?,
             keys_spread: read.flag("keys.spread")?,
+            keys_moves: read.flag("keys.moves")?,
             keys_threads: read.automatic("keys.threads")?,
             keys_file: read.file(keys::IMPORT)?,
             keys_shutdown: read.get("keys.shutdown", "auto, yes or no", |text| match text {

@@ -37,16 +37,21 @@ impl Method for TellClusterPort {
 
 /// Offers an engine to other nodes; clients of clusters reach it at `cluster_port`.
 pub fn serve_keys(engine: SharedKeysHandle, cluster_port: Option<ClusterNode>) -> Arc<dyn Service> {
+    Arc::new(keys_methods(engine, cluster_port))
+}
+
+/// What other nodes ask of an engine.
+pub fn keys_methods(engine: SharedKeysHandle, cluster_port: Option<ClusterNode>) -> MethodTable {
     let table = MethodTable::new().method(PhantomData::<CallKeys>, move |_, request| {
         let (sender, receiver) = oneshot::channel();
         // Nobody listens any more if the asker has gone.
         engine.call(Arc::new(request), Answer::new(|outcome| drop(sender.send(outcome))));
         async move { Ok(receiver.await.unwrap_or_else(|_| Err(unavailable("it ended before it answered", true)))) }
     });
-    Arc::new(table.method(PhantomData::<TellClusterPort>, move |_, ()| {
+    table.method(PhantomData::<TellClusterPort>, move |_, ()| {
         let cluster_port = cluster_port.clone();
         async move { Ok(cluster_port) }
-    }))
+    })
 }
 
 /// The engines of other nodes.

@@ -4,6 +4,6 @@ mod keys;
 mod streams;
 
 pub use self::{
-    keys::{RemoteKeys, serve_keys},
+    keys::{RemoteKeys, keys_methods, serve_keys},
     streams::{FrontSessions, RemoteStreams, serve_streams},
 };

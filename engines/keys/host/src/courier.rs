@@ -43,6 +43,10 @@ pub(crate) struct Courier {
     departed: u64,
     /// What the parts were about that were answered.
     ended: Vec<About>,
+    /// Whether virtual nodes come and go while they are used: then those who have had one say who has it, before the records do.
+    may_move: bool,
+    /// Owners of virtual nodes that were heard of so.
+    moved: Vec<(u16, NodeId, OwnerEpoch)>,
 }
 
 /// What is to be asked now.
@@ -75,13 +79,13 @@ struct Flight {
 
 impl Courier {
     /// Asks `owner` until it is heard that there is another one.
-    pub(crate) const fn new(owner: Owner, patience: Duration) -> Self {
-        Self { owner: Some(owner), patience, flight: None, departed: 0, ended: Vec::new() }
+    pub(crate) fn new(owner: Owner, patience: Duration) -> Self {
+        Self { owner: Some(owner), ..Self::of_lane(patience, false) }
     }
 
     /// Asks whoever has the keys at each departure.
-    pub(crate) const fn of_lane(patience: Duration) -> Self {
-        Self { owner: None, patience, flight: None, departed: 0, ended: Vec::new() }
+    pub(crate) const fn of_lane(patience: Duration, may_move: bool) -> Self {
+        Self { owner: None, patience, flight: None, departed: 0, ended: Vec::new(), may_move, moved: Vec::new() }
     }
 
     /// What to ask now. `next` is taken if nothing is under way.
@@ -148,6 +152,18 @@ impl Courier {
         std::mem::take(&mut self.ended)
     }
 
+    /// Takes the owners of virtual nodes that were heard of.
+    pub(crate) fn take_moved(&mut self) -> Vec<(u16, NodeId, OwnerEpoch)> {
+        std::mem::take(&mut self.moved)
+    }
+
+    /// What waits to be asked again is asked at once.
+    pub(crate) fn hurry(&mut self, now: Duration) {
+        if let Some(due) = self.flight.as_mut().and_then(|flight| flight.due.as_mut()) {
+            *due = now.min(*due);
+        }
+    }
+
     /// When to depart again, if that does not depend on an answer.
     pub(crate) fn due(&self) -> Option<Duration> {
         self.flight.as_ref()?.due
@@ -159,6 +175,9 @@ impl Courier {
         // An answer that comes when it was given up counts no more.
         let is_awaited = |flight: &mut Flight| number == self.departed && flight.due.is_none();
         let Some(mut flight) = self.flight.take_if(is_awaited) else { return replies };
+        if self.may_move {
+            self.moved = flight.moved(&outcome);
+        }
         let refused = flight.sort(outcome, self.owner.is_none(), &mut replies, &mut self.ended);
         let Some(why) = refused else { return replies };
         if now.saturating_sub(flight.since) >= self.patience {
@@ -191,6 +210,16 @@ impl Courier {
 }
 
 impl Flight {
+    /// The owners of virtual nodes that an answer names.
+    fn moved(&self, outcome: &Result<KeysReply, HandleError>) -> Vec<(u16, NodeId, OwnerEpoch)> {
+        let Ok(reply) = outcome else { return Vec::new() };
+        let named = self.about.iter().zip(reply.outcomes()).filter_map(|(about, outcome)| match outcome {
+            Err(HandleError::Moved { to, epoch }) => Some((about.first()?, to.clone(), *epoch)),
+            _ => None,
+        });
+        named.collect()
+    }
+
     /// Gives away the replies that came, and keeps what is to be asked again. Says why it was not done, if there is such.
     fn sort(
         &mut self,
@@ -373,7 +402,7 @@ mod tests {
 
     #[test]
     fn what_a_node_that_is_gone_was_asked_is_in_doubt_and_its_answer_counts_no_more() {
-        let mut courier = Courier::of_lane(Duration::from_secs(1));
+        let mut courier = Courier::of_lane(Duration::from_secs(1), false);
         let departure = courier.depart(at(0), || Some(asked(&[&["incr", "a"], &["get", "a"]]))).expect("something");
         assert_eq!((departure.to, departure.about), (None, Some(0)));
         courier.note_peer(PeerId(3));
@@ -391,7 +420,7 @@ mod tests {
 
     #[test]
     fn what_is_about_all_keys_of_a_node_is_not_asked_of_others() {
-        let mut courier = Courier::of_lane(Duration::from_secs(1));
+        let mut courier = Courier::of_lane(Duration::from_secs(1), false);
         let mut dbsize = asked(&[&["dbsize"], &["get", "a"]]);
         dbsize.about[0] = About::default();
         let number = courier.depart(at(0), || Some(dbsize)).expect("something").number;
@@ -403,7 +432,7 @@ mod tests {
 
     #[test]
     fn what_is_about_all_keys_of_a_node_does_not_go_along_to_another() {
-        let mut courier = Courier::of_lane(Duration::from_secs(1));
+        let mut courier = Courier::of_lane(Duration::from_secs(1), false);
         let mut both = asked(&[&["get", "a"], &["dbsize"], &["get", "b"]]);
         both.about[1] = About::default();
         let number = courier.depart(at(0), || Some(both)).expect("something").number;

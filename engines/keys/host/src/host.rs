@@ -128,6 +128,8 @@ impl<L: Log> Host<L> {
                 let outcome = self.actor.take_over(keys, latest);
                 self.taken_in.push((taken, outcome.map_err(|refusal| refusal.to_string())));
             }
+            Mail::Departure(order) => order.carry_out(&mut self.actor),
+            Mail::Arrival(arrival) => self.taken_in.push(arrival.carry_out(&mut self.actor)),
             // For whoever drives it.
             Mail::Answered { .. } | Mail::Owners(_) | Mail::Told(_) | Mail::Stop => {}
         }
@@ -146,8 +148,10 @@ impl<L: Log> Host<L> {
     /// The log has ended. Nothing more may be told.
     pub fn finish_turn(&mut self, now: Duration, mut post: impl FnMut(ActorId, Mail)) -> Result<(), JournalError> {
         self.rewrite(now, &mut post)?;
+        self.actor.go_on_departing();
         // Who reads a message may write what follows from it: the log has to have this actor's part first.
         self.append()?;
+        self.actor.tell_departures();
         for (taken, outcome) in self.taken_in.drain(..) {
             // Who has gone asks again.
             let _ = taken.send(outcome.map(|()| self.gate.depends().get()));

@@ -24,6 +24,7 @@ mod log;
 mod mailbox;
 mod meanwhile;
 mod memory;
+mod moving;
 mod rewrite;
 mod saving;
 mod service;
@@ -41,6 +42,7 @@ pub use crate::{
     log::Log,
     mailbox::{Bell, Mail},
     meanwhile::{Clients, Meanwhile},
+    moving::{Arrival, DepartureOrder, Leaving, MoveError},
     service::{Elsewhere, Gauge, HostOptions, Service, Stopper},
     spread::{AdoptError, Arriving, Hearer, Spread},
     worker::Worker,

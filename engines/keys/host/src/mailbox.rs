@@ -14,6 +14,7 @@ use savanna_keys::handle::{HandleError, KeysReply};
 use savanna_keys::placement::ActorId;
 
 use crate::calls::Call;
+use crate::moving::{Arrival, DepartureOrder};
 use crate::spread::Arriving;
 
 /// Something for an actor and its host.
@@ -55,6 +56,10 @@ pub enum Mail {
     Owners(Arc<Owners>),
     /// Keys of a node that is gone.
     Arriving(Arriving),
+    /// A virtual node that goes to another node.
+    Departure(DepartureOrder),
+    /// A virtual node that comes from another node.
+    Arrival(Arrival),
     /// What became of a file with all keys.
     Saved(Arc<SaveOutcome>),
     /// The service ends.

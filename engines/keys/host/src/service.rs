@@ -70,6 +70,8 @@ pub struct Service {
     /// Who has the keys, if another node does.
     owner: Option<Owner>,
     journal: Option<Arc<Journal>>,
+    /// Whether virtual nodes may come and go while they are used.
+    may_move: bool,
     ending: Ending,
 }
 
@@ -92,8 +94,8 @@ impl Service {
         Actor::introduce(&mut actors);
         if elsewhere.is_some() {
             actors.iter_mut().for_each(Actor::face_elsewhere);
-        } else if spread.is_some() {
-            actors.iter_mut().for_each(Actor::join_nodes);
+        } else if let Some(Spread { may_move, .. }) = &spread {
+            actors.iter_mut().for_each(|actor| actor.join_nodes(*may_move));
         }
         actors.iter_mut().for_each(|actor| actor.change_users(|all| *all = users.clone()));
         let epoch = log.as_ref().map_or(0, |(_, epoch)| epoch.0);
@@ -114,14 +116,19 @@ impl Service {
             (Some(Elsewhere { owner, nodes, patience }), _) => Some(Abroad {
                 couriers: vec![Courier::new(owner.clone(), *patience)],
                 patience: *patience,
+                may_move: false,
                 nodes: Arc::clone(nodes),
             }),
-            (None, Some(Spread { nodes, patience })) => {
-                Some(Abroad { couriers: Vec::new(), patience: *patience, nodes: Arc::clone(nodes) })
-            }
+            (None, Some(Spread { nodes, patience, may_move })) => Some(Abroad {
+                couriers: Vec::new(),
+                patience: *patience,
+                may_move: *may_move,
+                nodes: Arc::clone(nodes),
+            }),
             (None, None) => None,
         };
-        let service = Self { slots, routes, figures, journal, lease: lease.clone(), owner, ending };
+        let may_move = spread.as_ref().is_some_and(|spread| spread.may_move);
+        let service = Self { slots, routes, figures, journal, lease: lease.clone(), owner, may_move, ending };
         let workers = actors.into_iter().zip(mailboxes).zip(service.figures.iter());
         let workers = workers.map(|((actor, mailbox), figures)| Worker {
             host: Host::new(actor, service.journal.clone()),
@@ -160,7 +167,7 @@ impl Service {
     /// What tells it who has which keys, where each node has some.
     #[must_use]
     pub fn hearer(&self) -> Hearer {
-        Hearer::new(Arc::clone(&self.slots), self.routes.clone(), self.journal.as_ref())
+        Hearer::new(Arc::clone(&self.slots), self.routes.clone(), self.journal.as_ref(), self.may_move)
     }
 
     /// What stops it while somebody else waits for its end.

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use savanna_journal::{Journal, JournalError, Lsn, SealedLog};
 use savanna_keys::cluster::owners::Owners;
+use savanna_keys::cluster::table::VIRTUAL_NODES;
 use savanna_keys::handle::KeysNodes;
 use savanna_keys::keyspace::adoption::{Adopted, group_of_adopted};
 use savanna_keys::log::inherit;
-use savanna_keys::placement::Routes;
+use savanna_keys::placement::{ActorId, Routes};
 use savanna_lattice::Hlc;
 
 use crate::mailbox::{Mail, Slot};
@@ -25,6 +26,8 @@ pub struct Spread {
     pub nodes: Arc<dyn KeysNodes>,
     /// How long a command is asked again while nobody does it.
     pub patience: Duration,
+    /// Whether virtual nodes may come and go while they are used.
+    pub may_move: bool,
 }
 
 /// Keys on their way to a thread, out of the log of a node that is gone.
@@ -63,11 +66,12 @@ pub struct Hearer {
     slots: Arc<[Slot]>,
     routes: Routes,
     journal: Weak<Journal>,
+    may_move: bool,
 }
 
 impl Hearer {
-    pub(crate) fn new(slots: Arc<[Slot]>, routes: Routes, journal: Option<&Arc<Journal>>) -> Self {
-        Self { slots, routes, journal: journal.map_or_else(Weak::new, Arc::downgrade) }
+    pub(crate) fn new(slots: Arc<[Slot]>, routes: Routes, journal: Option<&Arc<Journal>>, may_move: bool) -> Self {
+        Self { slots, routes, journal: journal.map_or_else(Weak::new, Arc::downgrade), may_move }
     }
 
     /// Says who has which virtual node. What is said to be here has to be taken in.
@@ -82,6 +86,12 @@ impl Hearer {
     /// # Errors
     /// [`AdoptError`].
     pub fn adopt(&self, log: &SealedLog, wanted: &dyn Fn(u16) -> bool) -> Result<usize, AdoptError> {
+        // What has come of them by a move that did not happen is no part of what they are. Where nothing moves nothing has, and earlier releases read
+        // the log: they do not know what voids it.
+        if self.may_move {
+            let nodes = (0..VIRTUAL_NODES).filter(|node| wanted(*node));
+            self.clear(nodes, true).map_err(|error| AdoptError::Write(error.to_string()))?;
+        }
         // Whoever chose the keys is not to know how they are hashed here.
         let seed = RandomState::new().build_hasher().finish();
         let (keys, latest) = inherit(log, seed, wanted).map_err(AdoptError::Read)?;
@@ -107,6 +117,18 @@ impl Hearer {
         Ok(count)
     }
 
+    pub(crate) const fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
+    pub(crate) fn post(&self, to: ActorId, mail: Mail) {
+        self.slots[to.index()].put(mail);
+    }
+
+    pub(crate) fn post_to_all(&self, mail: impl Fn() -> Mail) {
+        self.slots.iter().for_each(|slot| slot.put(mail()));
+    }
+
     /// Gives keys to a thread, and waits until it has appended them.
     fn give(&self, actor: usize, keys: Vec<Adopted>, latest: Hlc) -> Result<Lsn, AdoptError> {
         let (taken, outcome): (_, Receiver<Result<Lsn, String>>) = channel();
@@ -115,11 +137,28 @@ impl Hearer {
     }
 
     /// Waits until the log is durable up to there.
-    fn wait(&self, last: Lsn) -> Result<(), AdoptError> {
+    pub(crate) fn wait(&self, last: Lsn) -> Result<(), AdoptError> {
         let Some(journal) = self.journal.upgrade() else { return Err(AdoptError::Ended) };
         let (sender, outcome) = channel();
         journal.gate().hold(last, move |durable| drop(sender.send(durable)));
         let durable = outcome.recv().map_err(|_| AdoptError::Ended)?;
         durable.map_err(|error| AdoptError::Write(error.to_string()))
     }
+}
+
+/// Keys as they go to a thread: a turn takes one portion. There is one at least.
+pub(crate) fn portions(keys: Vec<Adopted>) -> Vec<Vec<Adopted>> {
+    let mut portions = vec![Vec::new()];
+    let mut bytes = 0;
+    for key in keys {
+        if bytes >= PORTION_BYTES {
+            portions.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += key.1.whole_bytes();
+        if let Some(last) = portions.last_mut() {
+            last.push(key);
+        }
+    }
+    portions
 }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use savanna_journal::{Journal, JournalError};
 use savanna_keys::actor::message::Replies;
 use savanna_keys::actor::saving::CopyFor;
-use savanna_keys::actor::{Actor, Progress, Traffic, Way, is_home};
+use savanna_keys::actor::{Actor, Owner, Progress, Traffic, Way, is_home};
 use savanna_keys::cluster::owners::{Owners, PeerId};
 use savanna_keys::error_counts::ErrorCounts;
 use savanna_keys::figures::Figures;
@@ -82,6 +82,7 @@ pub(crate) struct Abroad {
     pub(crate) couriers: Vec<Courier>,
     /// How long those ask that are still to come.
     pub(crate) patience: Duration,
+    pub(crate) may_move: bool,
     pub(crate) nodes: Arc<dyn KeysNodes>,
 }
 
@@ -188,10 +189,22 @@ impl Worker {
                 Mail::Owners(owners) => self.hear_owners(&owners),
                 Mail::Told(replies) => self.host.actor_mut().hear_answers(*replies),
                 Mail::Answered { lane, number, outcome } => self.hear_answers(lane, number, *outcome),
-                mail => self.host.hear(mail, post_to(&self.slots)),
+                mail => {
+                    let is_ended = matches!(&mail, Mail::Departure(order) if order.is_end());
+                    self.host.hear(mail, post_to(&self.slots));
+                    if is_ended {
+                        self.ask_at_once();
+                    }
+                }
             }
         }
         due
+    }
+
+    /// What waits to be asked again is asked at once: somebody has it by now.
+    fn ask_at_once(&mut self) {
+        let now = since_begin();
+        self.abroad.iter_mut().flat_map(|abroad| &mut abroad.couriers).for_each(|courier| courier.hurry(now));
     }
 
     /// Hears who has which keys. What a node was asked that is gone it does not answer any more.
@@ -213,6 +226,12 @@ impl Worker {
         let Some(courier) = self.abroad.as_mut().and_then(|abroad| abroad.couriers.get_mut(lane)) else { return };
         let replies = courier.hear(since_begin(), number, outcome);
         let actor = self.host.actor_mut();
+        for (node, owner, epoch) in courier.take_moved() {
+            // It is known here before the records say so: what was refused is asked there at once.
+            if actor.learn_owner(node, Owner::Other(owner), epoch) {
+                courier.hurry(since_begin());
+            }
+        }
         actor.end_asked(&courier.take_ended());
         actor.hear_answers(replies);
     }
@@ -223,10 +242,11 @@ impl Worker {
         let actor = self.host.actor_mut();
         let own = &self.slots[actor.id().index()];
         while abroad.couriers.len() < actor.lanes() {
-            abroad.couriers.push(Courier::of_lane(abroad.patience));
+            abroad.couriers.push(Courier::of_lane(abroad.patience, abroad.may_move));
         }
+        let now = since_begin();
         for (lane, courier) in abroad.couriers.iter_mut().enumerate() {
-            let Some(departure) = courier.depart(since_begin(), || actor.take_asked(lane)) else { continue };
+            let Some(departure) = courier.depart(now, || actor.take_asked(lane)) else { continue };
             let Departure { to, about, mut request, number } = departure;
             let way = actor.way_of(lane, about);
             if to.is_none() && about.is_some() && !is_home(lane, &way) {
@@ -405,6 +425,9 @@ impl Worker {
         }
         if let Some(due) = self.host.rewrite_due() {
             timeout = timeout.min(due.saturating_sub(since_begin()));
+        }
+        if actor.is_departing() {
+            timeout = timeout.min(SAVE_PERIOD);
         }
         if actor.is_saving() {
             timeout = timeout.min(self.saves_at.saturating_sub(since_begin()));

@@ -62,6 +62,11 @@ impl<W> Claims<W> {
         self.is_all_held
     }
 
+    /// Whether a key of those is held, or wanted by work that waits, or all are.
+    pub(super) fn concern(&self, is_meant: impl Fn(&[u8]) -> bool) -> bool {
+        self.is_all_held || self.held.iter().any(|key| is_meant(key)) || self.wanted.keys().any(|key| is_meant(key))
+    }
+
     /// Holds all keys; none may be held.
     pub(super) const fn hold_all(&mut self) {
         self.is_all_held = true;

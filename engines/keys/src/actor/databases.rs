@@ -136,7 +136,11 @@ impl Actor {
                 "ERR keys with replicas cannot move to another database; set them to one replica with SAV.REPLICATE first",
             )),
             DatabaseChange::Swap(..) | DatabaseChange::Save(_) => Ok(()),
-            DatabaseChange::Flush(database) => self.keys.ask_for_flush(database),
+            DatabaseChange::Flush(database) => {
+                self.check_departures(change)?;
+                self.check_arrivals(change)?;
+                self.keys.ask_for_flush(database)
+            }
         }
     }
 
@@ -222,6 +226,7 @@ impl Actor {
             Thawed::Flushed(database, version) => {
                 self.hear_gossip_before(version);
                 let flushed = self.keys.hear_flush(database, version);
+                self.flush_arrivals();
                 self.drop_later(flushed);
             }
             Thawed::Unchanged | Thawed::Saved(_) => {}
@@ -242,6 +247,7 @@ impl Actor {
     /// Deletes all keys of a database, or of all. Gives the version of that, for the other actors.
     pub(super) fn flush(&mut self, database: Option<u8>) -> Hlc {
         let (version, flushed) = self.keys.flush(database);
+        self.flush_arrivals();
         self.drop_later(flushed);
         version
     }
@@ -262,8 +268,9 @@ impl Actor {
         !self.dropping.is_empty()
     }
 
-    /// Whether nothing may be changed that nobody asks for: keys that are held are in the log as they are.
-    pub(crate) const fn is_still(&self) -> bool {
-        self.is_paused() || self.claims.holds_all()
+    /// Whether nothing may be changed that nobody asks for: keys that are held are in the log as they are, and so are those that are about to be another
+    /// node's.
+    pub(crate) fn is_still(&self) -> bool {
+        self.is_paused() || self.claims.holds_all() || self.gives_away()
     }
 }

@@ -4,15 +4,15 @@
 //! it came, whoever asked. What would have to wait there, or be told to others than who asked, is refused.
 //!
 //! What is asked goes by *lanes*: of each, one request is under way at a time. Where another node has all keys there is one lane; where keys are
-//! spread ([`super::spread`]) there is one for each other node, and one for what nobody has.
+//! spread ([`super::spread`]) there are two for each other node, one for what nobody has, and some for what is about to leave.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::lanes::{About, Spread};
 use super::message::{Destination, Replies};
 use super::program::Program;
 use super::slots::shown_to;
-use super::spread::{About, Spread};
 use super::{Actor, Message, Progress};
 use crate::access::Access;
 use crate::cluster::ClusterNode;

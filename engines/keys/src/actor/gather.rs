@@ -241,13 +241,24 @@ impl Actor {
     }
 }
 
+/// Whether an error says already that something was done, or may have been.
+fn is_in_part(error: &str) -> bool {
+    ["PARTIAL", "UNKNOWN"].iter().any(|code| error.starts_with(code))
+}
+
 pub(super) fn combined(combine: Combine, parts: &[Tape], random: &mut Random, reply: &mut dyn Reply) {
     let refused = parts.iter().find(|part| matches!(part.first(), Some(Value::Error(_))));
     if let Some(refused) = refused {
-        return refused.play(reply);
+        let is_none_done = parts.iter().all(|part| matches!(part.first(), Some(Value::Error(_))));
+        return match refused.first() {
+            Some(Value::Error(why)) if combine == Combine::Flushed && !is_none_done && !is_in_part(why) => {
+                reply.error(&format!("PARTIAL some nodes are empty, and one is not: {why}; ask again"));
+            }
+            _ => refused.play(reply),
+        };
     }
     match combine {
-        Combine::First => parts[0].play(reply),
+        Combine::First | Combine::Flushed => parts[0].play(reply),
         Combine::Sum => {
             let numbers = parts.iter().filter_map(Tape::first);
             reply.integer(numbers.map(|value| if let Value::Integer(number) = value { number } else { 0 }).sum());

@@ -138,6 +138,7 @@ impl Actor {
     /// Begins to write all its keys into the log once more (see [`crate::log`]).
     pub fn begin_rewrite(&mut self) {
         self.keys.begin_rewrite();
+        self.begin_rewrite_of_arrivals();
     }
 
     /// Whether keys are still to be written once more.
@@ -154,7 +155,7 @@ impl Actor {
         }
         self.note_request();
         // A key that is lent is written when it comes back.
-        let is_done = self.keys.rewrite_some(bytes) && self.claims.holds_nothing();
+        let is_done = self.keys.rewrite_some(bytes) && self.rewrite_arrivals(bytes) && self.claims.holds_nothing();
         if is_done {
             self.keys.end_rewrite();
         }

@@ -10,14 +10,16 @@
 //! | `Gossip`: what was heard by the actor's place in this node | its [`Item`](crate::keyspace::replica::Item)s as they are; what was heard, by node |
 //! | `Await`, `Ready`, `Forget`: who waits, at its session's actor | not: a command that waits does so at the owner of its keys |
 //! | `Borrow`, `Lent`, `Return`: the only copy of a key travels | never: a node that dies with it takes the key along |
-//! | `Heat`, `PauseAll`, `Pause`, `ChangeDatabases`, `Freeze`, `Frozen`, `Thaw`, `ForAll`, `Noted`, `Script`, `ChangeLibraries`, `Libraries`, `Save`, `Copy`, `Trackers`, `Changed`, `Redirect`, `Redirected`, `NoRedirect`: all actors of a node as one | not: each node does it for itself |
+//! | `Heat`, `Quiet`, `PauseAll`, `Pause`, `ChangeDatabases`, `Freeze`, `Frozen`, `Thaw`, `ForAll`, `Noted`, `Script`, `ChangeLibraries`, `Libraries`, `Save`, `Copy`, `Trackers`, `Changed`, `Redirect`, `Redirected`, `NoRedirect`: all actors of a node as one | not: each node does it for itself |
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use savanna_lattice::Hlc;
 use serde::{Deserialize, Serialize};
 
 use crate::changed::Changes;
+use crate::cluster::departure::Departure;
 use crate::command::Command;
 use crate::error::CommandError;
 use crate::keyspace::replica::{LentReplica, Vector};
@@ -147,6 +149,11 @@ pub enum Message {
     },
     /// What the sender's replicas tell the receiver's.
     Gossip(Gossip),
+    /// Nothing of the sender is under way to keys of a virtual node that is to leave; what was came before.
+    Quiet {
+        /// That departure: what is said of one that was given up concerns the next one of the virtual node in nothing.
+        departure: Arc<Departure>,
+    },
     /// How often the sender was asked of late for keys of the receiver of which it has copies.
     Heat(Vec<Heat>),
     /// Something about replicas or channels.

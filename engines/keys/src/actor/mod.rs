@@ -13,16 +13,19 @@
 //! ```
 
 mod access;
+mod arriving;
 mod call_counts;
 mod calls;
 mod claims;
 mod databases;
+mod departing;
 mod elsewhere;
 mod front;
 mod gather;
 pub mod gossip;
 mod hosting;
 mod hot_keys;
+mod lanes;
 mod libraries;
 pub mod loading;
 pub mod logbook;
@@ -47,6 +50,7 @@ mod waiting;
 mod whole;
 mod work;
 
+use std::collections::BTreeMap;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -54,12 +58,14 @@ use hashbrown::HashMap;
 use savanna_lattice::{UnixMillis, WriterId};
 
 pub(crate) use self::access::context_of;
+use self::arriving::Arriving;
 use self::call_counts::CallCounts;
 pub(crate) use self::call_counts::percentile;
 use self::calls::Call;
 use self::claims::Claims;
 pub(crate) use self::databases::DatabaseChange;
 use self::databases::Freeze;
+use self::departing::Departing;
 use self::elsewhere::{Copy, Place};
 pub use self::front::Asked;
 use self::front::Front;
@@ -67,6 +73,7 @@ use self::gather::Gather;
 use self::gossip::{Joined, Rounds};
 use self::hot_keys::HotKeys;
 pub(crate) use self::hot_keys::KEPT as HOT_KEYS_KEPT;
+pub use self::lanes::{About, Owner};
 use self::loading::Loaded;
 use self::logbook::Logbook;
 pub use self::meanwhile::Attendant;
@@ -80,7 +87,7 @@ pub(crate) use self::pubsub::Topic;
 use self::room::out_of_memory;
 use self::saving::Saves;
 use self::slots::shown_to;
-pub use self::spread::{About, Way, is_home};
+pub use self::spread::{Way, is_home};
 use self::spreading::Spreading;
 pub use self::terms::SessionLimits;
 use self::tracking::Trackers;
@@ -184,6 +191,10 @@ pub struct Actor {
     answered: Vec<(u64, KeysReply)>,
     /// What is asked of other nodes, if they have keys.
     front: Option<Box<Front>>,
+    /// Virtual nodes that go to other nodes.
+    departing: Vec<Departing>,
+    /// Virtual nodes that come from other nodes.
+    arriving: BTreeMap<u16, Arriving>,
     /// At the first actor.
     freezes: HashMap<u64, Freeze>,
     /// What was flushed, and takes longer to drop than a turn may.
@@ -295,6 +306,8 @@ impl Actor {
             asked: HashMap::new(),
             answered: Vec::new(),
             front: None,
+            departing: Vec::new(),
+            arriving: BTreeMap::new(),
             freezes: HashMap::new(),
             dropping: Vec::new(),
             loaded: Loaded::default(),
@@ -672,6 +685,7 @@ impl Actor {
             Message::Return { loans, changes } => self.take_back(loans, changes),
             Message::Gossip(gossip) => self.hear_gossip(from, gossip),
             Message::Heat(heat) => self.hear_heat(from, heat),
+            Message::Quiet { departure } => self.hear_quiet(from, &departure),
             Message::Notice(notice) => self.hear_notice(from, notice),
             Message::Script { source } => self.hear_script(&source),
             Message::ChangeLibraries { to, request } => self.begin_library_change(from, to, &request),

@@ -14,15 +14,15 @@
 
 use std::sync::Arc;
 
-use savanna_epoch::NodeId;
+use savanna_epoch::{NodeId, OwnerEpoch};
 
 use super::front::{Beyond, Front, byte_count, elsewhere};
+use super::lanes::{About, NOBODYS, Owner, Spread, lane_to, notices_to, peer_of};
 use super::message::Destination;
 use super::program::Program;
 use super::{Actor, Progress};
 use crate::access::Access;
 use crate::cluster::owners::{Owners, PeerId, Whose, virtual_node_of};
-use crate::cluster::table::VIRTUAL_NODES;
 use crate::cluster::{ClusterNode, SlotRange, SlotsOwner};
 use crate::command::{Combine, Command, CommandNumber, Run};
 use crate::commands::generic::flush_of;
@@ -37,114 +37,12 @@ use crate::scripting::{Digest, digest};
 use crate::session::Session;
 use crate::slot::HashSlot;
 
-/// The lane of what nobody has.
-const NOBODYS: usize = 0;
 /// So many bytes of what was published wait for a node that does not take them; what comes then it misses.
 const NOTICES_BYTES_MAX: usize = 16 << 20;
 /// After this time somebody may have what nobody has.
 const OWNERLESS_PAUSE_MS: u64 = 50;
-
-/// The virtual nodes that a part of a request is about; none if it is about all that a node has.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct About {
-    first: Option<u16>,
-    others: Vec<u16>,
-}
-
-impl About {
-    /// About a single one.
-    #[must_use]
-    pub const fn one(node: u16) -> Self {
-        Self { first: Some(node), others: Vec::new() }
-    }
-
-    /// The first of them.
-    #[must_use]
-    pub const fn first(&self) -> Option<u16> {
-        self.first
-    }
-
-    fn nodes(&self) -> impl Iterator<Item = u16> {
-        self.first.into_iter().chain(self.others.iter().copied())
-    }
-
-    fn note(&mut self, node: u16) {
-        match self.first {
-            None => self.first = Some(node),
-            Some(first) if first == node || self.others.contains(&node) => {}
-            Some(_) => self.others.push(node),
-        }
-    }
-}
-
-/// What is asked about a virtual node.
-#[derive(Clone, Copy, Debug, Default)]
-struct Asking {
-    /// How much of it is not answered.
-    count: u32,
-    /// By which lane it goes, as long as there is any.
-    lane: usize,
-}
-
-/// Who has which keys, and what is asked of others about them.
-#[derive(Debug)]
-pub(super) struct Spread {
-    owners: Arc<Owners>,
-    asking: Vec<Asking>,
-}
-
-impl Spread {
-    /// The lane of requests about a virtual node; none if they run here.
-    fn lane_of(&self, node: u16) -> Option<usize> {
-        match (self.asking.get(usize::from(node)), self.owners.of(node)) {
-            (Some(Asking { count: 1.., lane }), _) => Some(*lane),
-            (_, Whose::Here) => None,
-            (_, Whose::There(peer)) => Some(lane_to(peer)),
-            (_, Whose::Nobody) => Some(NOBODYS),
-        }
-    }
-
-    /// Something about virtual nodes begins to be asked.
-    pub(super) fn begin(&mut self, lane: usize, about: &About) {
-        for node in about.nodes() {
-            if let Some(asking) = self.asking.get_mut(usize::from(node)) {
-                *asking = Asking { count: asking.count + 1, lane };
-            }
-        }
-    }
-
-    fn end(&mut self, about: &About) {
-        for node in about.nodes() {
-            if let Some(asking) = self.asking.get_mut(usize::from(node)) {
-                asking.count = asking.count.saturating_sub(1);
-            }
-        }
-    }
-
-    fn port_of(&self, whose: Whose) -> SlotsOwner {
-        let port = |peer| self.owners.peer(peer).and_then(|peer| peer.cluster_port.clone());
-        match whose {
-            Whose::Here => SlotsOwner::Myself,
-            Whose::There(peer) => port(peer).map_or(SlotsOwner::Nobody, SlotsOwner::Other),
-            Whose::Nobody => SlotsOwner::Nobody,
-        }
-    }
-}
-
-/// The lane of requests to a node.
-const fn lane_to(peer: PeerId) -> usize {
-    1 + 2 * peer.index()
-}
-
-/// The lane of what a node is told: no request waits behind it.
-const fn notices_to(peer: PeerId) -> usize {
-    2 + 2 * peer.index()
-}
-
-/// The node that a lane is to.
-fn peer_of(lane: usize) -> Option<PeerId> {
-    lane.checked_sub(1).map(|index| PeerId((index / 2) as u16))
-}
+/// After this time another node may have what is given away.
+const LEAVING_PAUSE_MS: u64 = 5;
 
 /// Whether a lane asks the node that it is to: then it asks it also for what is about all keys of that.
 #[must_use]
@@ -183,20 +81,71 @@ pub(super) enum Refused {
 
 impl Actor {
     /// From now on the keys are spread over nodes, as [`Actor::hear_owners`] says. Until then nobody has any.
-    pub fn join_nodes(&mut self) {
-        let spread = Spread { owners: Arc::default(), asking: vec![Asking::default(); usize::from(VIRTUAL_NODES)] };
+    /// `may_move` says whether what a node has may come to be another's while it is used.
+    pub fn join_nodes(&mut self, may_move: bool) {
+        let spread = Spread::new(may_move);
         self.keys.owners = Some(Arc::clone(&spread.owners));
         self.front = Some(Box::new(Front::new(Beyond::Nodes(spread))));
     }
 
     /// Hears who has which virtual node.
     pub fn hear_owners(&mut self, owners: &Arc<Owners>) {
+        self.change_spread(|spread| spread.said = Arc::clone(owners));
+    }
+
+    /// Changes what is known of who has which virtual node.
+    fn change_spread(&mut self, change: impl FnOnce(&mut Spread)) {
         if let Some(front) = &mut self.front
             && let Beyond::Nodes(spread) = &mut front.beyond
         {
-            spread.owners = Arc::clone(owners);
-            self.keys.owners = Some(Arc::clone(owners));
+            change(spread);
+            spread.settle();
+            self.keys.owners = Some(Arc::clone(&spread.owners));
         }
+    }
+
+    /// From now on nobody begins anything with the keys of a virtual node that leaves.
+    pub(super) fn freeze_node(&mut self, node: u16) {
+        self.change_spread(|spread| {
+            spread.leaving.insert(node);
+        });
+    }
+
+    /// A virtual node does not leave any more.
+    pub(super) fn thaw_node(&mut self, node: u16) {
+        self.change_spread(|spread| {
+            spread.leaving.remove(&node);
+        });
+    }
+
+    /// Whether a virtual node is about to be another node's.
+    pub(super) fn is_freezing(&self) -> bool {
+        self.spread().is_some_and(|spread| !spread.leaving.is_empty())
+    }
+
+    /// Whether something of a session goes where its keys are. What a client of the cluster port asks runs here or nowhere, but behind what waited
+    /// while its virtual node was about to leave.
+    pub(super) fn goes_by_lanes(&self, session: &Session) -> bool {
+        !session.is_of_cluster || self.spread().is_some_and(|spread| spread.is_behind)
+    }
+
+    /// Whether this node has a virtual node, since this epoch at least.
+    pub(super) fn is_served_since(&self, node: u16, epoch: OwnerEpoch) -> bool {
+        self.spread().is_some_and(|Spread { owners, .. }| {
+            matches!(owners.of(node), Whose::Here | Whose::Leaving) && owners.epoch(node) >= epoch
+        })
+    }
+
+    /// Hears whose a virtual node is since an epoch. Says whether that is news. That it is this node's is, also where another has said so before.
+    pub fn learn_owner(&mut self, node: u16, owner: Owner, epoch: OwnerEpoch) -> bool {
+        let is_news = self.spread().is_some_and(|Spread { owners, .. }| {
+            let known = owners.epoch(node);
+            known < epoch || known == epoch && owner == Owner::Myself && owners.of(node) == Whose::Nobody
+        });
+        if is_news {
+            self.change_spread(|spread| drop(spread.learned.insert(node, (owner, epoch))));
+        }
+        is_news
     }
 
     fn spread(&self) -> Option<&Spread> {
@@ -227,7 +176,7 @@ impl Actor {
         let Some(Spread { owners, .. }) = self.spread() else { return Way::Nowhere };
         let peer = match about.map(|node| owners.of(node)) {
             Some(Whose::Here) => return Way::Here,
-            Some(Whose::Nobody) => return Way::Nowhere,
+            Some(Whose::Nobody | Whose::Leaving) => return Way::Nowhere,
             Some(Whose::There(peer)) => Some(peer),
             None => peer_of(lane),
         };
@@ -277,7 +226,7 @@ impl Actor {
             let whose = owners.of_group(self.keys.group_of(key));
             if seen.iter().all(|(other, _)| *other != whose) {
                 let place = match whose {
-                    Whose::Here => "on this node".to_owned(),
+                    Whose::Here | Whose::Leaving => "on this node".to_owned(),
                     Whose::There(peer) => {
                         owners.peer(peer).map_or_else(|| "on another".to_owned(), |peer| format!("on {}", peer.node))
                     }
@@ -286,7 +235,7 @@ impl Actor {
                 seen.push((whose, format!("'{}' is {place}", key.escape_ascii())));
             }
         }
-        if seen.len() < 2 {
+        if seen.len() < 2 || seen.iter().any(|(whose, _)| *whose == Whose::Leaving) {
             return CommandError::text("TRYAGAIN nothing was done: some of the keys are on their way to another node");
         }
         let places: Vec<String> = seen.into_iter().map(|(_, place)| place).collect();
@@ -305,6 +254,10 @@ impl Actor {
         if may_lack && part.steps().any(|(command, _)| is_about_all_keys(command)) {
             return Some(Refused::Part(frozen));
         }
+        let leaving = HandleError::Frozen { retry_after_ms: LEAVING_PAUSE_MS };
+        if self.is_freezing() && part.steps().any(|(command, _)| matches!(command.name, "flushdb" | "flushall")) {
+            return Some(Refused::Part(leaving));
+        }
         let keys = || part.steps().flat_map(|(command, args)| command.keys.of(args).into_iter().flatten());
         let scanned = part.steps().filter_map(|(command, args)| match command.run {
             Run::Scan(_) => Some(virtual_node_of(KeyHash::from_cursor(parse_cursor(&args[1]).ok()?).group())),
@@ -320,6 +273,7 @@ impl Actor {
                     why = Some(HandleError::Moved { to, epoch: owners.epoch(node) });
                 }
                 Whose::Nobody => why = Some(frozen.clone()),
+                Whose::Leaving => why = Some(leaving.clone()),
             }
         }
         match why {
@@ -327,6 +281,11 @@ impl Actor {
             why => why.map(Refused::Part),
         }
     }
+}
+
+/// Whether a command is about the keys that it names.
+const fn names_keys(command: &Command) -> bool {
+    matches!(command.run, Run::Keys(_) | Run::Waits(..) | Run::Script(_) | Run::Finds { .. })
 }
 
 /// Whether a command is about all keys, as they are at one instant or not.
@@ -376,7 +335,8 @@ impl Actor {
             Run::Finds { .. } if !patterns(args).is_empty() => Err(CommandError::text(
                 "CROSSNODE BY and GET of SORT find keys that may be on other nodes: they are not there yet where the keys are spread over nodes",
             )),
-            _ if session.is_of_cluster => Ok(None),
+            // What is given away waits, also if its client knows where it was.
+            _ if session.is_of_cluster && !(names_keys(command) && self.goes_by_lanes(session)) => Ok(None),
             Run::Session(_) => match command.name {
                 "watch" => match self.span(keys)? {
                     Span::Here => Ok(None),
@@ -514,11 +474,17 @@ impl Actor {
         database: Option<u8>,
     ) -> Result<Progress, CommandError> {
         let change = flush_of(args, database)?;
+        // Before anybody else empties anything.
+        self.check_departures(change)?;
         let number = CommandNumber::of(command).ok_or(CommandError::Syntax)?;
         let peers = self.all_peers()?;
         let ticket = session.ticket();
         let to = Destination::Session(session.id, ticket);
-        let gather = Destination::Gather(self.gather_parts(self.id, to, Combine::First, 1 + peers.len() as u16));
+        let combine = match self.spread().is_some_and(|spread| spread.may_move) {
+            true => Combine::Flushed,
+            false => Combine::First,
+        };
+        let gather = Destination::Gather(self.gather_parts(self.id, to, combine, 1 + peers.len() as u16));
         for peer in peers {
             self.ask_peer(peer, gather, session.database, number, args);
         }
@@ -632,8 +598,10 @@ mod tests {
     use savanna_lattice::Hlc;
 
     use super::*;
+    use crate::actor::message::Replies;
     use crate::cluster::node_id;
     use crate::cluster::owners::Peer;
+    use crate::cluster::table::VIRTUAL_NODES;
     use crate::config::Config;
     use crate::placement::{ActorId, Routes};
     use crate::reply::Tape;
@@ -642,8 +610,12 @@ mod tests {
 
     /// Slots in the first half are here, those of the second at another node, and the last virtual node is nobody's.
     fn actor() -> Actor {
+        actor_of(false)
+    }
+
+    fn actor_of(may_move: bool) -> Actor {
         let mut actor = Actor::new(ActorId(0), Routes::over(1), Config::default(), 1);
-        actor.join_nodes();
+        actor.join_nodes(may_move);
         let port = ClusterNode { id: node_id("b"), address: "127.0.0.1:7010".parse().expect("an address") };
         let peer = Peer { node: NodeId::new("b"), is_there: true, cluster_port: Some(Arc::new(port)) };
         let mut owners = Owners::among(vec![peer]);
@@ -724,6 +696,26 @@ mod tests {
             let mut begun = self::actor();
             begun.hear_owners(&Arc::new(Owners::default()));
             assert!(matches!(begun.refusal_of(part), Some(Refused::Part(HandleError::Frozen { .. }))));
+        }
+    }
+
+    #[test]
+    fn a_flush_that_one_node_refuses_says_that_others_are_empty_where_moves_may_refuse_it() {
+        for (may_move, told) in [(false, "!MISCONF no space"), (true, "!PARTIAL")] {
+            let mut actor = actor_of(may_move);
+            let client = actor.open_session(String::new(), String::new());
+            let mut owners = Owners::clone(&actor.spread().expect("it is").owners);
+            owners.set(VIRTUAL_NODES - 1, Whose::Here, OwnerEpoch(1));
+            actor.hear_owners(&Arc::new(owners));
+            assert_eq!(ask(&mut actor, client, "FLUSHALL"), "");
+            let asked = actor.take_asked(lane_to(PeerId(0))).expect("the other is asked");
+            let mut replies = Replies::default();
+            replies.push(asked.to[0], |reply| reply.error("MISCONF no space"));
+            let own = std::mem::take(&mut actor.replies);
+            actor.hear_answers(own);
+            actor.hear_answers(replies);
+            let answers: Vec<String> = actor.replies.iter().map(|(_, part)| part.to_tape().to_string()).collect();
+            assert!(matches!(&answers[..], [answer] if answer.starts_with(told)), "{answers:?}");
         }
     }
 

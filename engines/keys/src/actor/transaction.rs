@@ -23,10 +23,11 @@ use hashbrown::HashSet;
 use savanna_lattice::Hlc;
 
 use super::databases::Thawed;
+use super::lanes::About;
 use super::message::{Destination, LentRest, Loan, Message};
 use super::program::{Program, ProgramUser};
 use super::room::out_of_memory;
-use super::spread::{About, Span};
+use super::spread::Span;
 use super::whole::{Answer, Held, Inquiry, LateStep, Whole, is_of_memory};
 use super::{Actor, Place, Progress, Work};
 use crate::access::{Access, permission_for};
@@ -57,6 +58,13 @@ pub(super) struct Transaction {
     obstacle: Option<CommandError>,
     /// Whether everybody who lent keys has room for what may be added to them.
     has_room: bool,
+}
+
+impl Transaction {
+    /// What is to run.
+    pub(super) fn program(&self) -> &Program {
+        &self.program
+    }
 }
 
 /// A key that a transaction has borrowed.
@@ -580,7 +588,7 @@ impl Actor {
         if self.has_keys_elsewhere() {
             return self.ask_for_program(session, 0, About::default(), &program);
         }
-        if self.is_spread() && !session.is_of_cluster {
+        if self.is_spread() && self.goes_by_lanes(session) {
             let keys = keys_of(&program);
             if let Span::Beyond { lane, about } = self.span(|| keys.iter().map(|key| &**key))? {
                 // A key that is watched was here, and is on its way back at most.

@@ -32,6 +32,7 @@ use super::program::Program;
 use super::spread::Span;
 use super::transaction::keys_of;
 use super::{Actor, Place, Progress};
+use crate::cluster::owners::virtual_node_of;
 use crate::command::{Command, Group, Run, WaitsFor};
 use crate::commands::streams::{LAST_IDS, names_last, wanted_of, with_last_ids};
 use crate::error::CommandError;
@@ -373,6 +374,24 @@ impl Actor {
         }
     }
 
+    /// Those who wait for keys of a virtual node that leaves look for them from now on, wherever they are.
+    pub(super) fn look_far_for(&mut self, node: u16) {
+        let concerns = |waiter: &Waiter| {
+            !waiter.is_far && waiter.awaited().iter().any(|key| virtual_node_of(group_of(key)) == node)
+        };
+        let concerned = self.waiters.by_number.iter().filter(|(_, waiter)| concerns(waiter));
+        for number in concerned.map(|(number, _)| *number).collect::<Vec<_>>() {
+            let Some(waiter) = self.waiters.by_number.get_mut(&number) else { continue };
+            waiter.is_far = true;
+            waiter.called.clear();
+            let (database, awaited, is_trying) = (waiter.database, waiter.awaited(), waiter.is_trying);
+            self.forget_waiter(number, database, awaited);
+            if !is_trying {
+                self.stand_in_queues(number);
+            }
+        }
+    }
+
     fn stand_in_queues(&mut self, number: u64) {
         let Some(waiter) = self.waiters.by_number.get_mut(&number) else { return };
         if waiter.is_far {
@@ -402,14 +421,18 @@ impl Actor {
         if waiter.is_far {
             return Some(Destination::Session(waiter.session, waiter.ticket));
         }
-        let database = waiter.database;
-        for key in waiter.awaited() {
+        self.forget_waiter(number, waiter.database, waiter.awaited());
+        Some(Destination::Session(waiter.session, waiter.ticket))
+    }
+
+    /// Takes a waiter out of the queues of keys.
+    fn forget_waiter(&mut self, number: u64, database: u8, awaited: Vec<Box<[u8]>>) {
+        for key in awaited {
             match self.owner_of(&key) {
                 actor if actor == self.id => self.hear_forget(actor, number, database, key),
                 actor => self.send(actor, Message::Forget { waiter: number, database, key }),
             }
         }
-        Some(Destination::Session(waiter.session, waiter.ticket))
     }
 
     pub(super) fn owner_of(&self, key: &[u8]) -> ActorId {
@@ -449,8 +472,10 @@ impl Actor {
             && due <= now
         {
             self.waiters.looks.pop_first();
-            // One that has gone is known no more.
-            self.try_for(number, None);
+            // One that has gone is known no more. Who is looking does not look twice at once: what the second look takes finds nobody.
+            if self.waiters.by_number.get(&number).is_some_and(|waiter| !waiter.is_trying) {
+                self.try_for(number, None);
+            }
         }
     }
 
@@ -502,6 +527,10 @@ impl Actor {
             return self.waiters.called_in_pause.push((number, key, place));
         }
         let Some(waiter) = self.waiters.by_number.get_mut(&number) else { return };
+        // It was called before its key began to leave: it looks by itself from then on.
+        if waiter.is_far {
+            return;
+        }
         // Who is trying says `Await` afterwards, and is called again if something is left.
         let is_trying = waiter.is_trying;
         match place {

@@ -14,7 +14,7 @@ use super::table::VIRTUAL_NODES;
 use crate::slot::HashSlot;
 
 /// The key groups of a virtual node.
-pub(crate) const GROUPS: u16 = KEY_GROUPS / VIRTUAL_NODES;
+pub const GROUPS: u16 = KEY_GROUPS / VIRTUAL_NODES;
 
 /// Another node, by the number that this process gave it when it heard of it. One that starts anew gets another number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,6 +44,8 @@ pub struct Peer {
 pub enum Whose {
     /// This node, which serves it.
     Here,
+    /// This node, which has its keys and serves nobody: it is about to be another one's.
+    Leaving,
     /// Another one.
     There(PeerId),
     /// Nobody who serves it, for the moment.

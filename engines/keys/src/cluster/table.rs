@@ -250,24 +250,24 @@ impl<M: Clone + Ord> Table<M> {
     }
 
     /// What is to be done so that the members have the same number of virtual nodes, give or take one: first everything that nobody has is
-    /// claimed, then as few are moved as can be. What moves already counts as moved. Those next to each other stay together where
+    /// claimed, then as few are moved as can be: what somebody has who is no member, and what others have too much. What moves already counts as moved. Those next to each other stay together where
     /// it costs nothing: clients are told of ranges.
     #[must_use]
     pub fn plan(&self) -> Vec<Step<M>> {
         let mut shares: BTreeMap<&M, Vec<VirtualNode>> =
             self.members.iter().map(|member| (member, Vec::new())).collect();
-        let mut free = Vec::new();
+        let (mut free, mut given) = (Vec::new(), Vec::new());
         for (node, row) in VIRTUAL_NODES_ALL.iter().zip(&self.rows) {
             match row.holder.heir().and_then(|heir| shares.get_mut(heir)) {
                 Some(share) => share.push(node),
                 None if row.holder.owner().is_none() => free.push(node),
-                // Of somebody who is no member: of a table that has learned more of owners than of members.
+                // Of somebody who is no member, and gets nothing any more.
+                None if matches!(row.holder, Holder::Serving(_)) => given.push(node),
                 None => {}
             }
         }
-        let quotas = quotas(&shares, free.len());
+        let quotas = quotas(&shares, free.len() + given.len());
         let mut steps = Vec::new();
-        let mut given: Vec<VirtualNode> = Vec::new();
         for (member, share) in &shares {
             // From the end: what stays is in one piece.
             let stays = |node: &&VirtualNode| matches!(self.rows[usize::from(node.0)].holder, Holder::Serving(_));

@@ -261,6 +261,8 @@ pub enum WaitsFor {
 pub enum Combine {
     /// The first one; all are equal.
     First,
+    /// The first one of what each node empties; if some have and others have not, that.
+    Flushed,
     /// Numbers, added up.
     Sum,
     /// Lists, one behind the other.

@@ -12,6 +12,7 @@ pub mod entry;
 pub mod events;
 mod eviction;
 mod expiry;
+pub(crate) mod leaving;
 mod libraries;
 pub mod payload;
 mod registers;
@@ -45,6 +46,7 @@ pub use self::{
         StreamGroup, StreamId, StreamOperation, Trim,
     },
 };
+use crate::cluster::departure::Departure;
 use crate::cluster::owners::Owners;
 use crate::delta::{DeltaLog, Header, OpWriter, STRING_TAG};
 use crate::error::{CommandError, Outcome};
@@ -141,6 +143,8 @@ pub struct Keyspace {
     counts_uses: Option<(u32, u8)>,
     /// All keys of one moment, while they are being written.
     saving: Option<Box<saving::Saving>>,
+    /// The virtual nodes that leave.
+    departures: Vec<Arc<Departure>>,
     routes: Routes,
     /// Keys that have replicas at other actors, too.
     replicas: Replicas,
@@ -206,6 +210,7 @@ impl Keyspace {
             logs_heard: false,
             counts_uses: None,
             saving: None,
+            departures: Vec::new(),
             replicas: Replicas::new(routes.clone()),
             routes,
         }

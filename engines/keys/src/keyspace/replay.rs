@@ -33,6 +33,10 @@ impl Keyspace {
             self.replay_flush((!is_all).then_some(header.database), header.version);
             return Ok(());
         }
+        if let Body::Forget { node } = body {
+            self.let_go(node);
+            return Ok(());
+        }
         let (key, version) = (header.key, header.version);
         if let Body::Replicated { since, copies, writer, state } = body {
             return self.replay_replicated(header, replica::vector(since, copies), writer, state);
@@ -64,7 +68,7 @@ impl Keyspace {
                 entry.version = version;
                 database.note_expiry(spot, before, at);
             }
-            Body::Replicated { .. } | Body::Swap { .. } | Body::Flush { .. } => {}
+            Body::Replicated { .. } | Body::Swap { .. } | Body::Flush { .. } | Body::Forget { .. } => {}
             Body::Operations { tag, operations } => match present {
                 Some(entry) if entry.version == header.base => {
                     let size_before = entry.value.heap_bytes();

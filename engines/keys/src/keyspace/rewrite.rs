@@ -109,6 +109,7 @@ impl Keyspace {
         if self.is_rewriting() && self.replicas.get(database, &entry.key).is_none() {
             log_whole(&mut self.log, header_of(database, &entry), &entry);
         }
+        self.note_back(database, &entry);
         self.adopt(database, entry);
     }
 }

@@ -3,7 +3,7 @@
 
 /// A moment of a move has come.
 #[cfg(debug_assertions)]
-pub(super) fn reached(moment: &str) {
+pub(in crate::cluster) fn reached(moment: &str) {
     let Some(path) = std::env::var_os("MOVES_END_AT") else { return };
     let is_meant = std::fs::read_to_string(&path).is_ok_and(|meant| meant.trim() == moment);
     if is_meant && std::fs::remove_file(&path).is_ok() {
@@ -13,4 +13,4 @@ pub(super) fn reached(moment: &str) {
 
 /// A moment of a move has come.
 #[cfg(not(debug_assertions))]
-pub(super) const fn reached(_: &str) {}
+pub(in crate::cluster) const fn reached(_: &str) {}

@@ -1,20 +1,27 @@
-//! Nodes that die, come, and take over what others had, from a seed: each increment that was told is there, once.
+//! Nodes that die, come, take over what others had, and give it to each other, from a seed: each increment that was told is there, once.
 //!
-//! The records are the test's own; services, logs, adoption and what is asked of whom are the product's. A node that dies ends in the midst of
+//! The records are the test's own, and what carries a move; services, logs, adoption, decisions of moves and what is asked of whom are the product's. A node that dies ends in the midst of
 //! whatever it does: with requests of others, of its clients, or with the log of another node half taken in.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use savanna_epoch::{NodeEpoch, OwnerEpoch};
+use savanna_epoch::{LogId, NodeEpoch, NodeId, OwnerEpoch};
+use savanna_handover::{
+    Action, Answer, Change, Ending, Handover, Input, Limits, MoveId, Obstacle, Source, Target, TargetAction,
+    TargetInput, Technique, ToSource, ToTarget,
+};
 use savanna_journal::{Options, seal};
 use savanna_keys::actor::Progress;
+use savanna_keys::cluster::arrival::Attempt;
 use savanna_keys::cluster::owners::{Owners, Peer, PeerId, Whose};
 use savanna_keys::cluster::table::VIRTUAL_NODES;
+use savanna_keys::log::Staging;
 use savanna_keys::reply::Tape;
 use savanna_keys::request::OwnedArgs;
 use savanna_keys::session::{SessionId, Ticket};
+use savanna_keys_host::Leaving;
 
-use crate::nodes::{Node, Switchboard, node_of};
+use crate::nodes::{MOVING, Node, Switchboard, node_of};
 
 /// How many steps a history has.
 const STEPS: usize = 120;
@@ -38,6 +45,19 @@ struct Record {
     owner: usize,
     log: Option<usize>,
     epoch: u64,
+    /// Who is to have it next.
+    moving: Option<usize>,
+    version: u64,
+}
+
+/// A virtual node that comes to a node, or was to.
+struct Coming {
+    to: usize,
+    node: u16,
+    attempt: Attempt,
+    target: Target,
+    staging: Option<Staging>,
+    next_epoch: u64,
 }
 
 struct Member {
@@ -64,8 +84,13 @@ struct World {
     logs: Vec<std::path::PathBuf>,
     records: Vec<Record>,
     told: BTreeMap<usize, Told>,
+    /// Under which epochs nodes serve what they have.
+    served: BTreeMap<(usize, u16), u64>,
+    coming: Vec<Coming>,
     kills: usize,
     adoptions: usize,
+    moves: usize,
+    stays: usize,
 }
 
 fn key(number: usize) -> String {
@@ -78,10 +103,27 @@ impl World {
         let chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let (members, logs, records, told) = (Vec::new(), Vec::new(), Vec::new(), BTreeMap::new());
         let board = Switchboard::default();
-        let mut world = Self { chance, board, folder, members, logs, records, told, kills: 0, adoptions: 0 };
+        let (served, coming) = (BTreeMap::new(), Vec::new());
+        let (kills, adoptions, moves, stays) = (0, 0, 0, 0);
+        let mut world = Self {
+            chance,
+            board,
+            folder,
+            members,
+            logs,
+            records,
+            told,
+            served,
+            coming,
+            kills,
+            adoptions,
+            moves,
+            stays,
+        };
         (0..3).for_each(|_| world.join());
-        world.records =
-            (0..VIRTUAL_NODES).map(|node| Record { owner: usize::from(node) % 3, log: None, epoch: 1 }).collect();
+        world.records = (0..VIRTUAL_NODES)
+            .map(|node| Record { owner: usize::from(node) % 3, log: None, epoch: 1, moving: None, version: 1 })
+            .collect();
         for owner in 0..3 {
             world.take_over(owner);
         }
@@ -95,7 +137,7 @@ impl World {
     fn join(&mut self) {
         let tenure = self.members.len();
         let threads = 1 + self.chance.below(3) as u16;
-        let mut node = Node::start(&self.board, &format!("t{tenure}"), self.folder.path(), 1, threads);
+        let mut node = Node::start(MOVING, &self.board, &format!("t{tenure}"), self.folder.path(), 1, threads);
         let client = node.workers[0].admission().open(String::new(), String::new(), None, false);
         self.logs.push(node.folder.clone());
         self.members.push(Some(Member { node, client, asked: Vec::new() }));
@@ -104,18 +146,19 @@ impl World {
     /// Tells all who has what.
     fn say(&mut self) {
         for myself in self.living() {
-            let names = (0..self.members.len()).map(|tenure| savanna_epoch::NodeId::new(format!("t{tenure}")));
+            let names = (0..self.members.len()).map(|tenure| NodeId::new(format!("t{tenure}")));
             let peers = names.enumerate().map(|(tenure, node)| Peer {
                 node,
                 is_there: tenure != myself && self.members[tenure].is_some(),
                 cluster_port: None,
             });
             let mut owners = Owners::among(peers.collect());
-            for (node, Record { owner, log, epoch }) in self.records.iter().enumerate() {
+            for (node, Record { owner, log, epoch, .. }) in self.records.iter().enumerate() {
+                let is_served = self.served.get(&(myself, node as u16)) == Some(epoch);
                 let whose = match self.members[*owner] {
                     None => Whose::Nobody,
-                    Some(_) if *owner != myself => Whose::There(PeerId(*owner as u16)),
-                    Some(_) if *log == Some(myself) => Whose::Here,
+                    Some(_) if *owner != myself && *log == Some(*owner) => Whose::There(PeerId(*owner as u16)),
+                    Some(_) if *owner == myself && is_served => Whose::Here,
                     Some(_) => Whose::Nobody,
                 };
                 owners.set(node as u16, whose, OwnerEpoch(*epoch));
@@ -128,6 +171,7 @@ impl World {
     fn kill(&mut self, tenure: usize) {
         let Some(Member { node, asked, .. }) = self.members[tenure].take() else { return };
         self.kills += 1;
+        self.coming.retain(|coming| coming.to != tenure);
         // Its client hears nothing more.
         asked.into_iter().for_each(|(_, key)| self.told.entry(key).or_default().unknown += 1);
         self.board.0.lock().unwrap().remove(&node.name);
@@ -140,14 +184,19 @@ impl World {
         let living = self.living();
         for node in 0..self.records.len() {
             if self.members[self.records[node].owner].is_none() {
-                self.records[node].owner = living[self.chance.below(living.len())];
-                self.records[node].epoch += 1;
+                // Who was to have it is to have it.
+                let target = self.records[node].moving.filter(|target| self.members[*target].is_some());
+                let owner = target.unwrap_or_else(|| living[self.chance.below(living.len())]);
+                let record = &mut self.records[node];
+                (record.owner, record.moving) = (owner, None);
+                (record.epoch, record.version) = (record.epoch + 1, record.version + 1);
             }
         }
     }
 
     /// A node takes what it was granted. Says whether it lives on.
     fn take_over(&mut self, tenure: usize) -> bool {
+        self.hear_records(tenure);
         let granted = |log: Option<usize>, records: &[Record]| -> BTreeSet<u16> {
             let of = |record: &Record| record.owner == tenure && record.log == log;
             records.iter().enumerate().filter(|(_, record)| of(record)).map(|(node, _)| node as u16).collect()
@@ -186,7 +235,9 @@ impl World {
                 }
             }
             for node in nodes {
-                self.records[usize::from(node)].log = Some(tenure);
+                let record = &mut self.records[usize::from(node)];
+                (record.log, record.version) = (Some(tenure), record.version + 1);
+                self.served.insert((tenure, node), record.epoch);
             }
         }
         true
@@ -256,16 +307,268 @@ impl World {
                     self.join();
                     self.say();
                 }
-                2..20 => self.turn(),
+                2 | 3 if self.living().len() > 1 => self.move_one(),
+                4..20 => self.turn(),
                 _ => self.count(),
             }
         }
         self.recover();
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while self.members.iter().flatten().any(|member| !member.asked.is_empty()) {
             assert!(std::time::Instant::now() < until, "a client is not answered");
             self.turn();
             std::thread::yield_now();
+        }
+    }
+
+    /// Does what blocks while the nodes go on, and their clients.
+    fn meanwhile<T: Send + 'static>(&mut self, act: impl FnOnce() -> T + Send + 'static) -> T {
+        let acting = std::thread::spawn(act);
+        while !acting.is_finished() {
+            self.turn();
+            if self.chance.below(4) == 0 {
+                self.count();
+            }
+            std::thread::yield_now();
+        }
+        acting.join().expect("no panic")
+    }
+
+    fn record_of(&self, node: u16) -> savanna_handover::Record {
+        let Record { owner, log, epoch, moving, .. } = self.records[usize::from(node)];
+        let epoch = OwnerEpoch(epoch);
+        match moving {
+            Some(to) => savanna_handover::Record::Moving { from: name(owner), to: name(to), epoch },
+            None => savanna_handover::Record::Serving { owner: name(owner), epoch, log: log_of(log.unwrap_or(owner)) },
+        }
+    }
+
+    /// A virtual node with one of the keys goes to another node, if all goes well.
+    fn move_one(&mut self) {
+        let node = node_of(&key(self.chance.below(KEYS)));
+        let record = self.records[usize::from(node)];
+        let from = record.owner;
+        let others: Vec<usize> = self.living().into_iter().filter(|tenure| *tenure != from).collect();
+        if self.served.get(&(from, node)) != Some(&record.epoch) || others.is_empty() {
+            return;
+        }
+        let to = others[self.chance.below(others.len())];
+        let id = MoveId(self.chance.0);
+        let handover =
+            Handover { id, from: name(from), to: name(to), epoch: OwnerEpoch(record.epoch), log: log_of(from) };
+        let limits = Limits { silence: 2_000, drain: 1_000_000, rounds: 10 };
+        let (source, actions) = Source::new(handover.clone(), Technique::Albatross, limits, record.version, 0);
+        let mover = Mover { node, from, to, handover, leaving: None, unsent: Vec::new(), now: 0, decided: None };
+        match self.carry(mover, source, actions) {
+            Some(Ending::Moved) => self.moves += 1,
+            Some(_) => self.stays += 1,
+            None => {}
+        }
+        if self.living().len() < self.members.len() {
+            self.recover();
+        }
+        self.say();
+    }
+
+    /// Carries a move out. Nothing if the source has died.
+    fn carry(&mut self, mut mover: Mover, mut source: Source, actions: Vec<Action>) -> Option<Ending> {
+        let mut actions = std::collections::VecDeque::from(actions);
+        let dies_at = self.chance.below(60);
+        let mut step = 0;
+        loop {
+            while let Some(action) = actions.pop_front() {
+                if step == dies_at && self.living().len() > 1 {
+                    let dead = if self.chance.below(2) == 0 { mover.from } else { mover.to };
+                    self.kill(dead);
+                }
+                step += 1;
+                if self.members[mover.from].is_none() {
+                    return None;
+                }
+                if let Some(input) = self.act(&mut mover, action) {
+                    actions.extend(source.step(mover.now, input));
+                }
+            }
+            if let Some(ending) = source.ending() {
+                return Some(ending);
+            }
+            // Who was told what was decided finds it in the records, or is gone.
+            if let (None, Some(decided)) = (&self.members[mover.to], mover.decided) {
+                return Some(decided);
+            }
+            mover.now += 500;
+            assert!(mover.now < 200_000, "a move does not end: {source:?}");
+            self.turn();
+            actions.extend(source.step(mover.now, Input::Tick));
+        }
+    }
+
+    fn act(&mut self, mover: &mut Mover, action: Action) -> Option<Input> {
+        match action {
+            Action::Propose(version, change) => Some(self.propose(mover, version, change)),
+            Action::Read => {
+                let version = self.records[usize::from(mover.node)].version;
+                Some(Input::Read(version, self.record_of(mover.node)))
+            }
+            Action::Send(said) => {
+                match said {
+                    ToTarget::Commit => mover.decided = Some(Ending::Moved),
+                    ToTarget::Abort => mover.decided = Some(Ending::Stayed),
+                    _ => {}
+                }
+                self.say_to(mover, said).map(Input::Heard)
+            }
+            Action::Pin => None,
+            Action::Round(round) => {
+                if mover.leaving.is_none() {
+                    let hearer = self.members[mover.from].as_ref()?.node.service.hearer();
+                    let node = mover.node;
+                    mover.leaving = Some(self.meanwhile(move || hearer.depart(node)).expect("it leaves"));
+                }
+                let leaving = mover.leaving.clone()?;
+                let looks = leaving.clone();
+                assert_eq!(self.meanwhile(move || looks.is_written(std::time::Duration::from_secs(60))), Ok(true));
+                let bytes = leaving.take();
+                let count = bytes.len() as u64;
+                mover.unsent.extend(bytes);
+                Some(Input::Round(round, count))
+            }
+            Action::Freeze => {
+                mover.leaving.as_ref()?.freeze();
+                Some(Input::Frozen)
+            }
+            Action::Drain => {
+                let leaving = mover.leaving.clone()?;
+                // What is asked of nodes that are gone is not waited for.
+                match self.meanwhile(move || leaving.is_at_rest(std::time::Duration::from_millis(100))) {
+                    Ok(true) => Some(Input::InTheWay(Vec::new())),
+                    Ok(false) => Some(Input::InTheWay(vec![Obstacle::Commit])),
+                    Err(error) => panic!("expected that a move goes on, came {error}"),
+                }
+            }
+            Action::Export => {
+                mover.unsent.extend(mover.leaving.as_ref()?.take());
+                Some(Input::Exported)
+            }
+            Action::Resume | Action::Unpin => {
+                mover.leaving.take().iter().for_each(Leaving::stay);
+                None
+            }
+            Action::Release => {
+                if let Some(leaving) = mover.leaving.take() {
+                    leaving.go(&mover.handover.to, mover.handover.next_epoch());
+                }
+                None
+            }
+            Action::Stop => panic!("nobody else has it"),
+        }
+    }
+
+    /// Changes the record, if it is as it was. Now and then the answer is lost, whether it was done or not.
+    fn propose(&mut self, mover: &Mover, version: u64, change: Change) -> Input {
+        let record = &mut self.records[usize::from(mover.node)];
+        if record.version != version {
+            return Input::Proposed(change, Answer::Lost);
+        }
+        let loss = self.chance.below(8);
+        if loss == 0 {
+            return Input::Proposed(change, Answer::Unknown);
+        }
+        record.version += 1;
+        match &change {
+            Change::Announce => record.moving = Some(mover.to),
+            Change::GiveUp => record.moving = None,
+            Change::Commit(_) => {
+                (record.owner, record.log, record.moving) = (mover.to, Some(mover.to), None);
+                record.epoch += 1;
+            }
+        }
+        let answer = if loss == 1 { Answer::Unknown } else { Answer::Won(record.version) };
+        Input::Proposed(change, answer)
+    }
+
+    /// The other node hears something, unless it is gone. Now and then its answer is lost.
+    fn say_to(&mut self, mover: &mut Mover, said: ToTarget) -> Option<ToSource> {
+        self.members[mover.to].as_ref()?;
+        let Mover { node, to, .. } = *mover;
+        let is_meant = |coming: &Coming| coming.to == to && coming.node == node;
+        if said == ToTarget::Begin && !self.coming.iter().any(is_meant) {
+            let (target, actions) = Target::new(mover.handover.clone(), log_of(to));
+            let next_epoch = mover.handover.next_epoch().0;
+            let attempt = Attempt { place: self.records[usize::from(node)].version, id: mover.handover.id.0 };
+            self.coming.push(Coming { to, node, attempt, target, staging: Some(Staging::new(1)), next_epoch });
+            self.arrive(to, node, actions);
+        }
+        let coming = self.coming.iter_mut().find(|coming| is_meant(coming))?;
+        if let Some(staging) = &mut coming.staging {
+            staging.take(&std::mem::take(&mut mover.unsent)).expect("deltas");
+        }
+        let (actions, answer) = coming.target.step(TargetInput::Heard(said));
+        let answer = self.arrive(to, node, actions).or(answer);
+        answer.filter(|_| self.chance.below(8) > 0)
+    }
+
+    /// Does what a target asks for.
+    fn arrive(&mut self, to: usize, node: u16, actions: Vec<TargetAction>) -> Option<ToSource> {
+        let mut actions = std::collections::VecDeque::from(actions);
+        let mut answer = None;
+        while let Some(action) = actions.pop_front() {
+            let hearer = self.members[to].as_ref()?.node.service.hearer();
+            let place = self.coming.iter().position(|coming| coming.to == to && coming.node == node)?;
+            let (attempt, next_epoch) = (self.coming[place].attempt, self.coming[place].next_epoch);
+            let input = match action {
+                TargetAction::Open => {
+                    let expect = move || hearer.expect(node, attempt, OwnerEpoch(next_epoch));
+                    self.meanwhile(expect).expect("it comes");
+                    Some(TargetInput::Opened)
+                }
+                TargetAction::Apply(round) => Some(TargetInput::Applied(round)),
+                TargetAction::Persist => {
+                    let staging = self.coming[place].staging.take()?;
+                    let received = self.meanwhile(move || {
+                        let (keys, latest) = staging.end().expect("deltas");
+                        hearer.receive(node, attempt, keys, latest)
+                    });
+                    received.expect("it is in the log");
+                    Some(TargetInput::Durable)
+                }
+                TargetAction::Serve(epoch) => {
+                    self.meanwhile(move || hearer.serve(node, Some(attempt), epoch)).expect("it serves");
+                    self.served.insert((to, node), epoch.0);
+                    Some(TargetInput::Saved)
+                }
+                TargetAction::Discard => {
+                    self.meanwhile(move || hearer.discard(node, attempt)).expect("it is void");
+                    None
+                }
+            };
+            if let Some(input) = input {
+                let coming = self.coming.iter_mut().find(|coming| coming.to == to && coming.node == node)?;
+                let (more, said) = coming.target.step(input);
+                actions.extend(more);
+                answer = said.or(answer);
+            }
+        }
+        self.coming.retain(|coming| !coming.target.is_over());
+        answer
+    }
+
+    /// What is on its way to a node hears what the records say.
+    fn hear_records(&mut self, to: usize) {
+        let coming: Vec<(u16, u64)> = self
+            .coming
+            .iter()
+            .filter(|coming| coming.to == to)
+            .map(|coming| (coming.node, coming.next_epoch))
+            .collect();
+        for (node, next_epoch) in coming {
+            if self.records[usize::from(node)].epoch < next_epoch {
+                continue;
+            }
+            let record = self.record_of(node);
+            let coming = self.coming.iter_mut().find(|coming| coming.to == to && coming.node == node);
+            let actions = coming.map(|coming| coming.target.step(TargetInput::Read(record)).0);
+            self.arrive(to, node, actions.unwrap_or_default());
         }
     }
 
@@ -292,6 +595,27 @@ impl World {
     }
 }
 
+/// A move that is carried out.
+struct Mover {
+    node: u16,
+    from: usize,
+    to: usize,
+    handover: Handover,
+    leaving: Option<Leaving>,
+    unsent: Vec<u8>,
+    now: u64,
+    /// What the other node is told.
+    decided: Option<Ending>,
+}
+
+fn name(tenure: usize) -> NodeId {
+    NodeId::new(format!("t{tenure}"))
+}
+
+fn log_of(tenure: usize) -> LogId {
+    LogId::new(name(tenure), 1, "keys").expect("a log")
+}
+
 fn hear(told: &mut Told, reply: &str) {
     match reply.parse() {
         Ok(value) => told.values.push(value),
@@ -305,8 +629,8 @@ fn hear(told: &mut Told, reply: &str) {
 
 #[test]
 fn increments_that_were_told_are_there_once_whoever_dies() {
-    let (mut kills, mut adoptions) = (0, 0);
-    for seed in 1..=12 {
+    let (mut kills, mut adoptions, mut moves, mut stays) = (0, 0, 0, 0);
+    for seed in 1..=24 {
         let mut world = World::new(seed);
         world.run();
         for number in 0..KEYS {
@@ -322,6 +646,8 @@ fn increments_that_were_told_are_there_once_whoever_dies() {
             );
         }
         (kills, adoptions) = (kills + world.kills, adoptions + world.adoptions);
+        (moves, stays) = (moves + world.moves, stays + world.stays);
     }
     assert!(kills > 12 && adoptions > 12, "{kills} kills, {adoptions} adoptions");
+    assert!(moves > 24 && stays > 3, "{moves} moves, {stays} that did not happen");
 }

@@ -1,4 +1,5 @@
 //! Services together, as the nodes of a cluster.
 
 mod histories;
+mod moves;
 mod nodes;

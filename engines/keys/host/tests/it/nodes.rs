@@ -7,12 +7,13 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use savanna_epoch::{NodeEpoch, NodeId, OwnerEpoch};
-use savanna_journal::{Options, seal};
+use savanna_journal::{Filter, Options, Record, SealedLog, seal};
 use savanna_keys::actor::Progress;
 use savanna_keys::actor::message::Destination;
 use savanna_keys::cluster::owners::{Owners, Peer, PeerId, Whose, virtual_node_of};
 use savanna_keys::cluster::table::VIRTUAL_NODES;
 use savanna_keys::config::{Config, Sync};
+use savanna_keys::delta::{Body, read_all};
 use savanna_keys::handle::{Answer, HandleError, KeysHandle, KeysNodes, KeysRequest, SharedKeysHandle};
 use savanna_keys::placement::group_of;
 use savanna_keys::reply::Tape;
@@ -21,7 +22,20 @@ use savanna_keys::session::{SessionId, Ticket};
 use savanna_keys_host::{Clients, HostOptions, Meanwhile, Service, Spread, Worker};
 
 /// How long something is waited for.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What nodes are like.
+#[derive(Clone, Copy)]
+pub(crate) struct Kind {
+    /// How long they ask for something again that nobody does.
+    patience: Duration,
+    may_move: bool,
+}
+
+/// Nodes whose keys move.
+pub(crate) const MOVING: Kind = Kind { patience: Duration::from_secs(20), may_move: true };
+/// Nodes whose keys stay.
+const STAYING: Kind = Kind { may_move: false, ..MOVING };
 
 /// Which services there are.
 #[derive(Clone, Debug, Default)]
@@ -73,8 +87,9 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn start(board: &Switchboard, name: &str, folder: &Path, epoch: u64, threads: u16) -> Self {
-        let spread = Spread { nodes: Arc::new(board.clone()), patience: Duration::from_secs(1) };
+    pub(crate) fn start(kind: Kind, board: &Switchboard, name: &str, folder: &Path, epoch: u64, threads: u16) -> Self {
+        let Kind { patience, may_move } = kind;
+        let spread = Spread { nodes: Arc::new(board.clone()), patience, may_move };
         let folder = folder.join(name);
         let config = Config { sync: Sync::Always, ..Config::default() };
         let log = Some((Options::dir(&folder), NodeEpoch(epoch)));
@@ -114,30 +129,42 @@ impl Node {
 
 /// A client, connected to a thread of a node.
 #[derive(Clone, Copy)]
-struct Client {
-    node: usize,
-    thread: usize,
-    session: SessionId,
+pub(crate) struct Client {
+    pub(crate) node: usize,
+    pub(crate) thread: usize,
+    pub(crate) session: SessionId,
 }
 
-struct Nodes {
-    board: Switchboard,
-    nodes: Vec<Node>,
-    folder: tempfile::TempDir,
+pub(crate) struct Nodes {
+    pub(crate) board: Switchboard,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl Nodes {
-    fn start(threads: &[u16]) -> Self {
+    pub(crate) fn start(kind: Kind, threads: &[u16]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let board = Switchboard::default();
-        let start =
-            |(number, threads): (usize, &u16)| Node::start(&board, &format!("n{number}"), folder.path(), 1, *threads);
+        let start = |(number, threads): (usize, &u16)| {
+            Node::start(kind, &board, &format!("n{number}"), folder.path(), 1, *threads)
+        };
         let nodes = threads.iter().enumerate().map(start).collect();
         Self { board, nodes, folder }
     }
 
+    /// A node is gone, and another one without keys in its place. Gives its log.
+    pub(crate) fn end(&mut self, number: usize) -> SealedLog {
+        let Node { folder, mut service, workers, .. } = self.nodes.remove(number);
+        drop(workers);
+        service.close().expect("a log");
+        drop(service);
+        let spare = Node::start(STAYING, &self.board, &format!("spare{number}"), self.folder.path(), 1, 1);
+        self.nodes.insert(number, spare);
+        seal(&Options::dir(&folder), NodeEpoch(2)).expect("it has ended")
+    }
+
     /// Each virtual node is that node's which `owner` says, if any; nodes in `gone` are not there.
-    fn say(&self, owner: impl Fn(u16) -> Option<usize>, gone: &[usize]) {
+    pub(crate) fn say(&self, owner: impl Fn(u16) -> Option<usize>, gone: &[usize]) {
         for myself in 0..self.nodes.len() {
             self.say_to(myself, &owner, gone);
         }
@@ -162,18 +189,18 @@ impl Nodes {
         self.nodes[myself].service.hearer().say(owners);
     }
 
-    fn client(&mut self, node: usize, thread: usize) -> Client {
+    pub(crate) fn client(&mut self, node: usize, thread: usize) -> Client {
         let mut admission = self.nodes[node].workers[thread].admission();
         let session = admission.open(String::new(), "127.0.0.1:7000".to_owned(), None, false);
         Client { node, thread, session }
     }
 
-    fn turn(&mut self) {
+    pub(crate) fn turn(&mut self) {
         self.nodes.iter_mut().for_each(Node::turn);
     }
 
     /// Sends a request. Gives its reply, or where that will be.
-    fn send(&mut self, client: Client, words: &[&str]) -> Result<String, Ticket> {
+    pub(crate) fn send(&mut self, client: Client, words: &[&str]) -> Result<String, Ticket> {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         let mut reply = Tape::new();
         let worker = &mut self.nodes[client.node].workers[client.thread];
@@ -184,7 +211,7 @@ impl Nodes {
         }
     }
 
-    fn hear(&mut self, client: Client, ticket: Ticket) -> String {
+    pub(crate) fn hear(&mut self, client: Client, ticket: Ticket) -> String {
         let until = Instant::now() + PATIENCE;
         loop {
             if let Some(reply) = self.nodes[client.node].replies.remove(&(client.session, ticket)) {
@@ -196,7 +223,7 @@ impl Nodes {
         }
     }
 
-    fn ask(&mut self, client: Client, line: &str) -> String {
+    pub(crate) fn ask(&mut self, client: Client, line: &str) -> String {
         let words: Vec<&str> = line.split(' ').collect();
         match self.send(client, &words) {
             Ok(reply) => reply,
@@ -221,7 +248,7 @@ fn key_of(node: usize, number: usize) -> String {
 }
 
 fn three() -> (Nodes, [Client; 3]) {
-    let mut nodes = Nodes::start(&[1, 2, 3]);
+    let mut nodes = Nodes::start(STAYING, &[1, 2, 3]);
     nodes.say(third, &[]);
     nodes.turn();
     let clients = [nodes.client(0, 0), nodes.client(1, 1), nodes.client(2, 0)];
@@ -339,7 +366,7 @@ fn who_waits_for_a_key_of_another_node_gets_what_comes_and_takes_nothing_behind_
 
 #[test]
 fn who_knows_an_owner_of_before_is_sent_on_and_order_is_kept() {
-    let mut nodes = Nodes::start(&[1, 1, 2]);
+    let mut nodes = Nodes::start(STAYING, &[1, 1, 2]);
     nodes.say(|_| Some(2), &[]);
     nodes.say_to(0, &|_| Some(1), &[]);
     nodes.turn();
@@ -364,20 +391,62 @@ fn who_knows_an_owner_of_before_is_sent_on_and_order_is_kept() {
 }
 
 #[test]
+fn who_has_what_is_believed_of_the_records_alone_where_nothing_moves() {
+    for kind in [STAYING, MOVING] {
+        let mut nodes = Nodes::start(kind, &[1, 1, 1]);
+        nodes.say(|_| Some(1), &[]);
+        // The second node knows already that the third has all.
+        let peer =
+            |number: usize| Peer { node: NodeId::new(format!("n{number}")), is_there: number != 1, cluster_port: None };
+        let mut owners = Owners::among((0..3).map(peer).collect());
+        (0..VIRTUAL_NODES).for_each(|node| owners.set(node, Whose::There(PeerId(2)), OwnerEpoch(2)));
+        nodes.nodes[1].service.hearer().say(owners);
+        nodes.say_to(2, &|_| Some(2), &[]);
+        nodes.turn();
+        let client = nodes.client(0, 0);
+        let ticket = nodes.send(client, &["SET", "a", "1"]).expect_err("it is at another node");
+        for _ in 0..100 {
+            nodes.turn();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let is_done = nodes.nodes[0].replies.contains_key(&(client.session, ticket));
+        assert_eq!(is_done, kind.may_move, "{}", nodes.nodes[0].replies.len());
+        nodes.say_to(0, &|_| Some(2), &[]);
+        assert_eq!(nodes.hear(client, ticket), "OK");
+    }
+}
+
+#[test]
 fn what_nobody_has_waits_and_then_is_refused() {
-    let mut nodes = Nodes::start(&[1, 1]);
-    nodes.say(|_| None, &[]);
+    let mut nodes = Nodes::start(Kind { patience: Duration::from_secs(1), ..STAYING }, &[1, 1]);
+    nodes.say(|_| Some(1), &[]);
     nodes.turn();
     let client = nodes.client(0, 0);
-    let ticket = nodes.send(client, &["SET", "a", "1"]).expect_err("nobody has it");
-    nodes.turn();
-    nodes.say(|_| Some(1), &[]);
-    assert_eq!(nodes.hear(client, ticket), "OK", "somebody has it by now");
+    assert_eq!(nodes.ask(client, "SET a 1"), "OK");
     nodes.say(|_| None, &[]);
     nodes.turn();
     assert!(nodes.ask(client, "SET a 2").starts_with("!TRYAGAIN"));
     for words in ["DBSIZE", "FLUSHALL"] {
         assert!(nodes.ask(client, words).starts_with("!TRYAGAIN"), "{words}");
+    }
+}
+
+#[test]
+fn what_is_about_several_keys_that_nobody_has_waits_for_who_gets_them() {
+    for kind in [STAYING, MOVING] {
+        let mut nodes = Nodes::start(kind, &[1, 1]);
+        nodes.say(|_| None, &[]);
+        nodes.turn();
+        let client = nodes.client(0, 0);
+        let (one, other) = ("a", "b");
+        assert_ne!(node_of(one) % 8, node_of(other) % 8);
+        let single = nodes.send(client, &["SET", one, "1"]).expect_err("nobody has it");
+        let several = nodes.send(client, &["MSET", one, "2", other, "2"]).expect_err("nobody has them");
+        nodes.turn();
+        nodes.say(|_| Some(1), &[]);
+        assert_eq!(nodes.hear(client, single), "OK", "somebody has it by now");
+        assert_eq!(nodes.hear(client, several), "OK", "and the others");
+        assert_eq!(nodes.ask(client, &format!("MGET {one} {other}")), "[2] \"2\" \"2\"");
     }
 }
 
@@ -427,7 +496,7 @@ fn keys_of_a_node_that_is_gone_are_taken_in_out_of_its_log() {
     service.close().expect("a log");
     drop(service);
     // The rest has other numbers from here on: that of the node that is gone stays.
-    nodes.nodes.insert(1, Node::start(&nodes.board, "spare", nodes.folder.path(), 1, 1));
+    nodes.nodes.insert(1, Node::start(STAYING, &nodes.board, "spare", nodes.folder.path(), 1, 1));
     let heir = |node: u16| match third(node) {
         Some(1) if node % 2 == 0 => Some(0),
         Some(1) => Some(2),
@@ -467,7 +536,7 @@ fn keys_of_a_node_that_is_gone_are_taken_in_out_of_its_log() {
         drop(workers);
         service.close().expect("a log");
         drop(service);
-        let again = Node::start(&nodes.board, &name.0, nodes.folder.path(), 2, threads);
+        let again = Node::start(STAYING, &nodes.board, &name.0, nodes.folder.path(), 2, threads);
         nodes.nodes.insert(number, again);
     }
     nodes.say(heir, &[1]);
@@ -481,6 +550,34 @@ fn keys_of_a_node_that_is_gone_are_taken_in_out_of_its_log() {
 }
 
 #[test]
+fn where_nothing_moves_what_is_taken_in_again_is_in_a_log_that_earlier_releases_read() {
+    let (mut nodes, clients) = three();
+    let lost = key_of(1, 0);
+    nodes.ask(clients[0], &format!("SET {lost} value"));
+    let sealed = nodes.end(1);
+    // Who was interrupted before the record says that it has them takes them in once more.
+    for _ in 0..2 {
+        let (hearer, sealed) = (nodes.nodes[0].service.hearer(), sealed.clone());
+        let adopting = std::thread::spawn(move || hearer.adopt(&sealed, &|node| third(node) == Some(1)));
+        while !adopting.is_finished() {
+            nodes.turn();
+            std::thread::yield_now();
+        }
+        assert_eq!(adopting.join().expect("no panic").expect("a log"), 1);
+    }
+    let (log, mut keys) = (nodes.end(0), 0);
+    let read = log.read(&Filter::default(), &mut |record: Record| {
+        read_all(&record.payload, &mut |_, body| {
+            assert!(!matches!(body, Body::Forget { .. }), "they do not know it");
+            keys += 1;
+            Ok(())
+        })
+    });
+    read.expect("a log");
+    assert_eq!(keys, 2);
+}
+
+#[test]
 fn keys_that_are_taken_in_are_not_flushed_by_what_was_flushed_before() {
     let (mut nodes, clients) = three();
     let lost = key_of(1, 0);
@@ -488,7 +585,7 @@ fn keys_that_are_taken_in_are_not_flushed_by_what_was_flushed_before() {
     let mut gone = nodes.nodes.remove(1);
     drop(std::mem::take(&mut gone.workers));
     gone.service.close().expect("a log");
-    nodes.nodes.insert(1, Node::start(&nodes.board, "spare", nodes.folder.path(), 1, 1));
+    nodes.nodes.insert(1, Node::start(STAYING, &nodes.board, "spare", nodes.folder.path(), 1, 1));
     let heir = |node: u16| if third(node) == Some(1) { Some(0) } else { third(node) };
     // The others are emptied while nobody has its keys: the asker is told that not all are.
     nodes.say(|node| third(node).filter(|owner| *owner != 1), &[1]);
@@ -508,7 +605,7 @@ fn keys_that_are_taken_in_are_not_flushed_by_what_was_flushed_before() {
     drop(workers);
     service.close().expect("a log");
     drop(service);
-    nodes.nodes.insert(0, Node::start(&nodes.board, "n0", nodes.folder.path(), 2, 2));
+    nodes.nodes.insert(0, Node::start(STAYING, &nodes.board, "n0", nodes.folder.path(), 2, 2));
     nodes.say(heir, &[1]);
     nodes.turn();
     let client = nodes.client(0, 1);

@@ -251,7 +251,7 @@ impl Keyspace {
     /// Whether a key of this actor may get replicas by itself: one that is there, and has none.
     pub(crate) fn may_be_spread(&self, database: u8, key: &[u8]) -> bool {
         let is_there = self.peek_in(database, key).is_some_and(|entry| !entry.has_expired(self.now));
-        is_there && self.is_first_replica(key) && self.replicas.get(database, key).is_none()
+        is_there && !self.is_departing(key) && self.is_first_replica(key) && self.replicas.get(database, key).is_none()
     }
 
     /// The keys of this actor that have replicas by themselves.
@@ -306,6 +306,9 @@ impl Keyspace {
         }
         if copies > 1 && self.peek(key).is_some_and(|entry| entry.value.first_field_expiry().is_some()) {
             return Err(no_expiring_fields());
+        }
+        if copies > 1 && self.is_departing(key) {
+            return Err(CommandError::text("TRYAGAIN nothing was done: the key is on its way to another node"));
         }
         self.ask_for_log_of(std::iter::once(key))?;
         self.translate_changes();

@@ -118,6 +118,11 @@ impl Replicas {
         Some(removed)
     }
 
+    /// Forgets that a key has replicas, whoever has not heard something.
+    pub(in crate::keyspace) fn forget(&mut self, database: u8, key: &[u8]) {
+        self.remove(database, key);
+    }
+
     pub(in crate::keyspace) const fn len(&self) -> usize {
         self.count
     }

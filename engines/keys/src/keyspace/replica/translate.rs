@@ -67,7 +67,7 @@ impl Keyspace {
                 }
                 Some(state)
             }
-            Body::Replicated { .. } | Body::Swap { .. } | Body::Flush { .. } => None,
+            Body::Replicated { .. } | Body::Swap { .. } | Body::Flush { .. } | Body::Forget { .. } => None,
         };
         if let Some(delta) = delta {
             let bytes = log_state(&mut self.log, header, replica.vector, writer, Some(&delta));
