@@ -7,9 +7,12 @@
 //! ```
 //!
 //! A snapshot is complete when the sinks hold its epoch, and counts when the manifest that names it is durable. Nothing that it replaces
-//! goes before. [`Schedule`] decides this and does nothing else.
+//! goes before. [`Schedule`] decides this and does nothing else. Of a state that has changed little since the snapshot that counts, the
+//! changes are written ([`Chains`]).
 
+mod chain;
 mod form;
+mod pieces;
 mod regroup;
 mod schedule;
 
@@ -19,17 +22,20 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::{Field, Schema};
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema};
 use savanna_streams_api::ids::{Epoch, QueryId, StageId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::time::EventTime;
 use serde::{Deserialize, Serialize};
 
-pub use self::form::{read_state, write_state};
+pub use self::chain::{Chains, Next};
+pub use self::form::{read_changes, read_state, write_changes, write_state};
+pub use self::pieces::{Changes, Piece, PieceId, Pieces};
 pub(crate) use self::regroup::regroup;
 pub use self::schedule::{MemberPart, Schedule, Step};
 use crate::driver::EpochRecord;
+use crate::error::computing;
 
 /// The epoch of which a snapshot is made, or none: behind it members hand their states out, and before it everything is sent that would
 /// otherwise wait. Set before the epoch is cut.
@@ -66,6 +72,19 @@ pub struct Table {
     pub at: [i64; 2],
     /// The rows.
     pub rows: RecordBatch,
+    /// By which they are known to be the same as before.
+    pub piece: Option<PieceId>,
+    /// Whether the last column says which rows are marked, which more of them may become.
+    pub has_marks: bool,
+}
+
+/// Rows with one more column, which has a value for each.
+pub(crate) fn marked(rows: &RecordBatch, (name, marks): (&str, BooleanArray)) -> Result<RecordBatch> {
+    let schema = rows.schema();
+    let mark = Arc::new(Field::new(name, DataType::Boolean, false));
+    let fields = schema.fields().iter().cloned().chain([mark]).collect::<Vec<_>>();
+    let columns = rows.columns().iter().cloned().chain([Arc::new(marks) as ArrayRef]).collect();
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(|e| computing("marking rows", &e))
 }
 
 /// The columns of a schema in words.
@@ -91,9 +110,22 @@ pub(crate) fn check_columns(rows: &RecordBatch, expected: &Schema) -> Result<()>
 }
 
 impl State {
-    /// Adds rows of some kind.
-    pub(crate) fn put(&mut self, name: &str, at: [i64; 2], rows: RecordBatch) {
-        self.tables.push(Table { name: name.to_owned(), at, rows });
+    /// Adds rows of some kind, which may be others in the next state.
+    pub fn put(&mut self, name: &str, at: [i64; 2], rows: RecordBatch) {
+        self.tables.push(Table { name: name.to_owned(), at, rows, piece: None, has_marks: false });
+    }
+
+    /// Adds a piece. Those of one kind that belong to the same are in the order of their numbers.
+    pub fn put_piece(&mut self, name: &str, at: [i64; 2], piece: &Piece) {
+        let (rows, piece) = (piece.rows().clone(), Some(piece.id()));
+        self.tables.push(Table { name: name.to_owned(), at, rows, piece, has_marks: false });
+    }
+
+    /// Adds a piece with a column behind its own that says which rows are marked. A row that is marked stays so.
+    pub fn put_marked(&mut self, name: &str, at: [i64; 2], piece: &Piece, marks: (&str, BooleanArray)) -> Result<()> {
+        let (rows, piece) = (marked(piece.rows(), marks)?, Some(piece.id()));
+        self.tables.push(Table { name: name.to_owned(), at, rows, piece, has_marks: true });
+        Ok(())
     }
 
     /// An instant; before all others if it is not there.
@@ -131,12 +163,87 @@ pub struct Part {
     pub shuffle: u16,
     /// How many members its group has.
     pub members: u16,
+    /// Where its whole state is, by a name that belongs to the store.
+    pub name: String,
+    /// The length of that.
+    pub bytes: u64,
+    /// Its CRC-32C, by the store.
+    pub checksum: u32,
+    /// What has changed since, one behind the other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<PartFile>,
+    /// The checksum of the state that all of this gives, if it is in pieces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gives: Option<u32>,
+}
+
+/// A file of a part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartFile {
     /// Where it is, by a name that belongs to the store.
     pub name: String,
     /// Its length.
     pub bytes: u64,
     /// Its CRC-32C, by the store.
     pub checksum: u32,
+}
+
+impl Part {
+    /// One of which all is in this file.
+    pub fn whole(stage: StageId, shuffle: u16, members: u16, file: PartFile) -> Self {
+        let PartFile { name, bytes, checksum } = file;
+        Self { stage, shuffle, members, name, bytes, checksum, changes: Vec::new(), gives: None }
+    }
+
+    /// It with all that it says in this file.
+    #[must_use]
+    pub fn rewritten(&self, file: PartFile) -> Self {
+        Self::whole(self.stage, self.shuffle, self.members, file)
+    }
+
+    /// The file of the whole state that its changes follow.
+    pub fn base(&self) -> PartFile {
+        PartFile { name: self.name.clone(), bytes: self.bytes, checksum: self.checksum }
+    }
+
+    /// All of its files.
+    pub fn files(&self) -> impl Iterator<Item = PartFile> {
+        std::iter::once(self.base()).chain(self.changes.iter().cloned())
+    }
+
+    /// The state that its files give: the whole, and what has changed since.
+    ///
+    /// # Errors
+    /// The name of the file that cannot be read, and why.
+    pub fn read(&self, bytes: impl Fn(&PartFile) -> Result<Vec<u8>, String>) -> Result<State, (String, String)> {
+        let base = self.base();
+        let whole = bytes(&base).and_then(|bytes| read_state(&bytes));
+        let mut state = whole.map_err(|cause| (base.name.clone(), cause))?;
+        for file in &self.changes {
+            let changes = bytes(file).and_then(|bytes| read_changes(&bytes));
+            let applied = changes.and_then(|changes| state.apply(changes));
+            state = applied.map_err(|cause| (file.name.clone(), cause))?;
+        }
+        let last = self.changes.last().map_or(base.name, |file| file.name.clone());
+        match self.gives {
+            Some(gives) => state.check(gives).map_err(|cause| (last, cause))?,
+            None if self.changes.is_empty() => {}
+            None => return Err((last, "expected a part that says which state its changes give, got none".into())),
+        }
+        Ok(state)
+    }
+}
+
+impl Manifest {
+    /// All files that it names.
+    pub fn files(&self) -> impl Iterator<Item = PartFile> {
+        self.parts.iter().flat_map(Part::files)
+    }
+
+    /// Whether some of its parts have changes. Who does not know of them would leave them out.
+    pub fn has_changes(&self) -> bool {
+        self.parts.iter().any(|part| !part.changes.is_empty())
+    }
 }
 
 /// A snapshot that was found.
@@ -201,7 +308,7 @@ fn unfit(epoch: Epoch, expected: &str, came: &str) -> StreamError {
 
 /// Where the snapshots of a query are kept. Called by one thread at a time.
 pub trait SnapshotStore: Debug + Send + Sync {
-    /// Writes a part of the snapshot of an epoch, which is durable then. Returns its name, length and checksum.
+    /// Writes a file of a part of the snapshot of an epoch, which is durable then, and which no other one has the name of.
     ///
     /// # Errors
     /// It cannot be written.
@@ -211,15 +318,15 @@ pub trait SnapshotStore: Debug + Send + Sync {
         stage: StageId,
         shuffle: u16,
         write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
-    ) -> Result<(String, u64, u32)>;
+    ) -> Result<PartFile>;
 
-    /// Makes a snapshot the one that counts, in one step that is durable then. Only who has the query may do so. What it replaces goes.
+    /// Makes a snapshot the one that counts, in one step that is durable then. Only who has the query may do so. What it does not name goes.
     ///
     /// # Errors
-    /// It cannot be written, or another process has the query.
+    /// It cannot be written, a file that it names is gone, or another process has the query.
     fn switch(&self, manifest: &Manifest) -> Result<()>;
 
-    /// Removes all parts that the snapshot that counts does not name.
+    /// Removes all files that the snapshot that counts does not name.
     fn tidy(&self);
 
     /// The query is over: what is not written yet is not waited for. Called by any thread.
