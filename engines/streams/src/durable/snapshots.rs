@@ -133,7 +133,7 @@ impl QuerySnapshots {
             if last.is_some_and(|last| last.owner > self.owner) {
                 return Ok(last);
             }
-            let former = places.iter().rev().find(|place| place.owner < self.owner).copied();
+            let former = self.former(&places, &names);
             // A former owner may have switched once more just before it could see that this one is there.
             let is_own =
                 |last: Place| last.owner == self.owner && former.is_none_or(|former| former.epoch <= last.epoch);
@@ -147,6 +147,19 @@ impl QuerySnapshots {
             self.rename(place)?;
             names = self.list()?;
         }
+    }
+
+    /// The manifest of former owners that counts, if these names are there.
+    ///
+    /// One of them may have made that of another its own while that one switched once more, and have ended before it looked again: then the
+    /// files that the last one names are gone.
+    fn former(&self, places: &BTreeSet<Place>, names: &[String]) -> Option<Place> {
+        let former = || places.iter().filter(|place| place.owner < self.owner).copied();
+        let is_whole = |manifest: &Manifest| check_named(manifest, |name| names.iter().any(|is| is == name)).is_ok();
+        let is_there = |place: Place| self.read(place).is_ok_and(|manifest| manifest.as_ref().is_none_or(is_whole));
+        let last = former().next_back()?;
+        let mut later = former().filter(|place| place.epoch > last.epoch);
+        if is_there(last) { Some(last) } else { later.find(|place| is_there(*place)).or(Some(last)) }
     }
 
     fn read(&self, place: Place) -> Result<Option<Manifest>> {

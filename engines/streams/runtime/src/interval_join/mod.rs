@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, new_null_array};
+use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::TaskContext;
 use savanna_ownership::KeyGroupSet;
@@ -201,7 +202,8 @@ impl IntervalJoin {
     /// Which rows of a side have met a partner, where somebody asks for that.
     fn met(&self, side: usize, matched: &[bool]) -> BooleanArray {
         let counts = self.plans[side].kept || self.kind.left_only() && side == LEFT;
-        matched.iter().map(|met| Some(*met && counts)).collect()
+        let met = if counts { BooleanBuffer::from(matched) } else { BooleanBuffer::new_unset(matched.len()) };
+        BooleanArray::new(met, None)
     }
 
     /// An empty join becomes what [`Self::state`] gave.

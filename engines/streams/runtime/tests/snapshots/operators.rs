@@ -167,6 +167,13 @@ fn join(kind: JoinKind, earliest: i64, latest: i64) -> IntervalJoin {
     IntervalJoin::decode(&plan, &functions()).unwrap()
 }
 
+/// What comes out of a join in a step.
+fn joined(join: &mut IntervalJoin, (left, right): &(Step, Step)) -> Vec<String> {
+    let until = |step: &Step| EventTime(step.watermark * MILLI);
+    let watermarks = Watermarks { left: until(left), right: until(right) };
+    sorted(&join.apply(&[batch(&left.rows)], &[batch(&right.rows)], watermarks).unwrap())
+}
+
 pub(crate) fn sorted(batches: &[RecordBatch]) -> Vec<String> {
     let mut all: Vec<String> = batches.iter().flat_map(|rows| lines(rows.columns(), rows.num_rows())).collect();
     all.sort_unstable();
@@ -184,14 +191,9 @@ fn joins_and_what_has_changed_of_them_come_to_the_whole() {
         // Rows are not older than the watermark: others are late, and do not come here.
         let [left, right] = [(); 2].map(|()| steps(&mut rng, 40, 10, 0..150, 40));
         let steps: Vec<(Step, Step)> = left.into_iter().zip(right).collect();
-        let apply = |join: &mut IntervalJoin, (left, right): &(Step, Step)| {
-            let until = |step: &Step| EventTime(step.watermark * MILLI);
-            let watermarks = Watermarks { left: until(left), right: until(right) };
-            sorted(&join.apply(&[batch(&left.rows)], &[batch(&right.rows)], watermarks).unwrap())
-        };
         let operator = Operator {
             new: &|| join(kind, earliest, latest),
-            apply: &apply,
+            apply: &joined,
             state: &|join: &mut IntervalJoin| join.state().unwrap(),
             restore: &|join: &mut IntervalJoin, state: &State| join.restore(state).unwrap(),
         };
@@ -237,6 +239,39 @@ fn joins_that_give_up_the_numbers_of_expired_rows_come_to_the_whole() {
             Operator { new: &new, apply: &apply, state: &state, restore: &restore }.survives(seed, &steps).crashes;
     }
     assert!(crashes > 3 && compactions.get() > 20, "{crashes} crashes, {} compactions", compactions.get());
+}
+
+/// States as they were before there were pieces: each is written whole, and is what functions still send.
+#[test]
+fn states_without_pieces_are_restored() {
+    let mut seen = Seen::default();
+    for seed in 0..40 {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let gap = rng.random_range(5..80) * MILLI;
+        let steps_of_sessions = steps(&mut rng, 40, 8, -10..150, 60);
+        let apply = |sessions: &mut SessionState, step: &Step| {
+            sessions.update(&batch(&step.rows)).unwrap();
+            results(sessions.scan(step.watermark * MILLI).unwrap())
+        };
+        let state = |sessions: &mut SessionState| {
+            let mut state = State::default();
+            sessions.joined().unwrap().into_iter().for_each(|rows| state.put("fragments", [0; 2], rows));
+            state
+        };
+        let operator = Operator { new: &|| sessions(gap), apply: &apply, state: &state, restore: &restore_sessions };
+        seen += operator.survives(seed, &steps_of_sessions);
+        let kind = KINDS[seed as usize % KINDS.len()];
+        let [left, right] = [(); 2].map(|()| steps(&mut rng, 40, 10, 0..150, 40));
+        let steps_of_join: Vec<(Step, Step)> = left.into_iter().zip(right).collect();
+        let operator = Operator {
+            new: &|| join(kind, -40, 30),
+            apply: &joined,
+            state: &|join: &mut IntervalJoin| join.state_to_send().unwrap(),
+            restore: &|join: &mut IntervalJoin, state: &State| join.restore(state).unwrap(),
+        };
+        seen += operator.survives(seed, &steps_of_join);
+    }
+    assert!(seen.changes == 0 && seen.wholes > 400 && seen.crashes > 100, "{seen:?}");
 }
 
 /// Rows of so many keys at a time, in milliseconds.

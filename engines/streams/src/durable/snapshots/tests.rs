@@ -290,6 +290,28 @@ fn a_snapshot_that_a_former_owner_switched_at_the_last_moment_is_taken_over() {
 }
 
 #[test]
+fn a_snapshot_that_was_switched_at_the_last_moment_is_taken_over_also_if_its_successor_ended_too_soon() {
+    let (disk, former) = with_a_snapshot(1);
+    let next = Place { owner: NodeEpoch(1), epoch: Epoch(9) };
+    former.prepare(next, Some(manifest(9, part(&former, 9)))).unwrap();
+    // The second one has seen the snapshot of epoch 5, and makes it its own; meanwhile the first one has replaced that and removed its files.
+    let second = unopened(&disk, 2);
+    let seen = Place { owner: NodeEpoch(1), epoch: Epoch(5) };
+    let own = Place { owner: NodeEpoch(2), epoch: Epoch(5) };
+    second.prepare(own, second.read(seen).unwrap()).unwrap();
+    former.rename(next).unwrap();
+    former.check_last(next, &former.list().unwrap()).unwrap();
+    former.tidy();
+    second.rename(own).unwrap();
+    disk.crash();
+    assert_eq!(counts(&disk, 3), Some((9, vec![state(9)])));
+    assert_eq!(disk.list().unwrap(), ["1-9-1-0", "manifest-3-9"]);
+    // Of what was replaced there is nothing to be taken, and what is lost is told.
+    disk.remove("1-9-1-0").unwrap();
+    assert!(open(&disk, 4).unwrap_err().to_string().contains("1-9-1-0"));
+}
+
+#[test]
 fn what_is_not_of_snapshots_stays() {
     let (disk, snapshots) = with_a_snapshot(1);
     for name in ["lost+found", "1-2-3", "1-2-3-x", "+1-2-3-4"] {
@@ -528,6 +550,33 @@ fn manifests_of_version_2_are_read() {
             .unwrap()
             .contains("expected a record of version 1 or 2, got version 3")
     );
+}
+
+/// A manifest and a state as builds wrote them that know of no pieces.
+#[test]
+fn snapshots_without_pieces_are_read_and_taken_over() {
+    let whole = include_bytes!("../../../runtime/src/snapshot/state-1.bin");
+    let record = b"\x01{\"owner\":1,\"manifest\":{\"query\":{\"code\":\"0123456789ab\",\"job\":7},\"record\":{\"epoch\":5,\"processing_time\":7,\
+        \"sources\":[],\"committed\":5},\"rows_at\":7,\"signatures\":[\"panes\"],\"parts\":[{\"stage\":1,\"shuffle\":0,\"members\":1,\
+        \"name\":\"1-5-1-0\",\"bytes\":1968,\"checksum\":1305112008}]}}";
+    let disk = SimDisk::new(1);
+    disk.put("1-5-1-0", whole);
+    disk.put("manifest-1-5", &[&crc32c::crc32c(record).to_le_bytes(), record.as_slice()].concat());
+    for owner in 2..4 {
+        let (epoch, states) = counts(&disk, owner).unwrap();
+        let rows: usize = states[0].tables.iter().map(|table| table.rows.num_rows()).sum();
+        assert_eq!((epoch, states.len(), states[0].marks["closed"], rows), (5, 1, i64::MIN, 10));
+        assert!(states[0].tables.iter().all(|table| table.piece.is_none() && !table.has_marks));
+        // What is taken over has the form that it had.
+        let manifest = disk.read(&format!("manifest-{owner}-5"), MANIFEST_MAX).unwrap();
+        assert!(manifest.ends_with(&record[record.len() - 90..]), "{}", String::from_utf8_lossy(&manifest));
+    }
+    // Rows that are no pieces are followed by none.
+    let (snapshots, found) = open(&disk, 4).unwrap();
+    let states = found.unwrap().states;
+    let chains = chained(&snapshots, &Chains::default(), 6, &states[0]);
+    let chains = chained(&snapshots, &chains, 7, &states[0]);
+    assert_eq!(chains.parts().next().unwrap().files().count(), 1);
 }
 
 /// The bytes that the first release with them wrote.
