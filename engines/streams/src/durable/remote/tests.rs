@@ -1,6 +1,8 @@
 use std::fmt;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use futures::stream::{BoxStream, TryStreamExt as _};
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -13,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use savanna_streams_api::ids::{QueryId, StageId};
 use savanna_streams_model::time::EventTime;
 use savanna_streams_runtime::LookupStore as _;
-use savanna_streams_runtime::snapshot::{Chains, Part, SnapshotStore as _, State, Table, write_state};
+use savanna_streams_runtime::snapshot::{Chains, Part, Piece, SnapshotStore as _, State, write_state};
 
 use super::super::stored::{Emptied, Standing};
 use super::*;
@@ -221,8 +223,15 @@ fn epochs(opened: &Opened) -> Vec<u64> {
     opened.records.iter().map(|record| record.epoch.0).collect()
 }
 
+/// What changes is little of it.
 fn state(number: i64) -> State {
-    State { marks: BTreeMap::from([("number".to_owned(), number)]), tables: Vec::<Table>::new() }
+    static ROWS: LazyLock<Piece> = LazyLock::new(|| {
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..1_000));
+        Piece::new(RecordBatch::try_from_iter([("n", numbers)]).unwrap())
+    });
+    let mut state = State { marks: BTreeMap::from([("number".to_owned(), number)]), tables: Vec::new() };
+    state.put_piece("numbers", [0; 2], &ROWS);
+    state
 }
 
 fn part(opened: &Opened, epoch: u64) -> Result<Part> {
@@ -372,7 +381,10 @@ fn a_former_process_records_nothing_switches_nothing_and_removes_nothing_of_its_
     // It has not heard of the other one yet, and takes away what it does not know.
     former.snapshots.tidy();
     former.lookups.keep_only(0, &[].into());
-    assert!(former.snapshots.switch(&manifest(2, late)).unwrap_err().to_string().contains("another process has taken"));
+    // What it wrote before is gone; what it writes now counts as little.
+    let refused = |part: Part| former.snapshots.switch(&manifest(2, part)).unwrap_err().to_string();
+    assert!(refused(late).contains("expected the file 1-2-1-0, which it names, and it is gone"));
+    assert!(refused(part(&former, 2).unwrap()).contains("another process has taken"));
     former.snapshots.tidy();
     assert!(
         append(&former, 2).unwrap_err().to_string().contains("another process has taken the query in s3://test/kept/q")
