@@ -133,7 +133,7 @@ impl QuerySnapshots {
             if last.is_some_and(|last| last.owner > self.owner) {
                 return Ok(last);
             }
-            let former = self.former(&places, &names);
+            let former = self.former(&places, &names)?;
             // A former owner may have switched once more just before it could see that this one is there.
             let is_own =
                 |last: Place| last.owner == self.owner && former.is_none_or(|former| former.epoch <= last.epoch);
@@ -149,17 +149,22 @@ impl QuerySnapshots {
         }
     }
 
-    /// The manifest of former owners that counts, if these names are there.
+    /// The manifest of former owners that counts, if these are their places and names.
     ///
-    /// One of them may have made that of another its own while that one switched once more, and have ended before it looked again: then the
-    /// files that the last one names are gone.
-    fn former(&self, places: &BTreeSet<Place>, names: &[String]) -> Option<Place> {
-        let former = || places.iter().filter(|place| place.owner < self.owner).copied();
-        let is_whole = |manifest: &Manifest| check_named(manifest, |name| names.iter().any(|is| is == name)).is_ok();
-        let is_there = |place: Place| self.read(place).is_ok_and(|manifest| manifest.as_ref().is_none_or(is_whole));
-        let last = former().next_back()?;
-        let mut later = former().filter(|place| place.epoch > last.epoch);
-        if is_there(last) { Some(last) } else { later.find(|place| is_there(*place)).or(Some(last)) }
+    /// It is that of the last owner, unless one of another owner is of a later epoch and all of its files are there: that owner has switched
+    /// once more while the last one made a former snapshot its own, which ended before it looked again. What an owner writes itself is of
+    /// epochs behind all that were recorded when it came.
+    fn former(&self, places: &BTreeSet<Place>, names: &[String]) -> Result<Option<Place>> {
+        let former = places.iter().filter(|place| place.owner < self.owner);
+        let Some(last) = former.clone().next_back() else { return Ok(None) };
+        let mut later: Vec<Place> = former.filter(|place| place.epoch > last.epoch).copied().collect();
+        later.sort_by_key(|place| place.epoch);
+        for place in later.into_iter().rev() {
+            if self.read(place)?.is_some_and(|manifest| check_named(&manifest, names).is_ok()) {
+                return Ok(Some(place));
+            }
+        }
+        Ok(Some(*last))
     }
 
     fn read(&self, place: Place) -> Result<Option<Manifest>> {
@@ -278,12 +283,13 @@ pub(super) fn read_parts(
     manifest.parts.iter().map(|part| part.read(checked)).collect()
 }
 
-/// Whether all files are there that a manifest names: those of before may have gone, by whatever hand.
+/// Whether all files are among these names that a manifest names: those of before may have gone, by whatever hand.
 ///
 /// # Errors
 /// Which one is not.
-pub(super) fn check_named(manifest: &Manifest, is_there: impl Fn(&str) -> bool) -> Result<(), String> {
-    match manifest.files().find(|file| !is_there(&file.name)) {
+pub(super) fn check_named(manifest: &Manifest, names: &[String]) -> Result<(), String> {
+    let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+    match manifest.files().find(|file| !names.contains(file.name.as_str())) {
         None => Ok(()),
         Some(file) => Err(format!("expected the file {}, which it names, and it is gone", file.name)),
     }
@@ -327,8 +333,7 @@ impl SnapshotStore for QuerySnapshots {
         self.prepare(place, Some(manifest.clone()))?;
         let names = self.list()?;
         self.check_last(place, &names)?;
-        check_named(manifest, |name| names.iter().any(|there| there == name))
-            .map_err(|cause| self.failed(&place.name(), &cause))?;
+        check_named(manifest, &names).map_err(|cause| self.failed(&place.name(), &cause))?;
         // Last: what was written may have taken long.
         if self.has_its_place.as_ref().is_some_and(|has_its_place| !(has_its_place.0)()) {
             return Err(self.failed(&place.name(), &"another process may have this data directory"));

@@ -112,8 +112,9 @@ impl RemoteSnapshots {
     /// # Errors
     /// A file is gone that a manifest names, or the store does not tell.
     fn check_files(&self, manifest: &Manifest) -> Result<()> {
-        let names: BTreeSet<String> = self.bucket.list_behind(SNAPSHOTS, "")?.into_iter().collect();
-        check_named(manifest, |name| names.contains(&format!("{SNAPSHOTS}/{name}")))
+        let names = self.bucket.list_behind(SNAPSHOTS, "")?;
+        let names: Vec<String> = names.iter().filter_map(|name| Some(name.rsplit_once('/')?.1.to_owned())).collect();
+        check_named(manifest, &names)
             .map_err(|cause| StreamError::io(format!("write {}", self.bucket.describe("log")), &cause))
     }
 

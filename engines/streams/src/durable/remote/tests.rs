@@ -359,6 +359,13 @@ fn all_files_of_a_snapshot_with_changes_stay_while_it_counts() {
     part(&opened, 3).unwrap();
     opened.snapshots.tidy();
     assert_eq!(store.names_of("snapshots/"), ["1-1-1-0", "1-2-1-0"]);
+    // Builds that know of no changes refuse the claim that names some, and read those without.
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let version = |name: &String| {
+        let place = Path::from(format!("kept/q/log/{name}"));
+        runtime.block_on(async { store.objects.get(&place).await.unwrap().bytes().await.unwrap() })[4]
+    };
+    assert_eq!(store.names_of("log/").iter().map(version).collect::<Vec<_>>(), [1, 1, 1, 1, 2]);
     let later = open(&store, "a");
     assert_eq!(counts(&later), Some((2, vec![state(2)])));
     assert_eq!(store.names_of("snapshots/").len(), 2);

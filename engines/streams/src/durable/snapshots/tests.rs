@@ -175,11 +175,11 @@ fn paused_in_its_switch(seed: u64, meanwhile: impl Fn(&Arc<SimDisk>) + Send + Sy
 
 #[test]
 fn a_former_owner_that_renames_late_changes_nothing() {
-    // The next owner has made the snapshot its own, and no more.
+    // The next owner has made the snapshot its own, and no more: records stay for either of the two, and the later one is whole.
     let disk = paused_in_its_switch(1, |disk| {
         unopened(disk, 3).claim().unwrap();
     });
-    assert_eq!(counts(&disk, 4), Some((5, vec![state(5)])));
+    assert_eq!(counts(&disk, 4), Some((9, vec![state(9)])));
     // It has removed what the former one had written for its next snapshot.
     let disk = paused_in_its_switch(1, |disk| drop(open(disk, 3).unwrap()));
     assert_eq!(counts(&disk, 4), Some((5, vec![state(5)])));
@@ -289,26 +289,42 @@ fn a_snapshot_that_a_former_owner_switched_at_the_last_moment_is_taken_over() {
     assert_eq!(counts(&disk, 3), Some((9, vec![state(9)])));
 }
 
-#[test]
-fn a_snapshot_that_was_switched_at_the_last_moment_is_taken_over_also_if_its_successor_ended_too_soon() {
-    let (disk, former) = with_a_snapshot(1);
+/// A former owner switches to its snapshot of epoch 9 while the next one makes what it has seen its own, and ends before it looks again:
+/// `None` or the snapshot of epoch 5. The former one tidies before that, behind it, or is killed.
+fn switched_beside_a_successor(disk: &Arc<SimDisk>, seen: Option<u64>, tidies: &str) {
+    let (former, _) = open(disk, 1).unwrap();
     let next = Place { owner: NodeEpoch(1), epoch: Epoch(9) };
     former.prepare(next, Some(manifest(9, part(&former, 9)))).unwrap();
-    // The second one has seen the snapshot of epoch 5, and makes it its own; meanwhile the first one has replaced that and removed its files.
-    let second = unopened(&disk, 2);
-    let seen = Place { owner: NodeEpoch(1), epoch: Epoch(5) };
-    let own = Place { owner: NodeEpoch(2), epoch: Epoch(5) };
-    second.prepare(own, second.read(seen).unwrap()).unwrap();
+    let second = unopened(disk, 2);
+    let seen = seen.map(|epoch| Place { owner: NodeEpoch(1), epoch: Epoch(epoch) });
+    let own = Place { owner: NodeEpoch(2), epoch: seen.map_or(Epoch::ZERO, |seen| seen.epoch) };
+    second.prepare(own, seen.and_then(|seen| second.read(seen).unwrap())).unwrap();
     former.rename(next).unwrap();
+    // It counts: records before it may go now.
     former.check_last(next, &former.list().unwrap()).unwrap();
-    former.tidy();
+    if tidies == "before" {
+        former.tidy();
+    }
     second.rename(own).unwrap();
+    if tidies == "behind" {
+        former.tidy();
+    }
     disk.crash();
-    assert_eq!(counts(&disk, 3), Some((9, vec![state(9)])));
-    assert_eq!(disk.list().unwrap(), ["1-9-1-0", "manifest-3-9"]);
-    // Of what was replaced there is nothing to be taken, and what is lost is told.
-    disk.remove("1-9-1-0").unwrap();
-    assert!(open(&disk, 4).unwrap_err().to_string().contains("1-9-1-0"));
+}
+
+#[test]
+fn a_snapshot_that_was_switched_at_the_last_moment_is_taken_over_also_if_its_successor_ended_too_soon() {
+    for (has_one, tidies) in
+        [false, true].into_iter().flat_map(|has_one| ["before", "behind", "never"].map(|tidies| (has_one, tidies)))
+    {
+        let disk = if has_one { with_a_snapshot(1).0 } else { SimDisk::new(1) };
+        switched_beside_a_successor(&disk, has_one.then_some(5), tidies);
+        assert_eq!(counts(&disk, 3), Some((9, vec![state(9)])), "{has_one}, {tidies}");
+        assert_eq!(disk.list().unwrap(), ["1-9-1-0", "manifest-3-9"]);
+        // Of what was replaced there is nothing to be taken, and what is lost is told.
+        disk.remove("1-9-1-0").unwrap();
+        assert!(open(&disk, 4).unwrap_err().to_string().contains("1-9-1-0"));
+    }
 }
 
 #[test]
