@@ -16,7 +16,7 @@ use savanna_streams_model::time::{EventTime, WindowSpec};
 use savanna_streams_runtime::driver::{Action, Driver, DriverOptions, EpochRecord, Input, Outcome};
 use savanna_streams_runtime::reading::{Forgetting, Instants, Standing, Standings};
 use savanna_streams_runtime::records::{Kept, Reach, Recorded, beginning, check, join_snapshot};
-use savanna_streams_runtime::snapshot::{Manifest, Part, Schedule, Step};
+use savanna_streams_runtime::snapshot::{Manifest, Part, PartFile, Schedule, Step};
 use savanna_streams_runtime::store_log::{Entry, StoreLog};
 use savanna_streams_runtime::{Clock, EpochPolicy};
 
@@ -503,7 +503,8 @@ impl Process {
         }
         let (stage, shuffle) = part(number);
         let members = MEMBERS as u16;
-        making.written.push(Part { stage, shuffle, members, name: name.to_owned(), bytes: 0, checksum: 0 });
+        let file = PartFile { name: name.to_owned(), bytes: 0, checksum: 0 };
+        making.written.push(Part::whole(stage, shuffle, members, file));
         making.complete |= self.schedule.written(epoch, (stage, shuffle)) != Step::Wait;
     }
 

@@ -86,6 +86,10 @@ impl StageOperator for JoinOperator {
         self.join.state()
     }
 
+    fn state_to_send(&mut self) -> Result<State> {
+        self.join.state_to_send()
+    }
+
     fn restore(&mut self, state: &State) -> Result<()> {
         self.join.restore(state)
     }

@@ -101,6 +101,15 @@ pub trait StageOperator: Send {
         Ok(State::default())
     }
 
+    /// As [`Self::state`], for another instance of it: without what tells how this one came to it, such as the numbers of pieces and rows
+    /// that are over.
+    ///
+    /// # Errors
+    /// As [`Self::state`].
+    fn state_to_send(&mut self) -> Result<State> {
+        Ok(self.state()?.without_pieces())
+    }
+
     /// A fresh operator becomes one that has applied the epochs which a state is of.
     ///
     /// # Errors
@@ -200,12 +209,12 @@ impl Member {
         self.operator.signature()
     }
 
-    /// All that later epochs need, without taking it away.
+    /// All that later epochs need, for another instance of it. Nothing is taken away.
     ///
     /// # Errors
     /// A value cannot be computed.
-    pub fn state(&mut self) -> Result<State> {
-        self.operator.state()
+    pub fn state_to_send(&mut self) -> Result<State> {
+        self.operator.state_to_send()
     }
 
     /// What it sent for an epoch; none if it has not computed it, or does not know any more.

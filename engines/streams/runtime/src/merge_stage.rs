@@ -99,6 +99,10 @@ impl StageOperator for MergeOperator {
         self.state.state()
     }
 
+    fn state_to_send(&mut self) -> Result<State> {
+        self.state.state_to_send()
+    }
+
     fn restore(&mut self, state: &State) -> Result<()> {
         self.state.restore(&self.spec, state)
     }

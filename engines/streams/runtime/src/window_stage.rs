@@ -154,8 +154,8 @@ impl StageOperator for WindowOperator {
         let mut state = State::default();
         for (end, window) in &self.open {
             for (input, gathered) in window.iter().enumerate() {
-                for rows in gathered.batches() {
-                    state.put(&rows_of(input), [*end, 0], rows.clone());
+                for piece in gathered.pieces() {
+                    state.put_piece(&rows_of(input), [*end, 0], piece);
                 }
             }
         }

@@ -174,14 +174,15 @@ mod tests {
     use savanna_journal::sim::SimDisk;
     use savanna_streams_api::ids::Epoch;
     use savanna_streams_model::time::EventTime;
-    use savanna_streams_runtime::snapshot::Table;
 
     use super::*;
 
     fn rows(numbers: &[i64]) -> State {
         let numbers: ArrayRef = Arc::new(Int64Array::from(numbers.to_vec()));
         let rows = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
-        State { marks: [].into(), tables: vec![Table { name: "table t (n Int64)".into(), at: [0; 2], rows }] }
+        let mut state = State::default();
+        state.put("table t (n Int64)", [0; 2], rows);
+        state
     }
 
     fn open(disk: &Arc<SimDisk>) -> QueryLookups {

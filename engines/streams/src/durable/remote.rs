@@ -32,7 +32,7 @@ use self::files::{RemoteLookups, RemoteSnapshots};
 use super::query_log::WhenEnded;
 use super::snapshots::numbers;
 use super::store::HasItsPlace;
-use super::stored::{KeptIn, StoredQuery, decode, encode};
+use super::stored::{KeptIn, StoredQuery, decode_with_snapshot, encode_with};
 
 /// A store may be away for so long when a query begins, and while it runs.
 const PATIENCE_AT_START: Duration = Duration::from_secs(10);
@@ -392,7 +392,7 @@ fn read(bucket: &Bucket, numbers: &[u64]) -> Result<BTreeMap<u64, Entry>> {
 /// The form of an entry: its CRC-32C, then a record.
 fn entry(bucket: &Bucket, number: u64, bytes: &[u8]) -> Result<Entry> {
     let entry = match bytes.split_first_chunk::<4>() {
-        Some((checksum, rest)) if u32::from_le_bytes(*checksum) == crc32c::crc32c(rest) => decode(rest),
+        Some((checksum, rest)) if u32::from_le_bytes(*checksum) == crc32c::crc32c(rest) => decode_with_snapshot(rest),
         _ => Err(format!("it is damaged: its {} bytes do not have its checksum", bytes.len())),
     };
     entry.map_err(|cause| unreadable(bucket, &format!("{}: {cause}", name_of(number))))
@@ -400,7 +400,11 @@ fn entry(bucket: &Bucket, number: u64, bytes: &[u8]) -> Result<Entry> {
 
 /// Creates an entry. Tells whether it is there, and not another one.
 fn create(bucket: &Bucket, number: u64, entry: &Entry) -> Result<bool> {
-    let record = encode(entry)?;
+    let snapshot = match entry {
+        Entry::Claim(claim) => claim.snapshot.as_ref(),
+        Entry::Record { .. } | Entry::Ended { .. } => None,
+    };
+    let record = encode_with(snapshot, entry)?;
     let bytes = Bytes::from([&crc32c::crc32c(&record).to_le_bytes(), record.as_slice()].concat());
     let name = name_of(number);
     // Perhaps the answer of an attempt was lost.

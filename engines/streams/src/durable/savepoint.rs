@@ -18,7 +18,7 @@ use bytes::Bytes;
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_connectors::{Bucket, Created, is_url};
 use savanna_streams_runtime::driver::EpochRecord;
-use savanna_streams_runtime::snapshot::{Manifest, Part, Snapshot, State, write_state};
+use savanna_streams_runtime::snapshot::{Manifest, PartFile, Snapshot, State, write_state};
 use serde::{Deserialize, Serialize};
 
 use super::folder::Folder;
@@ -251,7 +251,8 @@ impl Savepoint {
             None => None,
             Some(Snapshot { mut manifest, states }) => {
                 for (part, state) in manifest.parts.iter_mut().zip(&states) {
-                    (part.bytes, part.checksum) = write(&part.name, state)?;
+                    let (bytes, checksum) = write(&part.name, state)?;
+                    *part = part.rewritten(PartFile { name: part.name.clone(), bytes, checksum });
                 }
                 Some(manifest)
             }
@@ -283,8 +284,8 @@ impl Savepoint {
         let Saved { query, records, manifest, tables } =
             saved.map_err(|cause| failed(&format!("{SAVEPOINT}: {cause}")))?;
         let snapshot = manifest.map(|manifest| {
-            check_names(&manifest).map_err(|cause| failed(&format!("{SAVEPOINT}: {cause}")))?;
-            let read = |part: &Part| place.read(&part.name, part.bytes, true);
+            check_parts(&manifest).map_err(|cause| failed(&format!("{SAVEPOINT}: {cause}")))?;
+            let read = |file: &PartFile| place.read(&file.name, file.bytes, true);
             let states = read_parts(&manifest, read).map_err(|(name, cause)| failed(&format!("{name}: {cause}")))?;
             Ok(Snapshot { manifest, states })
         });
@@ -299,12 +300,15 @@ impl Savepoint {
     }
 }
 
-/// Whether all parts have names of parts, and each its own.
-fn check_names(manifest: &Manifest) -> Result<(), String> {
+/// Whether all parts are whole, have names of parts, and each its own.
+fn check_parts(manifest: &Manifest) -> Result<(), String> {
+    if manifest.has_changes() {
+        return Err("expected whole states, got some with changes".into());
+    }
     let mut names = BTreeSet::new();
-    match manifest.parts.iter().find(|part| !is_part(&part.name) || !names.insert(&part.name)) {
+    match manifest.files().find(|file| !is_part(&file.name) || !names.insert(file.name.clone())) {
         None => Ok(()),
-        Some(part) => Err(format!("expected parts such as \"1-2-3-4\", each once, got {:?}", part.name)),
+        Some(file) => Err(format!("expected parts such as \"1-2-3-4\", each once, got {:?}", file.name)),
     }
 }
 
@@ -322,6 +326,7 @@ mod tests {
     use super::*;
     use savanna_streams_api::ids::{Epoch, QueryId, StageId};
     use savanna_streams_model::time::EventTime;
+    use savanna_streams_runtime::snapshot::Part;
 
     fn savepoint(names: &[&str]) -> Savepoint {
         let id = QueryId { code: "0123456789ab".into(), job: 7 };
@@ -338,14 +343,8 @@ mod tests {
             kept_in: None,
             emptied: Emptied::default(),
         };
-        let part = |name: &&str| Part {
-            stage: StageId(1),
-            shuffle: 0,
-            members: 1,
-            name: (*name).to_owned(),
-            bytes: 0,
-            checksum: 0,
-        };
+        let file = |name: &str| PartFile { name: name.to_owned(), bytes: 0, checksum: 0 };
+        let part = |name: &&str| Part::whole(StageId(1), 0, 1, file(name));
         let (epoch, instant) = (Epoch(5), EventTime(7));
         let record = EpochRecord {
             epoch,
@@ -387,6 +386,27 @@ mod tests {
             assert_eq!(mode(&directory.join(file)), 0o600, "{file}");
         }
         assert_eq!(Savepoint::read(&directory).unwrap().snapshot.unwrap().states, [State::default()]);
+    }
+
+    #[test]
+    fn a_savepoint_has_whole_states() {
+        let all = tempfile::tempdir().unwrap();
+        let directory = all.path().join("q");
+        let mut saved = savepoint(&["1-5-1-0"]);
+        let change = PartFile { name: "1-6-1-0".into(), bytes: 7, checksum: 8 };
+        saved.snapshot.as_mut().unwrap().manifest.parts[0].changes.push(change);
+        saved.write(&directory).unwrap();
+        let read = Savepoint::read(&directory).unwrap().snapshot.unwrap();
+        assert!(!read.manifest.has_changes());
+        assert_eq!(read.states, [State::default()]);
+        let mut part = read.manifest.parts[0].clone();
+        part.changes.push(part.base());
+        forge(&directory, vec![part]);
+        assert!(
+            refused(&directory).contains("expected whole states, got some with changes"),
+            "{}",
+            refused(&directory)
+        );
     }
 
     #[test]
@@ -433,14 +453,8 @@ mod tests {
         let (directory, secret) = (all.path().join("q"), all.path().join("secret"));
         fs::write(&secret, "secret").unwrap();
         savepoint(&["1-5-1-0"]).write(&directory).unwrap();
-        let part = |name: &str, bytes: u64| Part {
-            stage: StageId(1),
-            shuffle: 0,
-            members: 1,
-            name: name.into(),
-            bytes,
-            checksum: 0,
-        };
+        let part =
+            |name: &str, bytes: u64| Part::whole(StageId(1), 0, 1, PartFile { name: name.into(), bytes, checksum: 0 });
         for name in ["../secret", secret.to_str().unwrap(), "/dev/zero", "savepoint", "1-2-3", "1-2-3-+4", "../1-2-3-4"]
         {
             forge(&directory, vec![part(name, 3)]);

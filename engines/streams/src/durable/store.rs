@@ -580,8 +580,7 @@ fn put_in(survival: &Survival, records: &[EpochRecord], snapshot: Option<Snapsho
     if let (Some(Snapshot { mut manifest, states }), Some(store)) = (snapshot, &survival.snapshots) {
         for (part, state) in manifest.parts.iter_mut().zip(&states) {
             let mut write = |out: &mut dyn io::Write| write_state(state, out);
-            (part.name, part.bytes, part.checksum) =
-                store.put(manifest.record.epoch, part.stage, part.shuffle, &mut write)?;
+            *part = part.rewritten(store.put(manifest.record.epoch, part.stage, part.shuffle, &mut write)?);
         }
         store.switch(&manifest)?;
     }

@@ -9,6 +9,7 @@ use savanna_streams_api::handle::Parameter;
 use savanna_streams_api::ids::{Epoch, QueryId, StageId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::ColumnDef;
+use savanna_streams_runtime::snapshot::Manifest;
 use savanna_streams_sql::Statement;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,8 @@ use crate::views::Declared;
 
 /// The version of the form.
 const VERSION: u8 = 1;
+/// That of a record that names a snapshot with changes: builds which do not know of them would leave them out.
+const WITH_CHANGES: u8 = 2;
 
 /// The version of when results are emitted. A release that emits a result in another epoch than those before has another one: it would
 /// write that result twice or never, in a query that it goes on with.
@@ -203,7 +206,16 @@ fn broken(name: &str) -> StreamError {
 
 /// The bytes of a record.
 pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>> {
-    let mut bytes = vec![VERSION];
+    encode_as(VERSION, value)
+}
+
+/// The bytes of a record in which there is perhaps a snapshot.
+pub(super) fn encode_with<T: Serialize>(snapshot: Option<&Manifest>, value: &T) -> Result<Vec<u8>> {
+    encode_as(if snapshot.is_some_and(Manifest::has_changes) { WITH_CHANGES } else { VERSION }, value)
+}
+
+fn encode_as<T: Serialize>(version: u8, value: &T) -> Result<Vec<u8>> {
+    let mut bytes = vec![version];
     serde_json::to_writer(&mut bytes, value)
         .map_err(|e| StreamError::Internal(format!("a record cannot be written: {e}")))?;
     Ok(bytes)
@@ -214,14 +226,27 @@ pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>> {
 /// # Errors
 /// What was expected and what came; the caller knows where.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    decode_up_to(VERSION, bytes)
+}
+
+/// What the bytes of a record say in which there is perhaps a snapshot.
+///
+/// # Errors
+/// As [`decode`].
+pub(super) fn decode_with_snapshot<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    decode_up_to(WITH_CHANGES, bytes)
+}
+
+fn decode_up_to<T: DeserializeOwned>(last: u8, bytes: &[u8]) -> Result<T, String> {
+    let expected = if last == VERSION { VERSION.to_string() } else { format!("{VERSION} or {last}") };
     match bytes.split_first() {
-        Some((&VERSION, text)) => {
-            serde_json::from_slice(text).map_err(|e| format!("expected a record of version {VERSION}: {e}"))
+        Some((version, text)) if (VERSION..=last).contains(version) => {
+            serde_json::from_slice(text).map_err(|e| format!("expected a record of version {version}: {e}"))
         }
         Some((version, _)) => Err(format!(
-            "expected a record of version {VERSION}, got version {version}; start the release that wrote it"
+            "expected a record of version {expected}, got version {version}; start the release that wrote it"
         )),
-        None => Err(format!("expected a record of version {VERSION}, got nothing")),
+        None => Err(format!("expected a record of version {expected}, got nothing")),
     }
 }
 

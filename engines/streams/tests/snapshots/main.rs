@@ -114,6 +114,19 @@ fn lines(out: &Path) -> Vec<String> {
     lines
 }
 
+/// Whether the snapshot that counts of the only query in a directory has changes behind a whole state.
+fn has_changes(directory: &Path) -> bool {
+    let queries = fs::read_dir(directory.join("streams/snapshots")).into_iter().flatten().flatten();
+    let files = queries.flat_map(|query| fs::read_dir(query.path()).into_iter().flatten().flatten());
+    let place = |name: &str| -> Option<(u64, u64)> {
+        let (owner, epoch) = name.strip_prefix("manifest-")?.split_once('-')?;
+        Some((owner.parse().ok()?, epoch.parse().ok()?))
+    };
+    let manifests = files.filter_map(|file| Some((place(&file.file_name().to_string_lossy())?, file.path())));
+    // Behind the checksum is the version of its form.
+    manifests.max().is_some_and(|(_, path)| fs::read(path).unwrap()[4] == 2)
+}
+
 /// What a query gives that is never disturbed.
 async fn undisturbed(select: &str) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
@@ -156,6 +169,7 @@ const SHAPES: [&str; 8] = [
 
 #[tokio::test]
 async fn queries_of_many_shapes_go_on_from_their_snapshots_and_write_each_row_once() {
+    let mut behind_changes = 0;
     for (number, select) in SHAPES.iter().enumerate() {
         let expected = undisturbed(select).await;
         assert!(expected.len() > 20, "shape {number}: {} lines", expected.len());
@@ -185,6 +199,7 @@ async fn queries_of_many_shapes_go_on_from_their_snapshots_and_write_each_row_on
             }
             seen.insert(process.snapshot().await);
             process.end().await;
+            behind_changes += u32::from(has_changes(directory.path()));
             process = Process::start(directory.path(), epoch).await;
             // It may have come to its end just before its process did; what it wrote tells.
             if process.state(&query).is_none() {
@@ -208,6 +223,7 @@ async fn queries_of_many_shapes_go_on_from_their_snapshots_and_write_each_row_on
         let left = directory.path().join("streams/snapshots");
         assert_eq!(fs::read_dir(left).unwrap().count(), 0, "the snapshots of a query go with it");
     }
+    assert!(behind_changes > SHAPES.len() as u32, "{behind_changes} processes began behind changes");
 }
 
 #[tokio::test]

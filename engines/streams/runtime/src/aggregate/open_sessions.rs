@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, UInt32Array};
+use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, UInt32Array};
 use arrow::compute::interleave_record_batch;
 use arrow::datatypes::Int64Type;
 use savanna_streams_api::Result;
@@ -16,12 +16,15 @@ use super::spec::AggregateSpec;
 use crate::chain::batch_of;
 use crate::error::computing;
 use crate::key_numbers::KeyNumbers;
+use crate::snapshot::Piece;
 
 /// The end of a list.
 const NONE: u32 = u32::MAX;
 
 /// Fragments are joined to one per session when there are so many times more of them than sessions, and so many at least.
 const CROWDED: (usize, usize) = (4, 4096);
+/// The same where they are written: those of sessions that are over are written, too.
+const CROWDED_IN_SNAPSHOTS: (usize, usize) = (2, 256);
 
 /// Open sessions as lists of fragments. Partial aggregates are merged only when a session closes, or when fragments
 /// outnumber sessions by far: then everything is taken out, joined, and put back in.
@@ -39,7 +42,7 @@ pub(super) struct OpenSessions {
     open: usize,
     fragments: Vec<Fragment>,
     /// Key columns, first and last time, state columns.
-    batches: Vec<RecordBatch>,
+    batches: Vec<Piece>,
     /// Sessions by last time, which may have grown since they were put here. Each session that is not over is here once.
     due: BinaryHeap<Reverse<(i64, u32)>>,
     ids: Vec<usize>,
@@ -80,13 +83,38 @@ impl OpenSessions {
 
     /// Adds fragments: key columns, first and last time, state columns.
     pub(super) fn add(&mut self, spec: &AggregateSpec, rows: RecordBatch, gap: i64) -> Result<()> {
-        let (more, at_least) = CROWDED;
-        if self.fragments.len() > at_least.max(self.open * more)
-            && let Some(joined) = self.take_all(spec)?
-        {
-            self.add_rows(spec, joined, gap)?;
-        }
+        self.join_if(CROWDED, spec, gap)?;
         self.add_rows(spec, rows, gap)
+    }
+
+    /// The fragments, and which of them are those of sessions that are over. Batches of nothing else are left out.
+    pub(super) fn pieces(&mut self, spec: &AggregateSpec, gap: i64) -> Result<Vec<(Piece, BooleanArray)>> {
+        self.join_if(CROWDED_IN_SNAPSHOTS, spec, gap)?;
+        let mut over: Vec<Vec<bool>> = self.batches.iter().map(|piece| vec![true; piece.rows().num_rows()]).collect();
+        let mut has_open = vec![false; over.len()];
+        for session in self.sessions.iter().filter(|session| !session.over) {
+            let mut at = session.head;
+            while let Some(Fragment { batch, row, next }) = self.fragments.get(at as usize) {
+                over[*batch as usize][*row as usize] = false;
+                has_open[*batch as usize] = true;
+                at = *next;
+            }
+        }
+        let pieces = self.batches.iter().zip(over).zip(has_open).filter(|(_, has_open)| *has_open);
+        Ok(pieces.map(|((piece, over), _)| (piece.clone(), BooleanArray::from(over))).collect())
+    }
+
+    /// Joins fragments to one per session if there are so many times more of them, and so many at least.
+    fn join_if(&mut self, (more, at_least): (usize, usize), spec: &AggregateSpec, gap: i64) -> Result<()> {
+        if self.fragments.len() > at_least.max(self.open * more)
+            && let Some(joined) = self.all(spec)?
+        {
+            // Beside what is there: if that fails, nothing is lost.
+            let mut beside = Self::new(spec)?;
+            beside.add_rows(spec, joined, gap)?;
+            *self = beside;
+        }
+        Ok(())
     }
 
     fn add_rows(&mut self, spec: &AggregateSpec, rows: RecordBatch, gap: i64) -> Result<()> {
@@ -103,7 +131,7 @@ impl OpenSessions {
             self.place(fragment, *key, (*first, *last), gap);
         }
         self.ids = ids;
-        self.batches.push(rows);
+        self.batches.push(Piece::new(rows));
         Ok(())
     }
 
@@ -206,7 +234,7 @@ impl OpenSessions {
     /// Everything, one row per session.
     pub(super) fn all(&self, spec: &AggregateSpec) -> Result<Option<RecordBatch>> {
         let open: Vec<u32> = (0_u32..).zip(&self.sessions).filter(|(_, s)| !s.over).map(|(number, _)| number).collect();
-        let Some(schema) = self.batches.first().map(RecordBatch::schema).filter(|_| !open.is_empty()) else {
+        let Some(schema) = self.batches.first().map(|piece| piece.rows().schema()).filter(|_| !open.is_empty()) else {
             return Ok(None);
         };
         let (mut columns, accumulators) = self.merged(spec, &open)?;
@@ -231,7 +259,7 @@ impl OpenSessions {
             }
         }
         let failed = |e| computing("closing sessions", &e);
-        let batches: Vec<&RecordBatch> = self.batches.iter().collect();
+        let batches: Vec<&RecordBatch> = self.batches.iter().map(Piece::rows).collect();
         let rows = interleave_record_batch(&batches, &places).map_err(failed)?;
         let keys = spec.key_columns();
         let mut accumulators = Accumulators::new(spec)?;
@@ -242,11 +270,66 @@ impl OpenSessions {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let batches: usize = self.batches.iter().map(RecordBatch::get_array_memory_size).sum();
+        let batches: usize = self.batches.iter().map(|piece| piece.rows().get_array_memory_size()).sum();
         let lists = self.of_key.capacity() * size_of::<u32>()
             + self.sessions.capacity() * size_of::<Session>()
             + self.fragments.capacity() * size_of::<Fragment>()
             + self.due.capacity() * size_of::<Reverse<(i64, u32)>>();
         if self.open == 0 { 0 } else { batches + lists + self.keys.bytes() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::ListArray;
+    use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
+    use datafusion::functions_aggregate::count::count_udaf;
+    use datafusion::physical_expr::aggregate::AggregateExprBuilder;
+    use datafusion::physical_expr::expressions::{col, lit};
+    use datafusion::physical_plan::ExecutionPlan;
+    use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, PhysicalGroupBy};
+    use datafusion::prelude::SessionContext;
+    use savanna_streams_model::graph::WindowAggregate;
+    use savanna_streams_model::plan::{Leaf, PlanBytes};
+    use savanna_streams_model::time::Windows;
+
+    use super::*;
+
+    const GAP: i64 = 1_000;
+
+    /// `SELECT k, COUNT(*) .. GROUP BY k`, where `k` is a list of these.
+    fn spec(of: DataType) -> AggregateSpec {
+        let time = Field::new("t", DataType::Timestamp(TimeUnit::Millisecond, None), true);
+        let key = Field::new("k", DataType::List(Arc::new(Field::new_list_field(of, true))), true);
+        let schema = Arc::new(Schema::new(vec![time, key]));
+        let count = AggregateExprBuilder::new(count_udaf(), vec![lit(1_i64)]).schema(Arc::clone(&schema)).alias("n");
+        let keys = PhysicalGroupBy::new_single(vec![(col("k", &schema).unwrap(), "k".to_owned())]);
+        let (count, input) = (Arc::new(count.build().unwrap()), Arc::new(Leaf::new(0, Arc::clone(&schema))));
+        let exec = AggregateExec::try_new(AggregateMode::Single, keys, vec![count], vec![None], input, schema);
+        let exec: Arc<dyn ExecutionPlan> = Arc::new(exec.unwrap());
+        let (windows, aggregate) = (Windows::Session { gap: GAP }, PlanBytes::encode(&exec).unwrap());
+        let aggregate = WindowAggregate { time_column: 0, windows, aggregate };
+        AggregateSpec::decode(&aggregate, &SessionContext::new().task_ctx()).unwrap()
+    }
+
+    fn fragment(time: i64) -> RecordBatch {
+        let key: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>([Some([Some(7)])]));
+        let number = |number: i64| -> ArrayRef { Arc::new(Int64Array::from(vec![number])) };
+        let columns = [("k", key), ("first", number(time)), ("last", number(time)), ("n", number(1))];
+        RecordBatch::try_from_iter(columns).unwrap()
+    }
+
+    #[test]
+    fn sessions_that_cannot_be_handed_out_are_there_as_before() {
+        let (ours, other) = (spec(DataType::Int64), spec(DataType::Utf8));
+        let mut open = OpenSessions::new(&ours).unwrap();
+        for time in 0..300 {
+            open.add(&ours, fragment(time), GAP).unwrap();
+        }
+        // They are joined, and among keys of this kind is no place for them.
+        open.pieces(&other, GAP).unwrap_err();
+        let [all, handed] = [open.all(&ours).unwrap().unwrap(), open.pieces(&ours, GAP).unwrap()[0].0.rows().clone()];
+        assert_eq!(all, handed);
+        assert_eq!(all.column(3).as_primitive::<Int64Type>().values(), &[300]);
     }
 }

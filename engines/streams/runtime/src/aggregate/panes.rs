@@ -19,6 +19,7 @@ use super::split::{PaneRows, by_pane};
 use super::table::{PaneTable, Results};
 use crate::error::broken;
 use crate::key_cut::KeyCut;
+use crate::snapshot::Piece;
 use savanna_streams_functions::without_shared_strings;
 
 /// Merge state of a windowed aggregate.
@@ -81,7 +82,7 @@ impl PaneKey {
 /// needed.
 #[derive(Default)]
 struct Pane {
-    frozen: Vec<RecordBatch>,
+    frozen: Vec<Piece>,
     live: Option<PaneTable>,
     /// Whether a window has read it.
     read: bool,
@@ -150,23 +151,33 @@ impl PaneState {
     /// # Errors
     /// A value cannot be computed. What is asked afterwards fails with the same error.
     pub fn state(&mut self) -> Result<(Delta, i64)> {
+        let (pieces, closed_upto) = self.pieces()?;
+        let delta = |([pane, first_window_end], piece): ([i64; 2], Piece)| PaneDelta {
+            pane,
+            first_window_end,
+            rows: piece.rows().clone(),
+        };
+        Ok((Delta { panes: pieces.into_iter().map(delta).collect(), ..Delta::default() }, closed_upto))
+    }
+
+    /// As [`Self::state`], in pieces, each with the start of its pane and the end of the first window that it counts for.
+    ///
+    /// # Errors
+    /// As [`Self::state`].
+    pub fn pieces(&mut self) -> Result<(Vec<([i64; 2], Piece)>, i64)> {
         self.settled().inspect_err(|error| self.lost = Some(error.clone()))
     }
 
-    fn settled(&mut self) -> Result<(Delta, i64)> {
+    fn settled(&mut self) -> Result<(Vec<([i64; 2], Piece)>, i64)> {
         let fresh = self.drain_fresh()?;
         self.absorb(&fresh)?;
-        let mut panes = Vec::new();
+        let mut pieces = Vec::new();
         for (key, pane) in &mut self.panes {
             pane.settle(&self.spec, &mut self.ids)?;
-            let delta = |rows: &RecordBatch| PaneDelta {
-                pane: key.pane,
-                first_window_end: key.first_window_end,
-                rows: rows.clone(),
-            };
-            panes.extend(pane.frozen.iter().map(delta));
+            let at = [key.pane, key.first_window_end];
+            pieces.extend(pane.frozen.iter().map(|piece| (at, piece.clone())));
         }
-        Ok((Delta { panes, ..Delta::default() }, self.closed_upto))
+        Ok((pieces, self.closed_upto))
     }
 
     /// Empty state becomes what [`Self::state`] gave.
@@ -284,12 +295,12 @@ impl PaneState {
             pane.freeze(&self.spec)?;
         }
         let mut table = match (pane.live, pane.frozen.as_slice()) {
-            (None, [rows]) => return Results::of_state(&self.spec, rows),
+            (None, [piece]) => return Results::of_state(&self.spec, piece.rows()),
             (None, _) => PaneTable::new(&self.spec)?,
             (Some(table), _) => table,
         };
-        for rows in &pane.frozen {
-            table.merge(&self.spec, rows, &mut self.ids)?;
+        for piece in &pane.frozen {
+            table.merge(&self.spec, piece.rows(), &mut self.ids)?;
         }
         table.into_results()
     }
@@ -317,8 +328,8 @@ impl PaneState {
                 continue;
             };
             pane.freeze(&self.spec)?;
-            for rows in &pane.frozen {
-                table.merge(&self.spec, rows, &mut self.ids)?;
+            for piece in &pane.frozen {
+                table.merge(&self.spec, piece.rows(), &mut self.ids)?;
             }
         }
         Ok(table)
@@ -357,17 +368,21 @@ impl Panes for OnTimePanes<'_> {
         };
         pane.freeze(self.spec)?;
         if pane.frozen.len() > 1 {
-            pane.frozen = vec![merged(self.spec, &pane.frozen, self.ids)?];
+            pane.frozen = vec![Piece::new(merged(self.spec, pane.frozen.iter().map(Piece::rows), self.ids)?)];
         }
-        Ok(pane.frozen.first().cloned())
+        Ok(pane.frozen.first().map(|piece| piece.rows().clone()))
     }
 
     fn merge(&mut self, batches: &[RecordBatch]) -> Result<RecordBatch> {
-        merged(self.spec, batches, self.ids)
+        merged(self.spec, batches.iter(), self.ids)
     }
 }
 
-fn merged(spec: &AggregateSpec, batches: &[RecordBatch], ids: &mut Vec<usize>) -> Result<RecordBatch> {
+fn merged<'r>(
+    spec: &AggregateSpec,
+    batches: impl Iterator<Item = &'r RecordBatch>,
+    ids: &mut Vec<usize>,
+) -> Result<RecordBatch> {
     let mut table = PaneTable::new(spec)?;
     for rows in batches {
         table.merge(spec, rows, ids)?;
@@ -379,7 +394,7 @@ impl Pane {
     /// Adds partial aggregates, one per key.
     fn add(&mut self, spec: &AggregateSpec, rows: &RecordBatch, ids: &mut Vec<usize>) -> Result<()> {
         if self.frozen.is_empty() && self.live.is_none() {
-            self.frozen.push(without_shared_strings(rows)?);
+            self.frozen.push(Piece::new(without_shared_strings(rows)?));
             return Ok(());
         }
         let table = match &mut self.live {
@@ -387,8 +402,8 @@ impl Pane {
             live => live.insert(PaneTable::new(spec)?),
         };
         if !self.stays {
-            for rows in self.frozen.drain(..) {
-                table.merge(spec, &rows, ids)?;
+            for piece in self.frozen.drain(..) {
+                table.merge(spec, piece.rows(), ids)?;
             }
         }
         table.merge(spec, rows, ids)
@@ -398,7 +413,7 @@ impl Pane {
     fn freeze(&mut self, spec: &AggregateSpec) -> Result<()> {
         (self.read, self.stays) = (true, true);
         if let Some(table) = self.live.take() {
-            self.frozen.push(table.into_state(spec)?);
+            self.frozen.push(Piece::new(table.into_state(spec)?));
         }
         Ok(())
     }
@@ -408,20 +423,20 @@ impl Pane {
     fn settle(&mut self, spec: &AggregateSpec, ids: &mut Vec<usize>) -> Result<()> {
         self.stays = true;
         if let Some(table) = self.live.take() {
-            self.frozen.push(table.into_state(spec)?);
+            self.frozen.push(Piece::new(table.into_state(spec)?));
         }
         while let [.., before, last] = self.frozen.as_slice()
-            && last.num_rows() >= before.num_rows() / 2
+            && last.rows().num_rows() >= before.rows().num_rows() / 2
         {
-            let joined = merged(spec, &self.frozen[self.frozen.len() - 2..], ids)?;
+            let joined = merged(spec, self.frozen[self.frozen.len() - 2..].iter().map(Piece::rows), ids)?;
             self.frozen.truncate(self.frozen.len() - 2);
-            self.frozen.push(joined);
+            self.frozen.push(Piece::new(joined));
         }
         Ok(())
     }
 
     fn bytes(&self) -> usize {
-        let frozen: usize = self.frozen.iter().map(RecordBatch::get_array_memory_size).sum();
+        let frozen: usize = self.frozen.iter().map(|piece| piece.rows().get_array_memory_size()).sum();
         frozen + self.live.as_ref().map_or(0, PaneTable::bytes)
     }
 }
@@ -472,7 +487,7 @@ impl MovableState<KeyGroupSet> for PaneState {
             }
             match kept {
                 Some(rows) => {
-                    self.panes.insert(key, Pane { frozen: vec![rows], ..Pane::default() });
+                    self.panes.insert(key, Pane { frozen: vec![Piece::new(rows)], ..Pane::default() });
                 }
                 None => {
                     self.panes.remove(&key);

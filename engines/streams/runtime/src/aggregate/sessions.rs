@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
-use arrow::compute::take_record_batch;
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array};
+use arrow::compute::{filter_record_batch, not, take_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use savanna_ownership::KeyGroupSet;
 use savanna_streams_api::Result;
@@ -19,6 +19,7 @@ use super::spec::{AggregateSpec, Constants};
 use super::split::check_time;
 use crate::error::computing;
 use crate::key_cut::KeyCut;
+use crate::snapshot::{Piece, check_columns};
 
 /// Merge state of an aggregate by session: runs of rows of one key, each less than `gap` after the one before.
 ///
@@ -74,14 +75,42 @@ impl SessionState {
         self.merged.complete(epoch);
     }
 
-    /// All that is there. Nothing is taken away.
+    /// All that is there, in pieces, and which of their rows are those of sessions that are over. Nothing is taken away.
     ///
     /// # Errors
     /// A value cannot be computed.
-    pub fn state(&mut self) -> Result<Delta> {
+    pub fn pieces(&mut self) -> Result<Vec<(Piece, BooleanArray)>> {
         let fresh = self.drain_fresh()?;
         self.absorb(&fresh)?;
-        Ok(Delta { fragments: self.open.all(&self.spec)?.into_iter().collect(), ..Delta::default() })
+        self.open.pieces(&self.spec, self.gap)
+    }
+
+    /// All that is there, with one row for each session that is not over. Nothing is taken away.
+    ///
+    /// # Errors
+    /// A value cannot be computed.
+    pub fn joined(&mut self) -> Result<Option<RecordBatch>> {
+        let fresh = self.drain_fresh()?;
+        self.absorb(&fresh)?;
+        self.open.all(&self.spec)
+    }
+
+    /// The rows of a piece that are not marked as those of sessions that are over; all of them if none is.
+    ///
+    /// # Errors
+    /// They do not fit.
+    pub fn open_rows(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        let width = self.schema.fields().len();
+        let over = rows.columns().get(width).filter(|_| rows.num_columns() == width + 1);
+        let Some(over) = over.and_then(|over| over.as_boolean_opt()) else {
+            check_columns(rows, &self.schema)?;
+            return Ok(rows.clone());
+        };
+        let fragments: Vec<usize> = (0..width).collect();
+        let open = rows.project(&fragments).and_then(|rows| filter_record_batch(&rows, &not(over)?));
+        let open = open.map_err(|e| computing("reading sessions", &e))?;
+        check_columns(&open, &self.schema)?;
+        Ok(open)
     }
 
     /// The columns of fragments.

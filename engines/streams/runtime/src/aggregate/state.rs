@@ -19,6 +19,8 @@ const PANES: &str = "panes";
 const CLOSED: &str = "closed";
 /// The rows of sessions.
 const FRAGMENTS: &str = "fragments";
+/// The column that says which of them are those of sessions that are over.
+const OVER: &str = "over";
 
 /// Rows of windows that are complete.
 #[derive(Clone, Debug)]
@@ -100,27 +102,32 @@ impl WindowState {
         let mut state = State::default();
         match self {
             Self::Panes(panes) => {
-                let (delta, closed_upto) = panes.state()?;
+                let (pieces, closed_upto) = panes.pieces()?;
                 state.marks.insert(CLOSED.into(), closed_upto);
-                for PaneDelta { pane, first_window_end, rows } in delta.panes {
-                    state.put(PANES, [pane, first_window_end], rows);
-                }
+                pieces.iter().for_each(|(at, piece)| state.put_piece(PANES, *at, piece));
             }
             Self::Sessions(sessions) => {
-                for rows in sessions.state()?.fragments {
-                    state.put(FRAGMENTS, [0; 2], rows);
+                for (piece, over) in sessions.pieces()? {
+                    state.put_marked(FRAGMENTS, [0; 2], &piece, (OVER, over))?;
                 }
             }
         }
         Ok(state)
     }
 
+    /// As [`Self::state`], with one row for each session that is not over, and without numbers of pieces.
+    pub(crate) fn state_to_send(&mut self) -> Result<State> {
+        let Self::Sessions(sessions) = self else { return Ok(self.state()?.without_pieces()) };
+        let mut state = State::default();
+        sessions.joined()?.into_iter().for_each(|rows| state.put(FRAGMENTS, [0; 2], rows));
+        Ok(state)
+    }
+
     /// Empty state becomes what [`Self::state`] gave.
     pub(crate) fn restore(&mut self, spec: &AggregateSpec, state: &State) -> Result<()> {
-        let (name, schema) = self.rows(spec);
-        state.of(name).try_for_each(|(_, rows)| check_columns(rows, schema))?;
         match self {
             Self::Panes(panes) => {
+                state.of(PANES).try_for_each(|(_, rows)| check_columns(rows, spec.delta_schema()))?;
                 let pane = |(at, rows): (&[i64; 2], &RecordBatch)| PaneDelta {
                     pane: at[0],
                     first_window_end: at[1],
@@ -130,7 +137,7 @@ impl WindowState {
                 panes.restore(&delta, state.mark(CLOSED).0)
             }
             Self::Sessions(sessions) => {
-                let fragments = state.of(FRAGMENTS).map(|(_, rows)| rows.clone()).collect();
+                let fragments = state.of(FRAGMENTS).map(|(_, rows)| sessions.open_rows(rows)).collect::<Result<_>>()?;
                 sessions.install(&Delta { fragments, ..Delta::default() })
             }
         }

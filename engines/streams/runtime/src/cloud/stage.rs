@@ -351,7 +351,7 @@ impl Stage {
         })?;
         let mut pieces: Vec<Piece> = encode_outputs(sent, max)?.into_iter().map(Piece::Output).collect();
         if call.hand_over && held.member.applied() == call.wanted {
-            let text = pack_state(&held.member.state()?)?;
+            let text = pack_state(&held.member.state_to_send()?)?;
             pieces.extend(text_parts(&text, max).map(|part| Piece::State(part.to_owned())));
         }
         let windows = held.closed.get(&call.wanted).map_or(Ok(String::new()), |ends| pack_instants(ends))?;

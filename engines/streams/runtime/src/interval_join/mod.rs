@@ -20,9 +20,11 @@ mod side;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, new_null_array};
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch, new_null_array};
+use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::TaskContext;
 use savanna_ownership::KeyGroupSet;
@@ -32,14 +34,14 @@ use savanna_streams_model::state::{Delta, MovableState};
 use savanna_streams_model::time::EventTime;
 
 use self::compare::Effort;
-use self::rows::{Arrived, Rows, groups};
+use self::rows::{Arrived, MET, Rows, groups};
 use self::side::Side;
 use crate::chain::batch_of;
 use crate::error::broken;
 use crate::key_cut::KeyCut;
 use crate::key_numbers::KeyNumbers;
 use crate::pair_condition::PairCondition;
-use crate::snapshot::{State, columns};
+use crate::snapshot::{State, columns, marked};
 
 /// So many pairs are looked at together.
 const PAIRS: usize = 8192;
@@ -164,21 +166,51 @@ impl IntervalJoin {
         format!("{:?} join of {} with {}", self.kind, side(LEFT), side(RIGHT))
     }
 
-    /// All that is there. Nothing is taken away.
-    pub(crate) fn state(&self) -> Result<State> {
-        let mut state = State::default();
-        state.marks.insert(WATERMARK.into(), self.watermark.0);
-        for (side, (name, oldest)) in self.sides.iter().zip(NAMES) {
-            state.marks.insert(oldest.into(), side.oldest());
-            for rows in side.live_rows()? {
-                state.put(name, [0; 2], rows);
+    /// All that is there, and rows beside it that have expired: that shows by their times. Nothing is taken away.
+    ///
+    /// # Errors
+    /// Rows cannot be marked.
+    pub fn state(&self) -> Result<State> {
+        let mut state = State { marks: self.instants(), tables: Vec::new() };
+        for (side, (name, _)) in [LEFT, RIGHT].into_iter().zip(NAMES) {
+            for (piece, matched) in self.sides[side].pieces() {
+                state.put_marked(name, [0; 2], piece, (MET, self.met(side, matched)))?;
             }
         }
         Ok(state)
     }
 
+    /// As [`Self::state`], without rows that have expired and without numbers of pieces.
+    ///
+    /// # Errors
+    /// Rows cannot be marked.
+    pub fn state_to_send(&self) -> Result<State> {
+        let mut state = State { marks: self.instants(), tables: Vec::new() };
+        for (side, (name, _)) in [LEFT, RIGHT].into_iter().zip(NAMES) {
+            for (rows, matched) in self.sides[side].live_rows() {
+                state.put(name, [0; 2], marked(&rows, (MET, self.met(side, matched)))?);
+            }
+        }
+        Ok(state)
+    }
+
+    fn instants(&self) -> BTreeMap<String, i64> {
+        let oldest = self.sides.iter().zip(NAMES).map(|(side, (_, oldest))| (oldest.to_owned(), side.oldest()));
+        oldest.chain([(WATERMARK.to_owned(), self.watermark.0)]).collect()
+    }
+
+    /// Which rows of a side have met a partner, where somebody asks for that.
+    fn met(&self, side: usize, matched: &[bool]) -> BooleanArray {
+        let counts = self.plans[side].kept || self.kind.left_only() && side == LEFT;
+        let met = if counts { BooleanBuffer::from(matched) } else { BooleanBuffer::new_unset(matched.len()) };
+        BooleanArray::new(met, None)
+    }
+
     /// An empty join becomes what [`Self::state`] gave.
-    pub(crate) fn restore(&mut self, state: &State) -> Result<()> {
+    ///
+    /// # Errors
+    /// The state does not fit.
+    pub fn restore(&mut self, state: &State) -> Result<()> {
         for (side, (name, oldest)) in [LEFT, RIGHT].into_iter().zip(NAMES) {
             for (_, marked) in state.of(name) {
                 let rows = Rows::unmarked(marked, self.sides[side].schema(), self.plans[side].time)?;

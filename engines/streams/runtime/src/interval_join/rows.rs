@@ -3,15 +3,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array};
+use arrow::array::{Array, AsArray, BooleanArray, RecordBatch, UInt32Array};
 use arrow::buffer::NullBuffer;
 use arrow::compute::{concat_batches, take_record_batch};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, SchemaRef};
 use savanna_streams_api::Result;
 use savanna_streams_model::time::{timestamp_values, to_event_time};
 
 use crate::error::{broken, computing};
 use crate::lateness::TIME_LIMIT;
+use crate::snapshot::marked;
 use savanna_streams_functions::without_shared_strings;
 
 /// Rows of one segment.
@@ -25,6 +26,9 @@ pub(super) struct Rows {
     /// Whether the batch holds no memory but its own.
     pub(super) copied: bool,
 }
+
+/// The column that says which rows have met a partner.
+pub(super) const MET: &str = "met";
 
 /// Batches with fewer rows are joined: the fewer segments a join has, the better.
 const SEGMENT_ROWS_MIN: usize = 4096;
@@ -46,13 +50,7 @@ pub(super) fn groups(mut batches: &[RecordBatch]) -> impl Iterator<Item = &[Reco
 impl Rows {
     /// The rows with a column at the end that says which have met a partner.
     pub(super) fn marked(&self) -> Result<RecordBatch> {
-        let schema = self.batch.schema();
-        let met = Arc::new(Field::new("met", DataType::Boolean, false));
-        let fields = schema.fields().iter().cloned().chain([met]).collect::<Vec<_>>();
-        let marks: ArrayRef = Arc::new(BooleanArray::from(self.matched.clone()));
-        let columns = self.batch.columns().iter().cloned().chain([marks]).collect();
-        RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
-            .map_err(|e| computing("marking rows of a join", &e))
+        marked(&self.batch, (MET, BooleanArray::from(self.matched.clone())))
     }
 
     /// The opposite. Rows keep their order, which is by time.

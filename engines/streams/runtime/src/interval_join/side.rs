@@ -21,6 +21,7 @@ use savanna_streams_api::Result;
 use super::rows::{Rows, concatenated, copied};
 use crate::error::{broken, computing};
 use crate::key_numbers::KeyNumbers;
+use crate::snapshot::Piece;
 
 /// No row.
 const NONE: u32 = u32::MAX;
@@ -52,7 +53,7 @@ struct Segment {
     /// So many of its rows, from the front, can find no partner any more.
     expired: u32,
     /// Sorted by time. None once all have expired.
-    rows: Option<RecordBatch>,
+    rows: Option<Piece>,
     /// Whether the rows hold no memory but their own.
     copied: bool,
 }
@@ -81,21 +82,19 @@ impl Side {
         self.oldest
     }
 
-    /// The rows that have not expired, with a column that says which have met a partner.
-    pub(super) fn live_rows(&self) -> Result<Vec<RecordBatch>> {
-        let live = self.segments.iter().filter_map(|segment| Some((segment, segment.rows.as_ref()?)));
-        let marked = |(segment, batch): (&Segment, &RecordBatch)| {
-            let numbers = segment.live();
-            let numbers = numbers.start as usize..numbers.end as usize;
-            Rows {
-                batch: batch.slice(segment.expired as usize, numbers.len()),
-                times: Vec::new(),
-                matched: self.matched[numbers].to_vec(),
-                copied: false,
-            }
-            .marked()
-        };
-        live.map(marked).collect()
+    /// The segments of which not all rows have expired, and which of their rows have met a partner.
+    pub(super) fn pieces(&self) -> impl Iterator<Item = (&Piece, &[bool])> {
+        let of = |segment: &Segment| &self.matched[segment.numbers().start as usize..segment.numbers().end as usize];
+        self.segments.iter().filter_map(move |segment| Some((segment.rows.as_ref()?, of(segment))))
+    }
+
+    /// The rows that have not expired, by segment, and which of them have met a partner.
+    pub(super) fn live_rows(&self) -> impl Iterator<Item = (RecordBatch, &[bool])> {
+        self.segments.iter().filter_map(move |segment| {
+            let live = segment.live();
+            let rows = segment.rows.as_ref()?.rows().slice(segment.expired as usize, live.len());
+            Some((rows, &self.matched[live.start as usize..live.end as usize]))
+        })
     }
 
     pub(super) fn live(&self) -> usize {
@@ -122,7 +121,7 @@ impl Side {
         }
         self.times.extend(rows.times);
         self.matched.extend(rows.matched);
-        let (rows, copied) = (Some(rows.batch), rows.copied);
+        let (rows, copied) = (Some(Piece::new(rows.batch)), rows.copied);
         self.segments.push(Segment { first, len: end - first, expired: 0, rows, copied });
         Ok(first..end)
     }
@@ -134,6 +133,7 @@ impl Side {
         let (mut all, mut numbers) = (Vec::with_capacity(self.times.len() - from), Vec::new());
         for segment in self.segments.iter().filter(|segment| segment.first as usize >= from) {
             let Some(rows) = &segment.rows else { continue };
+            let rows = rows.rows();
             let columns: Vec<ArrayRef> = columns.iter().map(|column| Arc::clone(rows.column(*column))).collect();
             keys.number(&columns, rows.num_rows(), &mut numbers)?;
             self.newest.resize(self.newest.len().max(keys.len()), NONE);
@@ -181,7 +181,7 @@ impl Side {
     pub(super) fn place(&self, row: u32) -> Result<(&RecordBatch, usize)> {
         let index = self.segments.partition_point(|segment| segment.first <= row).saturating_sub(1);
         let segment = self.segments.get(index).filter(|segment| segment.numbers().contains(&row));
-        let place = segment.and_then(|segment| Some((segment.rows.as_ref()?, (row - segment.first) as usize)));
+        let place = segment.and_then(|segment| Some((segment.rows.as_ref()?.rows(), (row - segment.first) as usize)));
         place.ok_or_else(|| broken("an expired row of a join is asked for"))
     }
 
@@ -227,7 +227,7 @@ impl Side {
                 index = self.segments.partition_point(|segment| segment.first <= *row).saturating_sub(1);
             }
             let segment = &self.segments[index];
-            let Some(batch) = &segment.rows else {
+            let Some(batch) = segment.rows.as_ref().map(Piece::rows) else {
                 return Err(broken("an expired row of a join is asked for"));
             };
             if slots[index] == usize::MAX {
@@ -281,7 +281,7 @@ impl Side {
         for segment in self.segments.iter_mut().filter(|segment| !segment.copied) {
             if let Some(rows) = &segment.rows {
                 let live = segment.expired as usize..segment.len as usize;
-                segment.rows = Some(copied(rows, live)?);
+                segment.rows = Some(Piece::new(copied(rows.rows(), live)?));
                 (segment.first, segment.len) = (segment.first + segment.expired, segment.len - segment.expired);
                 segment.expired = 0;
                 segment.copied = true;
@@ -297,7 +297,7 @@ impl Side {
         let mut parts = Vec::new();
         let mut part: Vec<Rows> = Vec::new();
         for segment in emptied.segments {
-            let Some(batch) = &segment.rows else { continue };
+            let Some(batch) = segment.rows.as_ref().map(Piece::rows) else { continue };
             let numbers = (segment.first + segment.expired) as usize..(segment.first + segment.len) as usize;
             part.push(Rows {
                 batch: batch.slice(segment.expired as usize, numbers.len()),
@@ -318,7 +318,7 @@ impl Side {
     /// Memory held, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let rows = self.segments.iter().filter_map(|segment| segment.rows.as_ref());
-        rows.map(RecordBatch::get_array_memory_size).sum::<usize>()
+        rows.map(|piece| piece.rows().get_array_memory_size()).sum::<usize>()
             + self.segments.capacity() * size_of::<Segment>()
             + self.times.capacity() * size_of::<i64>()
             + (self.older.capacity() + self.newest.capacity()) * size_of::<u32>()

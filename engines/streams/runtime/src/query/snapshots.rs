@@ -22,7 +22,7 @@ use crate::driver::EpochRecord;
 use crate::error::broken;
 use crate::member::Snapshots;
 use crate::records::EpochLog;
-use crate::snapshot::{self, Due, Manifest, MemberPart, Part, Schedule, SnapshotStore, State, Step, write_state};
+use crate::snapshot::{self, Chains, Due, Manifest, MemberPart, Schedule, SnapshotStore, State, Step};
 
 /// What snapshots are of, and where they go.
 pub(super) struct Of {
@@ -52,8 +52,11 @@ pub(super) struct Snapshotting {
     of: Arc<Of>,
     began: Instant,
     making: Mutex<Making>,
+    /// The parts of the snapshot that counts, of which the next one says what has changed. Nothing if that is not known: then it is whole.
+    chains: Mutex<Arc<Chains>>,
     counts: AtomicU64,
     bytes: AtomicU64,
+    written: AtomicU64,
     failed: AtomicU64,
     /// The query is over: what is not written yet is given up.
     ends: AtomicBool,
@@ -100,8 +103,10 @@ impl Snapshotting {
             of: Arc::new(of),
             began: Instant::now(),
             making: Mutex::new(making),
+            chains: Mutex::default(),
             counts,
             bytes: AtomicU64::new(0),
+            written: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             ends: AtomicBool::new(false),
         })
@@ -180,9 +185,12 @@ impl Snapshotting {
 
     /// Shows where it stands.
     pub(super) fn fill(&self, status: &mut QueryStatus) {
-        for (name, figure) in
-            [("snapshot_epoch", &self.counts), ("snapshot_bytes", &self.bytes), ("snapshots_failed", &self.failed)]
-        {
+        for (name, figure) in [
+            ("snapshot_epoch", &self.counts),
+            ("snapshot_bytes", &self.bytes),
+            ("snapshot_written_bytes", &self.written),
+            ("snapshots_failed", &self.failed),
+        ] {
             status.more.insert(name.into(), figure.load(Ordering::Relaxed) as f64);
         }
     }
@@ -212,9 +220,9 @@ impl Snapshotting {
         making.schedule.over(self.began.elapsed());
     }
 
-    /// No snapshot counts if the query ends first.
+    /// No snapshot counts if the query ends first. One that is given up leaves nothing behind: what was to be in it is in the next one.
     fn make(&self, epoch: Epoch, work: &Receiver<Work>) -> Result<Made> {
-        let mut parts = BTreeMap::new();
+        let (before, mut next, mut written) = (Arc::clone(&self.chains.lock()), Chains::default(), 0);
         for work in work {
             let is_complete = match work {
                 Work::Write(of, _, _) if of != epoch => {
@@ -222,36 +230,51 @@ impl Snapshotting {
                 }
                 Work::Write(..) if self.ends.load(Ordering::Acquire) => return Ok(Made::Nothing),
                 Work::Write(_, member, state) => {
-                    parts.insert(member, self.write(epoch, member, &state?)?);
+                    written += self.write(epoch, member, &state?, &before, &mut next)?;
                     self.making.lock().schedule.written(epoch, member) != Step::Wait
                 }
                 Work::Switch => true,
             };
             if is_complete {
-                return self.switch(epoch, parts.into_values().collect());
+                return self.switch(epoch, next, written);
             }
         }
         Ok(Made::Nothing)
     }
 
-    fn write(&self, epoch: Epoch, (stage, shuffle): MemberPart, state: &State) -> Result<Part> {
-        let mut write = |out: &mut dyn io::Write| write_state(state, &mut While { not: &self.ends, out });
-        let (name, bytes, checksum) = self.of.store.put(epoch, stage, shuffle, &mut write)?;
-        let members = self.of.members.get(&stage).copied().unwrap_or_default();
-        Ok(Part { stage, shuffle, members, name, bytes, checksum })
+    /// Writes a member's part of the next snapshot. Tells how many bytes that took.
+    fn write(
+        &self,
+        epoch: Epoch,
+        member: MemberPart,
+        state: &State,
+        before: &Chains,
+        next: &mut Chains,
+    ) -> Result<u64> {
+        let (stage, shuffle) = member;
+        let part = before.next(member, self.of.members.get(&stage).copied().unwrap_or_default(), state);
+        let mut write = |out: &mut dyn io::Write| part.write(&mut While { not: &self.ends, out });
+        let file = self.of.store.put(epoch, stage, shuffle, &mut write)?;
+        let bytes = file.bytes;
+        next.add(part, file);
+        Ok(bytes)
     }
 
-    fn switch(&self, epoch: Epoch, parts: Vec<Part>) -> Result<Made> {
+    fn switch(&self, epoch: Epoch, next: Chains, written: u64) -> Result<Made> {
         let record = self.making.lock().record.take();
         let (record, rows_at) = record.ok_or_else(|| broken(format!("epoch {epoch} is held and was never sealed")))?;
-        let bytes = parts.iter().map(|part| part.bytes).sum();
         let (query, signatures) = (self.of.query.clone(), self.of.signatures.clone());
-        let manifest = Manifest { query, record, rows_at, signatures, parts };
+        let manifest = Manifest { query, record, rows_at, signatures, parts: next.parts().cloned().collect() };
+        let bytes = manifest.files().map(|file| file.bytes).sum();
         // What would be refused when it is read counts never.
         snapshot::check(&manifest, &self.of.signatures, &self.of.members)?;
+        // If this fails, nobody knows which one counts, and so which files stay: the next one is whole.
+        *self.chains.lock() = Arc::default();
         self.of.store.switch(&manifest)?;
+        *self.chains.lock() = Arc::new(next);
         self.counts.store(epoch.0, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
+        self.written.store(written, Ordering::Relaxed);
         // How far results reach back is not known once a partition has ended.
         let has_ended = manifest.record.sources.iter().any(|mark| mark.ended);
         let record = Box::new(manifest.record);

@@ -7,9 +7,13 @@
 //! ```
 //!
 //! A snapshot is complete when the sinks hold its epoch, and counts when the manifest that names it is durable. Nothing that it replaces
-//! goes before. [`Schedule`] decides this and does nothing else.
+//! goes before. [`Schedule`] decides this and does nothing else. Of a state that has changed little since the snapshot that counts, the
+//! changes are written ([`Chains`]).
 
+mod chain;
 mod form;
+mod manifest;
+mod pieces;
 mod regroup;
 mod schedule;
 
@@ -19,17 +23,19 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::{Field, Schema};
-use savanna_streams_api::ids::{Epoch, QueryId, StageId};
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema};
+use savanna_streams_api::ids::{Epoch, StageId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::time::EventTime;
-use serde::{Deserialize, Serialize};
 
-pub use self::form::{read_state, write_state};
+pub use self::chain::{Chains, Next};
+pub use self::form::{read_changes, read_state, write_changes, write_state};
+pub use self::manifest::{Manifest, Part, PartFile, Snapshot, check};
+pub use self::pieces::{Changes, Piece, PieceId, Pieces};
 pub(crate) use self::regroup::regroup;
 pub use self::schedule::{MemberPart, Schedule, Step};
-use crate::driver::EpochRecord;
+use crate::error::computing;
 
 /// The epoch of which a snapshot is made, or none: behind it members hand their states out, and before it everything is sent that would
 /// otherwise wait. Set before the epoch is cut.
@@ -66,6 +72,19 @@ pub struct Table {
     pub at: [i64; 2],
     /// The rows.
     pub rows: RecordBatch,
+    /// By which they are known to be the same as before.
+    pub piece: Option<PieceId>,
+    /// Whether the last column says which rows are marked, which more of them may become.
+    pub has_marks: bool,
+}
+
+/// Rows with one more column, which has a value for each.
+pub(crate) fn marked(rows: &RecordBatch, (name, marks): (&str, BooleanArray)) -> Result<RecordBatch> {
+    let schema = rows.schema();
+    let mark = Arc::new(Field::new(name, DataType::Boolean, false));
+    let fields = schema.fields().iter().cloned().chain([mark]).collect::<Vec<_>>();
+    let columns = rows.columns().iter().cloned().chain([Arc::new(marks) as ArrayRef]).collect();
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(|e| computing("marking rows", &e))
 }
 
 /// The columns of a schema in words.
@@ -91,9 +110,22 @@ pub(crate) fn check_columns(rows: &RecordBatch, expected: &Schema) -> Result<()>
 }
 
 impl State {
-    /// Adds rows of some kind.
-    pub(crate) fn put(&mut self, name: &str, at: [i64; 2], rows: RecordBatch) {
-        self.tables.push(Table { name: name.to_owned(), at, rows });
+    /// Adds rows of some kind, which may be others in the next state.
+    pub fn put(&mut self, name: &str, at: [i64; 2], rows: RecordBatch) {
+        self.tables.push(Table { name: name.to_owned(), at, rows, piece: None, has_marks: false });
+    }
+
+    /// Adds a piece. Those of one kind that belong to the same are in the order of their numbers.
+    pub fn put_piece(&mut self, name: &str, at: [i64; 2], piece: &Piece) {
+        let (rows, piece) = (piece.rows().clone(), Some(piece.id()));
+        self.tables.push(Table { name: name.to_owned(), at, rows, piece, has_marks: false });
+    }
+
+    /// Adds a piece with a column behind its own that says which rows are marked. A row that is marked stays so.
+    pub fn put_marked(&mut self, name: &str, at: [i64; 2], piece: &Piece, marks: (&str, BooleanArray)) -> Result<()> {
+        let (rows, piece) = (marked(piece.rows(), marks)?, Some(piece.id()));
+        self.tables.push(Table { name: name.to_owned(), at, rows, piece, has_marks: true });
+        Ok(())
     }
 
     /// An instant; before all others if it is not there.
@@ -107,101 +139,9 @@ impl State {
     }
 }
 
-/// What a snapshot consists of. It is the snapshot: what it does not name is no part of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Manifest {
-    /// The query.
-    pub query: QueryId,
-    /// The record of its epoch: where the sources stood.
-    pub record: EpochRecord,
-    /// The instant of processing time of the last epoch that had rows.
-    pub rows_at: EventTime,
-    /// What the members of each stage hold, in words; it must be the same where the snapshot is read.
-    pub signatures: Vec<String>,
-    /// One for each member.
-    pub parts: Vec<Part>,
-}
-
-/// The state of one member.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
-    /// The member's stage.
-    pub stage: StageId,
-    /// The part of the keys that it owns.
-    pub shuffle: u16,
-    /// How many members its group has.
-    pub members: u16,
-    /// Where it is, by a name that belongs to the store.
-    pub name: String,
-    /// Its length.
-    pub bytes: u64,
-    /// Its CRC-32C, by the store.
-    pub checksum: u32,
-}
-
-/// A snapshot that was found.
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    /// What it consists of.
-    pub manifest: Manifest,
-    /// The state of each part, in their order.
-    pub states: Vec<State>,
-}
-
-impl Snapshot {
-    /// What some stages take of it, in a query whose stages hold this: of the others it says whatever they hold.
-    pub(crate) fn of(mut self, taking: &BTreeMap<StageId, u16>, signatures: &[String]) -> Self {
-        let states = std::mem::take(&mut self.states);
-        let parts = std::mem::take(&mut self.manifest.parts);
-        let taken = parts.into_iter().zip(states).filter(|(part, _)| taking.contains_key(&part.stage));
-        (self.manifest.parts, self.states) = taken.unzip();
-        let former = std::mem::take(&mut self.manifest.signatures);
-        let signature = |(stage, held): (u16, &String)| match taking.contains_key(&StageId(stage)) {
-            true => former.get(usize::from(stage)).cloned().unwrap_or_default(),
-            false => held.clone(),
-        };
-        self.manifest.signatures = (0..).zip(signatures).map(signature).collect();
-        self
-    }
-}
-
-/// Whether a snapshot fits a query whose stages hold this, with so many members that hold state.
-///
-/// # Errors
-/// It does not.
-pub fn check(manifest: &Manifest, signatures: &[String], members: &BTreeMap<StageId, u16>) -> Result<()> {
-    let epoch = manifest.record.epoch;
-    if let Some((held, came)) = signatures.iter().zip(&manifest.signatures).find(|(held, came)| held != came) {
-        return Err(unfit(epoch, &format!("{held:?}"), &format!("{came:?}")));
-    }
-    if signatures.len() != manifest.signatures.len() {
-        return Err(unfit(epoch, &format!("{} stages", signatures.len()), &format!("{}", manifest.signatures.len())));
-    }
-    let expected = members.iter().flat_map(|(stage, members)| (0..*members).map(|shuffle| (*stage, shuffle, *members)));
-    let expected: Vec<_> = expected.collect();
-    let mut came: Vec<_> = manifest.parts.iter().map(|part| (part.stage, part.shuffle, part.members)).collect();
-    came.sort_unstable();
-    if expected != came {
-        let words = |parts: &[(StageId, u16, u16)]| {
-            let part = |(stage, shuffle, members): &(StageId, u16, u16)| format!("{stage}: {shuffle} of {members}");
-            parts.iter().map(part).collect::<Vec<_>>().join(", ")
-        };
-        return Err(unfit(epoch, &words(&expected), &words(&came)));
-    }
-    Ok(())
-}
-
-fn unfit(epoch: Epoch, expected: &str, came: &str) -> StreamError {
-    StreamError::invalid(format!(
-        "the snapshot of epoch {epoch} does not fit what this release would keep (expected {expected}, got {came}); go on with the release \
-         that wrote it, or remove its directory in streams/snapshots if its records reach far enough, or drop the query and start it again with another \
-         place for its rows"
-    ))
-}
-
 /// Where the snapshots of a query are kept. Called by one thread at a time.
 pub trait SnapshotStore: Debug + Send + Sync {
-    /// Writes a part of the snapshot of an epoch, which is durable then. Returns its name, length and checksum.
+    /// Writes a file of a part of the snapshot of an epoch, which is durable then, and which no other one has the name of.
     ///
     /// # Errors
     /// It cannot be written.
@@ -211,15 +151,15 @@ pub trait SnapshotStore: Debug + Send + Sync {
         stage: StageId,
         shuffle: u16,
         write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
-    ) -> Result<(String, u64, u32)>;
+    ) -> Result<PartFile>;
 
-    /// Makes a snapshot the one that counts, in one step that is durable then. Only who has the query may do so. What it replaces goes.
+    /// Makes a snapshot the one that counts, in one step that is durable then. Only who has the query may do so. What it does not name goes.
     ///
     /// # Errors
-    /// It cannot be written, or another process has the query.
+    /// It cannot be written, a file that it names is gone, or another process has the query.
     fn switch(&self, manifest: &Manifest) -> Result<()>;
 
-    /// Removes all parts that the snapshot that counts does not name.
+    /// Removes all files that the snapshot that counts does not name.
     fn tidy(&self);
 
     /// The query is over: what is not written yet is not waited for. Called by any thread.

@@ -64,7 +64,7 @@ fn cut(
         return Err(unfit(format!("expected all members at {marks:?}, got one at {:?}", other.marks)));
     }
     let mut cut = vec![State { marks, tables: Vec::new() }; usize::from(members)];
-    for Table { name, at, rows } in states.into_iter().flat_map(|state| state.tables) {
+    for Table { name, at, rows, .. } in states.into_iter().flat_map(|state| state.tables) {
         let columns = columns(&name).filter(|columns| columns.iter().all(|column| *column < rows.num_columns()));
         let columns = columns.ok_or_else(|| unfit(format!("its rows {name:?} have no keys to be cut by")))?;
         let by_key = KeyCut::new(columns, rows.schema_ref())?;

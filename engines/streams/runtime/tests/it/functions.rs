@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::RecordBatch;
 use parking_lot::Mutex;
@@ -11,10 +12,12 @@ use rand_chacha::ChaCha8Rng;
 use savanna_streams_api::ids::QueryId;
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::graph::StageGraph;
+use savanna_streams_model::join::JoinKind;
+use savanna_streams_model::time::Windows;
 use savanna_streams_runtime::cloud::{CallError, Cloud, CloudFunction, StageFunction, StageRules};
 use savanna_streams_runtime::{Mode, Query, RuntimeOptions};
 
-use crate::graphs::{functions, identity, input_schema, scan, window, windowed};
+use crate::graphs::{MILLI, functions, identity, input_schema, join_graph, scan, window, windowed};
 use crate::memory::{Memory, MemorySink, Row};
 use crate::oracle::{groups, truth};
 
@@ -227,12 +230,12 @@ impl Cloud for TestCloud {
 
 /// Runs a query on functions, and gives the rows or what it failed with.
 fn run_on(cloud: &Arc<TestCloud>, graph: StageGraph, memory: &Arc<Memory>, job: u64) -> Result<Vec<RecordBatch>> {
-    run_in_epochs_of(5, cloud, graph, memory, job)
+    run_in_epochs_of(5, Arc::clone(cloud) as _, graph, memory, job)
 }
 
 fn run_in_epochs_of(
     events: u64,
-    cloud: &Arc<TestCloud>,
+    cloud: Arc<dyn Cloud>,
     graph: StageGraph,
     memory: &Arc<Memory>,
     job: u64,
@@ -243,7 +246,7 @@ fn run_in_epochs_of(
         members: 2,
         batch_rows: 4,
         backoff_sleep: |_| (),
-        cloud: Some(Arc::clone(cloud) as Arc<dyn Cloud>),
+        cloud: Some(cloud),
         ..RuntimeOptions::default()
     };
     options.epoch.fixed_events = Some(events);
@@ -335,7 +338,7 @@ fn what_is_above_the_limit_goes_in_several_calls_and_comes_in_several_answers() 
     let expected = truth(&partitions, &window(1_000, 500, 0), 0, false, true).windows;
     let memory = Arc::new(Memory::with("t", partitions));
     let graph = windowed(scan("t", 0), identity(&input_schema()), window(1_000, 500, 0), true);
-    let rows = run_in_epochs_of(700, &cloud, graph, &memory, 1).unwrap();
+    let rows = run_in_epochs_of(700, Arc::clone(&cloud) as _, graph, &memory, 1).unwrap();
     assert_eq!(groups(&rows, true), expected);
     let seen = cloud.seen.lock().clone();
     let counts = (seen.cut_payloads, seen.cut_states, seen.continued);
@@ -343,6 +346,63 @@ fn what_is_above_the_limit_goes_in_several_calls_and_comes_in_several_answers() 
         counts.0 > 0 && counts.1 > 0 && counts.2 > 0,
         "payloads and states that were cut, calls for more: {counts:?}"
     );
+}
+
+/// A host with two instances of each function, which both get all calls. The first one is heard.
+#[derive(Debug, Default)]
+struct Twins {
+    functions: Mutex<BTreeMap<String, [StageFunction; 2]>>,
+    /// How many answers had a state, and how many were not alike.
+    states: AtomicUsize,
+    others: AtomicUsize,
+}
+
+impl Cloud for Twins {
+    fn program(&self) -> &'static str {
+        "test"
+    }
+
+    fn deploy(&self, wanted: &[CloudFunction]) -> Result<()> {
+        let instance = |context: &str| StageFunction::new(Some(context), functions());
+        for CloudFunction { name, context, .. } in wanted {
+            self.functions.lock().insert(name.clone(), [instance(context)?, instance(context)?]);
+        }
+        Ok(())
+    }
+
+    fn call(&self, function: &str, call: Vec<u8>, _: &dyn Fn() -> bool) -> Result<Vec<u8>, CallError> {
+        let mut functions = self.functions.lock();
+        let [heard, other] = functions.get_mut(function).unwrap().each_mut().map(|instance| instance.answer(&call));
+        let json = |answer: &[u8]| serde_json::from_slice::<serde_json::Value>(answer).unwrap();
+        let (one, two) = (json(&heard), json(&other));
+        let has_state = one["pieces"].as_array().unwrap().iter().any(|piece| !piece["state"].is_null());
+        self.states.fetch_add(usize::from(has_state), Ordering::Relaxed);
+        self.others.fetch_add(usize::from(one["digest"] != two["digest"]), Ordering::Relaxed);
+        Ok(heard)
+    }
+
+    fn limit(&self) -> usize {
+        6 << 20
+    }
+
+    fn kept(&self) -> usize {
+        2_000
+    }
+}
+
+#[test]
+fn instances_that_have_computed_the_same_tell_the_same_so_that_one_goes_on_where_the_other_ended() {
+    // Of several values, a count of those that are distinct has them in another order in each instance.
+    let row = |i: i64| Row { time: Some(i), key: Some(i % 6 * (i % 5)), value: 3 };
+    let rows: Vec<Row> = (0..400).map(row).collect();
+    let sessions = windowed(scan("t", 0), identity(&input_schema()), Windows::Session { gap: 9 * MILLI }, true);
+    for graph in [sums(), sessions, join_graph(JoinKind::Left, -20, 20, 0)] {
+        let (twins, memory) = (Arc::new(Twins::default()), Memory::with("t", vec![rows.clone()]));
+        let memory = Arc::new(memory.and("l", vec![rows.clone()]).and("r", vec![rows.clone()]));
+        run_in_epochs_of(5, Arc::clone(&twins) as _, graph, &memory, 1).unwrap();
+        let (states, others) = (twins.states.load(Ordering::Relaxed), twins.others.load(Ordering::Relaxed));
+        assert!(states > 10 && others == 0, "{states} states, {others} answers that are not alike");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use datafusion::common::{JoinType, NullEquality};
 use datafusion::execution::TaskContext;
 use datafusion::functions_aggregate::count::count_udaf;
 use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
@@ -14,14 +15,16 @@ use datafusion::physical_expr::expressions::{BinaryExpr, col, lit};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, PhysicalGroupBy};
 use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::prelude::SessionContext;
 use savanna_streams_api::ids::StageId;
 use savanna_streams_model::catalog::{ColumnDef, TableDef};
 use savanna_streams_model::graph::{
     Aggregate, Exchange, LateRows, Lateness, Operator, Output, ProcessingTime, Scan, SinkSpec, Stage, StageGraph,
-    Waiting, Watermark, WindowAggregate, with_processing_time,
+    Waiting, Watermark, WindowAggregate, WindowInput, WindowPlan, with_processing_time,
 };
+use savanna_streams_model::join::{IntervalJoin, JoinKind, JoinSide};
 use savanna_streams_model::plan::{Leaf, PlanBytes};
 use savanna_streams_model::source::ScanSpec;
 use savanna_streams_model::time::{WindowSpec, Windows};
@@ -243,4 +246,61 @@ fn counted_schema(aggregated: &Schema) -> SchemaRef {
     let window =
         ["window_start", "window_end", "window_time"].map(|name| Arc::new(Field::new(name, time.clone(), false)));
     Arc::new(Schema::new(aggregated.fields().iter().cloned().chain(window).collect::<Vec<_>>()))
+}
+
+/// `l JOIN r ON l.k = r.k AND l.t - r.t BETWEEN earliest AND latest`, by key group.
+pub(crate) fn join_graph(kind: JoinKind, earliest: i64, latest: i64, delay: i64) -> StageGraph {
+    let side = |stage| JoinSide { stages: vec![StageId(stage)], schema: input_schema(), keys: vec![1], time: 0 };
+    let (earliest, latest) = (earliest * MILLI, latest * MILLI);
+    let join = IntervalJoin { kind, left: side(0), right: side(1), earliest, latest, condition: None };
+    let scan_of = |id, name: &str| {
+        let mut scan = scan(name, delay);
+        scan.watermark.as_mut().unwrap().lateness = Lateness::Time;
+        let output = Output::rows(identity(&input_schema()));
+        stage(id, Operator::Scan(scan), output, Exchange::KeyGroup { columns: vec![1] }, 2)
+    };
+    let output = Output::rows(identity(&join.schema()));
+    let schema = join.schema();
+    let join = stage(2, Operator::IntervalJoin(join), output, Exchange::Single, 3);
+    StageGraph { stages: vec![scan_of(0, "l"), scan_of(1, "r"), join, sink(3, &[2])], output: schema.as_ref().clone() }
+}
+
+/// `l JOIN r USING (k)` over counts of the same window: key, left count, window end, right count.
+pub(crate) fn counts_joined(delay: i64, window: WindowSpec) -> StageGraph {
+    let schema = windowed_schema(true);
+    let left = projection(leaf(0, &schema), &["k", "n", "window_end"]);
+    let right = projection(leaf(1, &schema), &["k", "n"]);
+    let on = vec![(col("k", &left.schema()).unwrap(), col("k", &right.schema()).unwrap())];
+    let join = HashJoinExec::try_new(
+        left,
+        right,
+        on,
+        None,
+        &JoinType::Inner,
+        Some(vec![0, 1, 2, 4]),
+        PartitionMode::CollectLeft,
+        NullEquality::NullEqualsNothing,
+        false,
+    );
+    let join: Arc<dyn ExecutionPlan> = Arc::new(join.unwrap());
+    let output = join.schema().as_ref().clone();
+    let input = |from: u16| WindowInput {
+        stage: StageId(from),
+        schema: windowed_schema(true),
+        window_end: 8,
+        first_rows: None,
+    };
+    let counted = |id: u16, name: &str, next: u16| {
+        scan_stage(id, scan(name, delay), panes(identity(&input_schema()), window, true), by_key(), next)
+    };
+    let plan = WindowPlan { inputs: vec![input(2), input(3)], plan: PlanBytes::encode(&join).unwrap() };
+    let stages = vec![
+        counted(0, "l", 2),
+        counted(1, "r", 3),
+        merge_stage(2, 0, window, true, 4),
+        merge_stage(3, 1, window, true, 4),
+        stage(4, Operator::Window(plan), Output::rows(identity(&join.schema())), Exchange::Single, 5),
+        sink(5, &[4]),
+    ];
+    StageGraph { stages, output }
 }

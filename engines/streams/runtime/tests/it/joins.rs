@@ -5,33 +5,14 @@ use std::sync::Arc;
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{Int64Type, TimestampMillisecondType};
 use proptest::prelude::*;
-use savanna_streams_api::ids::StageId;
-use savanna_streams_model::graph::{Exchange, Lateness, Operator, Output, StageGraph};
-use savanna_streams_model::join::{IntervalJoin, JoinKind, JoinSide};
+use savanna_streams_model::join::JoinKind;
 
-use crate::graphs::{MILLI, identity, input_schema, scan, sink, stage};
+use crate::graphs::join_graph;
 use crate::memory::{Memory, Row};
 use crate::windows::{any_run, partitions, run};
 
 const KINDS: [JoinKind; 6] =
     [JoinKind::Inner, JoinKind::Left, JoinKind::Right, JoinKind::Full, JoinKind::Semi, JoinKind::Anti];
-
-/// `l JOIN r ON l.k = r.k AND l.t - r.t BETWEEN earliest AND latest`, by key group.
-pub(crate) fn join_graph(kind: JoinKind, earliest: i64, latest: i64, delay: i64) -> StageGraph {
-    let side = |stage| JoinSide { stages: vec![StageId(stage)], schema: input_schema(), keys: vec![1], time: 0 };
-    let (earliest, latest) = (earliest * MILLI, latest * MILLI);
-    let join = IntervalJoin { kind, left: side(0), right: side(1), earliest, latest, condition: None };
-    let scan_of = |id, name: &str| {
-        let mut scan = scan(name, delay);
-        scan.watermark.as_mut().unwrap().lateness = Lateness::Time;
-        let output = Output::rows(identity(&input_schema()));
-        stage(id, Operator::Scan(scan), output, Exchange::KeyGroup { columns: vec![1] }, 2)
-    };
-    let output = Output::rows(identity(&join.schema()));
-    let schema = join.schema();
-    let join = stage(2, Operator::IntervalJoin(join), output, Exchange::Single, 3);
-    StageGraph { stages: vec![scan_of(0, "l"), scan_of(1, "r"), join, sink(3, &[2])], output: schema.as_ref().clone() }
-}
 
 /// The rows that are not late, and how many are.
 fn on_time(partitions: &[Vec<Row>], delay: i64) -> (Vec<Row>, u64) {

@@ -5,18 +5,11 @@ use std::sync::Arc;
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{Int64Type, Schema, TimestampMillisecondType};
-use datafusion::common::{JoinType, NullEquality};
-use datafusion::physical_expr::expressions::col;
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use proptest::prelude::*;
-use savanna_streams_api::ids::StageId;
-use savanna_streams_model::graph::{Exchange, Expand, Operator, Output, StageGraph, WindowInput, WindowPlan};
-use savanna_streams_model::plan::PlanBytes;
+use savanna_streams_model::graph::{Exchange, Expand, Output, StageGraph};
 
 use crate::graphs::{
-    by_key, filter_chain, identity, input_schema, leaf, merge_stage, panes, projection, scan, scan_stage, sink, stage,
-    window, windowed_schema,
+    counts_joined, filter_chain, identity, input_schema, scan, scan_stage, sink, window, windowed_schema,
 };
 use crate::memory::{Memory, Row, rows_of};
 use crate::oracle::{Window, truth};
@@ -76,7 +69,7 @@ proptest! {
             })
             .collect();
         let memory = Arc::new(Memory::with("l", left).and("r", right));
-        let (_, rows) = run(join_graph(delay, window), &memory, how);
+        let (_, rows) = run(counts_joined(delay, window), &memory, how);
         let mut found = BTreeMap::new();
         for batch in &rows {
             let number = |column: usize, row: usize| batch.column(column).as_primitive::<Int64Type>().value(row);
@@ -90,51 +83,11 @@ proptest! {
     }
 }
 
-/// `l JOIN r USING (k)` over counts of the same window: key, left count, window end, right count.
-fn join_graph(delay: i64, window: savanna_streams_model::time::WindowSpec) -> StageGraph {
-    let schema = windowed_schema(true);
-    let left = projection(leaf(0, &schema), &["k", "n", "window_end"]);
-    let right = projection(leaf(1, &schema), &["k", "n"]);
-    let on = vec![(col("k", &left.schema()).unwrap(), col("k", &right.schema()).unwrap())];
-    let join = HashJoinExec::try_new(
-        left,
-        right,
-        on,
-        None,
-        &JoinType::Inner,
-        Some(vec![0, 1, 2, 4]),
-        PartitionMode::CollectLeft,
-        NullEquality::NullEqualsNothing,
-        false,
-    );
-    let join: Arc<dyn ExecutionPlan> = Arc::new(join.unwrap());
-    let output = join.schema().as_ref().clone();
-    let input = |from: u16| WindowInput {
-        stage: StageId(from),
-        schema: windowed_schema(true),
-        window_end: 8,
-        first_rows: None,
-    };
-    let counted = |id: u16, name: &str, next: u16| {
-        scan_stage(id, scan(name, delay), panes(identity(&input_schema()), window, true), by_key(), next)
-    };
-    let plan = WindowPlan { inputs: vec![input(2), input(3)], plan: PlanBytes::encode(&join).unwrap() };
-    let stages = vec![
-        counted(0, "l", 2),
-        counted(1, "r", 3),
-        merge_stage(2, 0, window, true, 4),
-        merge_stage(3, 1, window, true, 4),
-        stage(4, Operator::Window(plan), Output::rows(identity(&join.schema())), Exchange::Single, 5),
-        sink(5, &[4]),
-    ];
-    StageGraph { stages, output }
-}
-
 #[test]
 fn rows_of_a_hundred_windows_pass_one_plan() {
     let rows: Vec<Row> = (0..1000).map(|i| Row { time: Some(i), key: Some(i % 3), value: 0 }).collect();
     let memory = Arc::new(Memory::with("l", vec![rows.clone()]).and("r", vec![rows]));
-    let (status, rows) = run(join_graph(0, window(10, 10, 0)), &memory, Run { epoch_events: 7, ..Run::PLAIN });
+    let (status, rows) = run(counts_joined(0, window(10, 10, 0)), &memory, Run { epoch_events: 7, ..Run::PLAIN });
     assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 300);
     assert_eq!(status.windows, 100, "a window that several stages close counts once");
 }

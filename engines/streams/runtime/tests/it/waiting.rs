@@ -21,8 +21,7 @@ use savanna_streams_model::source::{
 use savanna_streams_model::time::EventTime;
 use savanna_streams_runtime::{Clock, Query, RuntimeOptions};
 
-use crate::graphs::{MILLI, functions, identity, input_schema, scan, window, windowed};
-use crate::joins::join_graph;
+use crate::graphs::{MILLI, functions, identity, input_schema, join_graph, scan, window, windowed};
 use crate::memory::{Memory, MemorySink, Row, Then, batch};
 use crate::oracle::{groups, truth};
 use crate::windows::{any_run, any_window, partitions, run};

@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use savanna_streams_api::handle::QueryState;
-use savanna_streams_api::ids::{Epoch, QueryId};
+use savanna_streams_api::ids::{Epoch, QueryId, StageId};
 use savanna_streams_model::graph::StageGraph;
+use savanna_streams_model::join::JoinKind;
 use savanna_streams_model::time::{EventTime, Windows};
 use savanna_streams_runtime::{Clock, Mode, RuntimeOptions};
 
-use crate::graphs::{MILLI, by_the_clock, identity, input_schema, scan, window, windowed};
+use crate::graphs::{MILLI, by_the_clock, counts_joined, identity, input_schema, join_graph, scan, window, windowed};
 use crate::memory::{Memory, Row, Then};
+use crate::operators::sorted;
 use crate::oracle::{groups, truth};
-use crate::support::{Disk, FOREVER, until};
+use crate::support::{Disk, FOREVER, until, with_changes};
 
 fn rows(count: i64) -> Vec<Vec<Row>> {
     let row = |partition: i64| move |i: i64| Row { time: Some(i - i % 7 * partition), key: Some(i % 5), value: i % 13 };
@@ -53,16 +55,28 @@ fn ended_in_groups(
     options: &RuntimeOptions,
     sizes: &[u16],
 ) -> (u64, u32) {
+    ended_when(disk, memory, graph, options, sizes, |run, epochs, snapshots| match run % 3 {
+        0 => epochs >= 20,
+        _ => snapshots > 0,
+    })
+}
+
+/// As [`ended_in_groups`], each run once it has come so far: by its number, and how many epochs and snapshots it has brought.
+fn ended_when(
+    disk: &Disk,
+    memory: &Arc<Memory>,
+    graph: &StageGraph,
+    options: &RuntimeOptions,
+    sizes: &[u16],
+    has_come_on: impl Fn(u32, usize, usize) -> bool,
+) -> (u64, u32) {
     let (mut events, mut runs) = (0, 0);
     loop {
         let options = RuntimeOptions { members: sizes[runs as usize % sizes.len()], ..options.clone() };
         runs += 1;
         let (held, counted) = (disk.sink.lock().len(), disk.switched.lock().len());
         let query = disk.start(memory, graph.clone(), options).unwrap();
-        let has_come_on = || match runs % 3 {
-            0 => disk.sink.lock().len() >= held + 20,
-            _ => disk.switched.lock().len() > counted,
-        };
+        let has_come_on = || has_come_on(runs, disk.sink.lock().len() - held, disk.switched.lock().len() - counted);
         until("it comes on", || has_come_on() || query.status().state.is_over());
         query.cancel();
         let status = query.wait_timeout(FOREVER).unwrap().unwrap();
@@ -105,7 +119,7 @@ fn what_is_behind_a_snapshot_is_not_read_again() {
     let before: u64 = manifest.record.sources.iter().map(|mark| mark.offset.0.parse::<u64>().unwrap()).sum();
     assert!(before > 0);
     assert_eq!(disk.records.lock()[0].epoch, Epoch(1), "they lead back, too");
-    assert_eq!(disk.parts.lock().len(), manifest.parts.len(), "what was replaced is gone");
+    assert_eq!(disk.parts.lock().len(), manifest.files().count(), "what was replaced is gone");
     let query = disk.start(&memory, graph(all), options(Mode::Provisioned)).unwrap();
     let status = query.wait_timeout(FOREVER).unwrap().unwrap();
     assert_eq!((status.state, status.events), (QueryState::Finished, 12_000 - before));
@@ -203,6 +217,74 @@ fn groups_of_another_size_go_on_from_snapshots_and_write_once() {
             assert_eq!(groups(&disk.rows(), true), expected, "{windows:?}, {mode:?}");
         }
     }
+}
+
+/// Rows of so many keys, each of which comes again after all others.
+fn of_keys(keys: i64, pace: i64) -> Vec<Vec<Row>> {
+    let row = |partition: i64| {
+        move |i: i64| Row { time: Some(i * pace), key: Some((i * 7 + partition) % keys), value: i % 13 }
+    };
+    (0..2).map(|partition| (0..5_000).map(row(partition)).collect()).collect()
+}
+
+/// Queries of which a stage keeps much that does not change from one snapshot to the next, and that stage.
+fn keeping_much() -> Vec<(&'static str, u16, StageGraph, Arc<Memory>)> {
+    let many = Arc::new(Memory::with("t", of_keys(1_500, 1)));
+    let two = |keys, pace| Arc::new(Memory::with("l", of_keys(keys, 1)).and("r", of_keys(keys, pace)));
+    vec![
+        ("panes", 1, graph(window(1_000_000, 500_000, 0)), Arc::clone(&many)),
+        ("sessions", 1, graph(Windows::Session { gap: 700 * MILLI }), many),
+        ("rows of a join", 2, join_graph(JoinKind::Full, -200, 200, 3), two(400, 1)),
+        // Windows of the one side wait for the other, whose time goes by more slowly.
+        ("rows of windows", 4, counts_joined(3, window(50, 50, 0)), two(40, 3)),
+    ]
+}
+
+#[test]
+fn queries_of_all_kinds_go_on_from_what_has_changed_also_in_groups_of_another_size() {
+    for (what, stage, graph, memory) in keeping_much() {
+        let stage = StageId(stage);
+        let whole = Disk::default();
+        let query = whole.start(&memory, graph.clone(), options(Mode::Serverless)).unwrap();
+        query.wait_timeout(FOREVER).unwrap().unwrap();
+        let expected = sorted(&whole.rows());
+        assert!(expected.len() > 1_000, "{what}: {} rows", expected.len());
+        for (mode, sizes) in [(Mode::Serverless, [2, 2, 2]), (Mode::Provisioned, [2, 3, 1])] {
+            let disk = Disk::default();
+            let has_changes = || disk.manifest.lock().iter().flat_map(with_changes).any(|with| with == stage);
+            let has_come_on = |_: u32, epochs: usize, snapshots: usize| epochs >= 100 || snapshots > 1 && has_changes();
+            let (_, runs) = ended_when(&disk, &memory, &graph, &options(mode), &sizes, has_come_on);
+            let behind_changes = disk.behind_changes.lock().clone();
+            assert!(runs > 3 && behind_changes.contains(&stage), "{what}, {mode:?}: {runs} runs, {behind_changes:?}");
+            assert_eq!(sorted(&disk.rows()), expected, "{what}, {mode:?}");
+        }
+    }
+}
+
+#[test]
+fn a_chain_of_which_a_file_is_damaged_is_passed_over_if_the_records_reach() {
+    let partitions = of_keys(400, 1);
+    let windows = window(3_000, 3_000, 0);
+    let expected = truth(&partitions, &windows, 3, false, true).windows;
+    let (memory, disk) = (Arc::new(Memory::with("t", partitions)), Disk::default());
+    let changes = || {
+        let manifest = disk.manifest.lock().clone();
+        manifest.and_then(|manifest| manifest.parts.iter().find_map(|part| part.changes.first().cloned()))
+    };
+    // A snapshot that comes just before the end may be whole.
+    while changes().is_none() {
+        let query = disk.start(&memory, graph(windows), options(Mode::Provisioned)).unwrap();
+        until("there are changes", || changes().is_some() || query.status().state.is_over());
+        query.cancel();
+        assert_eq!(query.wait_timeout(FOREVER).unwrap().unwrap().state, QueryState::Cancelled);
+    }
+    let name = changes().unwrap().name;
+    disk.parts.lock().get_mut(&name).unwrap().truncate(40);
+    let error = disk.found().unwrap_err().to_string();
+    assert!(error.contains(&name), "{error}");
+    let query = disk.start(&memory, graph(windows), options(Mode::Provisioned)).unwrap();
+    assert_eq!(query.wait_timeout(FOREVER).unwrap().unwrap().state, QueryState::Finished);
+    assert_eq!(groups(&disk.rows(), true), expected);
 }
 
 /// Starts a query and ends it once there were a few snapshots.

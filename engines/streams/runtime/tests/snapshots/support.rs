@@ -15,7 +15,7 @@ use savanna_streams_model::graph::StageGraph;
 use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_runtime::driver::{EpochRecord, Outcome};
 use savanna_streams_runtime::records::{EpochLog, WhenDurable};
-use savanna_streams_runtime::snapshot::{Manifest, Snapshot, SnapshotStore, State, read_state};
+use savanna_streams_runtime::snapshot::{Manifest, Part, PartFile, Snapshot, SnapshotStore, State};
 use savanna_streams_runtime::{LookupStore, Query, RuntimeOptions, Survival};
 
 use crate::graphs::functions;
@@ -35,6 +35,8 @@ pub(crate) struct Disk {
     pub(crate) is_full: Arc<AtomicBool>,
     /// The snapshot cannot be read.
     pub(crate) is_damaged: Arc<AtomicBool>,
+    /// The stages of which a member has gone on from changes.
+    pub(crate) behind_changes: Arc<Mutex<BTreeSet<StageId>>>,
     /// The sink takes nothing.
     pub(crate) is_shut: Arc<AtomicBool>,
     /// Without a snapshot, all records are needed.
@@ -66,7 +68,7 @@ impl SnapshotStore for Disk {
         stage: StageId,
         shuffle: u16,
         write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
-    ) -> Result<(String, u64, u32)> {
+    ) -> Result<PartFile> {
         if self.is_full.load(Ordering::Acquire) {
             return Err(StreamError::io("writing a part", &"the disk is full"));
         }
@@ -74,7 +76,7 @@ impl SnapshotStore for Disk {
         write(&mut bytes).map_err(|e| StreamError::io("writing a part", &e))?;
         let length = bytes.len() as u64;
         self.parts.lock().insert(name.clone(), bytes);
-        Ok((name, length, 0))
+        Ok(PartFile { name, bytes: length, checksum: 0 })
     }
 
     fn switch(&self, manifest: &Manifest) -> Result<()> {
@@ -95,9 +97,8 @@ impl SnapshotStore for Disk {
     }
 
     fn tidy(&self) {
-        let named = |name: &String| {
-            self.manifest.lock().iter().any(|manifest| manifest.parts.iter().any(|part| part.name == *name))
-        };
+        let named =
+            |name: &String| self.manifest.lock().iter().any(|manifest| manifest.files().any(|file| file.name == *name));
         self.parts.lock().retain(|name, _| named(name));
     }
 }
@@ -110,7 +111,12 @@ impl Disk {
         }
         let Some(manifest) = self.manifest.lock().clone() else { return Ok(None) };
         let parts = self.parts.lock();
-        let states = manifest.parts.iter().map(|part| read_state(&parts[&part.name]).unwrap()).collect();
+        let bytes = |file: &PartFile| parts.get(&file.name).cloned().ok_or_else(|| "it is gone".to_owned());
+        let state = |part: &Part| {
+            part.read(bytes).map_err(|(name, e)| StreamError::io("reading the snapshot", &format!("{name}: {e}")))
+        };
+        let states = manifest.parts.iter().map(state).collect::<Result<_>>()?;
+        self.behind_changes.lock().extend(with_changes(&manifest));
         Ok(Some(Snapshot { manifest, states }))
     }
 
@@ -147,6 +153,11 @@ impl Disk {
         let sink = Box::new(Judge(self.clone()));
         Query::start_recorded(id, graph, functions(), Arc::clone(memory) as _, sink, options, survival)
     }
+}
+
+/// The stages of which a member has changes in a snapshot.
+pub(crate) fn with_changes(manifest: &Manifest) -> impl Iterator<Item = StageId> {
+    manifest.parts.iter().filter(|part| !part.changes.is_empty()).map(|part| part.stage)
 }
 
 /// None of the queries looks rows up.

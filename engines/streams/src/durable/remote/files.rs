@@ -13,10 +13,10 @@ use savanna_streams_api::ids::{Epoch, StageId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_connectors::{Bucket, Created};
 use savanna_streams_runtime::LookupStore;
-use savanna_streams_runtime::snapshot::{Manifest, Part, Snapshot, SnapshotStore, State, read_state, write_state};
+use savanna_streams_runtime::snapshot::{Manifest, PartFile, Snapshot, SnapshotStore, State, read_state, write_state};
 use savanna_streams_runtime::store_log::StoreLog;
 
-use super::super::snapshots::{Summed, numbers, read_parts};
+use super::super::snapshots::{Summed, check_named, numbers, read_parts};
 use super::super::store::HasItsPlace;
 use super::{Work, unreadable};
 
@@ -38,8 +38,9 @@ pub(super) fn is_of_query(name: &str) -> bool {
 /// The snapshot that a manifest names.
 pub(super) fn read(bucket: &Bucket, manifest: Option<&Manifest>) -> Result<Option<Snapshot>> {
     let Some(manifest) = manifest else { return Ok(None) };
-    let name = |part: &Part| format!("{SNAPSHOTS}/{}", part.name);
-    let read = |part: &Part| bucket.read(&name(part), part.bytes).map(|read| read.to_vec()).map_err(|e| e.to_string());
+    let name = |file: &PartFile| format!("{SNAPSHOTS}/{}", file.name);
+    let read =
+        |file: &PartFile| bucket.read(&name(file), file.bytes).map(|read| read.to_vec()).map_err(|e| e.to_string());
     let states = read_parts(manifest, read).map_err(|(name, cause)| unreadable(bucket, &format!("{name}: {cause}")))?;
     Ok(Some(Snapshot { manifest: manifest.clone(), states }))
 }
@@ -67,7 +68,7 @@ pub(in super::super) struct RemoteSnapshots {
     given_up: AtomicBool,
 }
 
-/// The parts of the snapshot that counts.
+/// The files of the snapshot that counts.
 struct Counting {
     parts: BTreeSet<String>,
     /// Perhaps another one counts by now.
@@ -76,7 +77,7 @@ struct Counting {
 
 impl Counting {
     fn of(manifest: Option<&Manifest>) -> Self {
-        let parts = manifest.iter().flat_map(|manifest| &manifest.parts).map(|part| part.name.clone());
+        let parts = manifest.into_iter().flat_map(Manifest::files).map(|file| file.name);
         Self { parts: parts.collect(), is_unsure: false }
     }
 }
@@ -108,6 +109,15 @@ impl RemoteSnapshots {
         bucket.remove(&names.into_iter().filter(is_over).collect::<Vec<_>>())
     }
 
+    /// # Errors
+    /// A file is gone that a manifest names, or the store does not tell.
+    fn check_files(&self, manifest: &Manifest) -> Result<()> {
+        let names = self.bucket.list_behind(SNAPSHOTS, "")?;
+        let names: Vec<String> = names.iter().filter_map(|name| Some(name.rsplit_once('/')?.1.to_owned())).collect();
+        check_named(manifest, &names)
+            .map_err(|cause| StreamError::io(format!("write {}", self.bucket.describe("log")), &cause))
+    }
+
     fn told(&self, manifest: &Manifest) -> Result<()> {
         let (tell, told) = channel();
         self.work.send(Work::Switch(Box::new(manifest.clone()), tell)).map_err(|_| StreamError::Cancelled)?;
@@ -128,7 +138,7 @@ impl SnapshotStore for RemoteSnapshots {
         stage: StageId,
         shuffle: u16,
         write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
-    ) -> Result<(String, u64, u32)> {
+    ) -> Result<PartFile> {
         let name = format!("{}-{}-{}-{shuffle}", self.owner, epoch.0, stage.0);
         let object = format!("{SNAPSHOTS}/{name}");
         let failed = |cause: &dyn fmt::Display| {
@@ -139,7 +149,7 @@ impl SnapshotStore for RemoteSnapshots {
         if !create(&self.bucket, &object, &out.out.into())? {
             return Err(failed(&"there is another object of this name"));
         }
-        Ok((name, out.bytes, out.checksum))
+        Ok(PartFile { name, bytes: out.bytes, checksum: out.checksum })
     }
 
     fn switch(&self, manifest: &Manifest) -> Result<()> {
@@ -149,6 +159,7 @@ impl SnapshotStore for RemoteSnapshots {
                 &"another process may have this data directory",
             ));
         }
+        self.check_files(manifest)?;
         self.counting.lock().is_unsure = true;
         self.told(manifest)?;
         *self.counting.lock() = Counting::of(Some(manifest));

@@ -1,6 +1,8 @@
 use std::fmt;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use futures::stream::{BoxStream, TryStreamExt as _};
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -13,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use savanna_streams_api::ids::{QueryId, StageId};
 use savanna_streams_model::time::EventTime;
 use savanna_streams_runtime::LookupStore as _;
-use savanna_streams_runtime::snapshot::{Part, SnapshotStore as _, State, Table, write_state};
+use savanna_streams_runtime::snapshot::{Chains, Part, Piece, SnapshotStore as _, State, write_state};
 
 use super::super::stored::{Emptied, Standing};
 use super::*;
@@ -221,14 +223,20 @@ fn epochs(opened: &Opened) -> Vec<u64> {
     opened.records.iter().map(|record| record.epoch.0).collect()
 }
 
+/// What changes is little of it.
 fn state(number: i64) -> State {
-    State { marks: BTreeMap::from([("number".to_owned(), number)]), tables: Vec::<Table>::new() }
+    static ROWS: LazyLock<Piece> = LazyLock::new(|| {
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..1_000));
+        Piece::new(RecordBatch::try_from_iter([("n", numbers)]).unwrap())
+    });
+    let mut state = State { marks: BTreeMap::from([("number".to_owned(), number)]), tables: Vec::new() };
+    state.put_piece("numbers", [0; 2], &ROWS);
+    state
 }
 
 fn part(opened: &Opened, epoch: u64) -> Result<Part> {
     let mut write = |out: &mut dyn std::io::Write| write_state(&state(epoch as i64), out);
-    let (name, bytes, checksum) = opened.snapshots.put(Epoch(epoch), StageId(1), 0, &mut write)?;
-    Ok(Part { stage: StageId(1), shuffle: 0, members: 1, name, bytes, checksum })
+    Ok(Part::whole(StageId(1), 0, 1, opened.snapshots.put(Epoch(epoch), StageId(1), 0, &mut write)?))
 }
 
 fn manifest(epoch: u64, part: Part) -> Manifest {
@@ -240,6 +248,21 @@ fn snapshot(opened: &Opened, epoch: u64) -> Result<()> {
     opened.snapshots.switch(&manifest(epoch, part(opened, epoch)?))
 }
 
+/// Makes the next snapshot of a process, behind the one that counts. Tells whether it has changes.
+fn next_snapshot(opened: &Opened, chains: &mut Chains, epoch: u64) -> Result<bool> {
+    let state = state(epoch as i64);
+    let part = chains.next((StageId(1), 0), 1, &state);
+    let mut write = |out: &mut dyn std::io::Write| part.write(out);
+    let file = opened.snapshots.put(Epoch(epoch), StageId(1), 0, &mut write)?;
+    let mut next = Chains::default();
+    next.add(part, file);
+    *chains = Chains::default();
+    let manifest = manifest(epoch, next.parts().next().unwrap().clone());
+    opened.snapshots.switch(&manifest)?;
+    *chains = next;
+    Ok(manifest.has_changes())
+}
+
 fn counts(opened: &Opened) -> Option<(u64, Vec<State>)> {
     let found = opened.found.as_ref().unwrap().as_ref();
     found.map(|found| (found.manifest.record.epoch.0, found.states.clone()))
@@ -247,7 +270,7 @@ fn counts(opened: &Opened) -> Option<(u64, Vec<State>)> {
 
 #[test]
 fn what_was_promised_is_there_whatever_the_store_does_and_whenever_a_process_ends() {
-    let (mut promised_in_all, mut snapshots_in_all, mut unknown) = (0, 0, 0);
+    let (mut promised_in_all, mut snapshots_in_all, mut changes_in_all, mut unknown) = (0, 0, 0, 0);
     for seed in 0..40 {
         let (store, mut dice) = (Store::new(seed, 5), ChaCha8Rng::seed_from_u64(seed));
         // What every later process must find: the last record, from where on they are needed, and the snapshot that counts.
@@ -268,10 +291,15 @@ fn what_was_promised_is_there_whatever_the_store_does_and_whenever_a_process_end
             });
             assert!(counting >= switched, "seed {seed}: {counting} counts, and {switched} was promised");
             (promised, switched) = (last, counting);
-            for _ in 0..dice.random_range(0..8) {
+            let (mut chains, mut tried) = (Chains::default(), switched);
+            for _ in 0..dice.random_range(0..12) {
                 match dice.random_range(0..4) {
-                    0 if snapshot(&opened, promised).is_ok() => {
-                        (switched, snapshots_in_all) = (promised, snapshots_in_all + 1);
+                    0 if promised > tried => {
+                        tried = promised;
+                        if let Ok(has_changes) = next_snapshot(&opened, &mut chains, promised) {
+                            (switched, snapshots_in_all) = (promised, snapshots_in_all + 1);
+                            changes_in_all += i32::from(has_changes);
+                        }
                     }
                     1 => {
                         needed = needed.max(promised.saturating_sub(2));
@@ -291,9 +319,59 @@ fn what_was_promised_is_there_whatever_the_store_does_and_whenever_a_process_end
         }
     }
     assert!(
-        promised_in_all > 300 && snapshots_in_all > 50,
-        "{promised_in_all} records, {snapshots_in_all} snapshots, {unknown} unknown"
+        promised_in_all > 300 && snapshots_in_all > 50 && changes_in_all > 10,
+        "{promised_in_all} records, {snapshots_in_all} snapshots, {changes_in_all} of them changes, {unknown} unknown"
     );
+}
+
+#[test]
+fn a_snapshot_does_not_count_that_names_an_object_that_is_gone_and_one_that_is_whole_does() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for gone in ["1-1-1-0", "1-2-1-0"] {
+        let store = Store::new(1, 0);
+        let opened = open(&store, "a");
+        let mut chains = Chains::default();
+        for epoch in 1..=2 {
+            append(&opened, epoch).unwrap();
+            assert_eq!(next_snapshot(&opened, &mut chains, epoch).unwrap(), epoch == 2);
+        }
+        runtime.block_on(store.objects.delete(&Path::from(format!("kept/q/snapshots/{gone}")))).unwrap();
+        append(&opened, 3).unwrap();
+        let error = next_snapshot(&opened, &mut chains, 3).unwrap_err().to_string();
+        assert!(error.contains(&format!("expected the file {gone}, which it names, and it is gone")), "{error}");
+        opened.snapshots.tidy();
+        assert!(!store.names_of("snapshots/").contains(&"1-3-1-0".to_owned()), "what was given up goes");
+        append(&opened, 4).unwrap();
+        assert!(!next_snapshot(&opened, &mut chains, 4).unwrap(), "it is whole");
+        assert_eq!(counts(&open(&store, "a")), Some((4, vec![state(4)])), "{gone}");
+    }
+}
+
+#[test]
+fn all_files_of_a_snapshot_with_changes_stay_while_it_counts() {
+    let store = Store::new(1, 0);
+    let opened = open(&store, "a");
+    let mut chains = Chains::default();
+    for epoch in 1..=2 {
+        append(&opened, epoch).unwrap();
+        assert_eq!(next_snapshot(&opened, &mut chains, epoch).unwrap(), epoch == 2);
+    }
+    part(&opened, 3).unwrap();
+    opened.snapshots.tidy();
+    assert_eq!(store.names_of("snapshots/"), ["1-1-1-0", "1-2-1-0"]);
+    // Builds that know of no changes refuse the claim that names some, and read those without.
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let version = |name: &String| {
+        let place = Path::from(format!("kept/q/log/{name}"));
+        runtime.block_on(async { store.objects.get(&place).await.unwrap().bytes().await.unwrap() })[4]
+    };
+    assert_eq!(store.names_of("log/").iter().map(version).collect::<Vec<_>>(), [1, 1, 1, 1, 2]);
+    let later = open(&store, "a");
+    assert_eq!(counts(&later), Some((2, vec![state(2)])));
+    assert_eq!(store.names_of("snapshots/").len(), 2);
+    append(&later, 3).unwrap();
+    assert!(!next_snapshot(&later, &mut Chains::default(), 3).unwrap(), "all that is new is whole");
+    assert_eq!(store.names_of("snapshots/").len(), 1);
 }
 
 #[test]
@@ -310,7 +388,10 @@ fn a_former_process_records_nothing_switches_nothing_and_removes_nothing_of_its_
     // It has not heard of the other one yet, and takes away what it does not know.
     former.snapshots.tidy();
     former.lookups.keep_only(0, &[].into());
-    assert!(former.snapshots.switch(&manifest(2, late)).unwrap_err().to_string().contains("another process has taken"));
+    // What it wrote before is gone; what it writes now counts as little.
+    let refused = |part: Part| former.snapshots.switch(&manifest(2, part)).unwrap_err().to_string();
+    assert!(refused(late).contains("expected the file 1-2-1-0, which it names, and it is gone"));
+    assert!(refused(part(&former, 2).unwrap()).contains("another process has taken"));
     former.snapshots.tidy();
     assert!(
         append(&former, 2).unwrap_err().to_string().contains("another process has taken the query in s3://test/kept/q")
@@ -604,4 +685,22 @@ fn entries_of_version_1_are_read() {
         b"\x01{\"record\":{\"owner\":1,\"record\":{\"epoch\":5,\"processing_time\":7,\"sources\":[],\"committed\":5}}}";
     assert!(matches!(read(record), Entry::Record { owner: 1, record } if record.epoch == Epoch(5)));
     assert_eq!(read(b"\x01{\"ended\":{\"owner\":1}}"), Entry::Ended { owner: 1 });
+}
+
+/// The bytes that the first release with changes wrote.
+#[test]
+fn claims_of_version_2_are_read() {
+    let record = b"\x02{\"claim\":{\"owner\":1,\"holder\":\"a\",\"token\":\"t\",\"first\":1,\"claims\":[1],\"snapshot\":{\"query\":{\
+        \"code\":\"0123456789ab\",\"job\":7},\"record\":{\"epoch\":5,\"processing_time\":7,\"sources\":[],\"committed\":5},\"rows_at\":7,\
+        \"signatures\":[\"panes\"],\"parts\":[{\"stage\":1,\"shuffle\":0,\"members\":1,\"name\":\"1-4-1-0\",\"bytes\":3,\"checksum\":4,\
+        \"changes\":[{\"name\":\"1-5-1-0\",\"bytes\":5,\"checksum\":6}],\"gives\":9}]},\"query\":\"{}\"}}";
+    let bytes = [&crc32c::crc32c(record).to_le_bytes(), record.as_slice()].concat();
+    let Entry::Claim(claim) = entry(&bucket(&(Store::new(1, 0) as _)), 1, &bytes).unwrap() else {
+        panic!("it is a claim");
+    };
+    let manifest = claim.snapshot.as_ref().unwrap();
+    assert_eq!(manifest.files().map(|file| file.name).collect::<Vec<_>>(), ["1-4-1-0", "1-5-1-0"]);
+    assert_eq!(manifest.parts[0].gives, Some(9));
+    // What is written now has the same form.
+    assert_eq!(encode_with(Some(manifest), &Entry::Claim(claim.clone())).unwrap(), record);
 }

@@ -3,12 +3,14 @@
 use std::io::Write;
 use std::sync::atomic::AtomicUsize;
 
+use arrow::array::{ArrayRef, AsArray as _, Int64Array, RecordBatch};
+use arrow::datatypes::Int64Type;
 use savanna_streams_api::StreamError;
 
 use super::*;
 use crate::driver::Outcome;
 use crate::records::WhenDurable;
-use crate::snapshot::read_state;
+use crate::snapshot::{Part, PartFile, Piece};
 
 const STAGE: StageId = StageId(1);
 /// Far beyond what any of these tests needs; only a hang reaches it.
@@ -18,11 +20,13 @@ const FOREVER: Duration = Duration::from_secs(120);
 struct Disk {
     /// So many parts cannot be written.
     failures: AtomicUsize,
+    /// So many switches fail, and have happened.
+    unknown: AtomicUsize,
     /// How many parts were asked for.
     asked: AtomicUsize,
     /// Parts wait while somebody has it.
     gate: Mutex<()>,
-    parts: Mutex<BTreeMap<String, State>>,
+    parts: Mutex<BTreeMap<String, Vec<u8>>>,
     manifest: Mutex<Option<Manifest>>,
     /// Records before this one are gone.
     first: AtomicU64,
@@ -35,7 +39,7 @@ impl SnapshotStore for Disk {
         stage: StageId,
         shuffle: u16,
         write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
-    ) -> Result<(String, u64, u32)> {
+    ) -> Result<PartFile> {
         self.asked.fetch_add(1, Ordering::AcqRel);
         drop(self.gate.lock());
         if self.failures.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok() {
@@ -44,16 +48,27 @@ impl SnapshotStore for Disk {
         let mut bytes = Vec::new();
         write(&mut bytes).map_err(|e| StreamError::io("write a part", &e))?;
         let name = format!("{epoch}-{stage}-{shuffle}");
-        self.parts.lock().insert(name.clone(), read_state(&bytes).unwrap());
-        Ok((name, bytes.len() as u64, 0))
+        let length = bytes.len() as u64;
+        self.parts.lock().insert(name.clone(), bytes);
+        Ok(PartFile { name, bytes: length, checksum: 0 })
     }
 
     fn switch(&self, manifest: &Manifest) -> Result<()> {
+        if manifest.files().any(|file| !self.parts.lock().contains_key(&file.name)) {
+            return Err(StreamError::io("switch", &"a file is gone"));
+        }
         *self.manifest.lock() = Some(manifest.clone());
+        if self.unknown.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok() {
+            return Err(StreamError::io("switch", &"no answer came"));
+        }
+        self.tidy();
         Ok(())
     }
 
-    fn tidy(&self) {}
+    fn tidy(&self) {
+        let named: Vec<_> = self.manifest.lock().iter().flat_map(Manifest::files).map(|file| file.name).collect();
+        self.parts.lock().retain(|name, _| named.contains(name));
+    }
 }
 
 impl EpochLog for Disk {
@@ -71,10 +86,16 @@ impl EpochLog for Disk {
 impl Disk {
     /// The epochs of which the states in the snapshot that counts are.
     fn counts(&self) -> Option<(u64, Vec<i64>)> {
+        let (epoch, states) = self.states()?;
+        Some((epoch, states.iter().map(|state| state.marks["epoch"]).collect()))
+    }
+
+    /// The snapshot that counts.
+    fn states(&self) -> Option<(u64, Vec<State>)> {
         let manifest = self.manifest.lock().clone()?;
         let parts = self.parts.lock();
-        let states = manifest.parts.iter().map(|part| parts[&part.name].marks["epoch"]).collect();
-        Some((manifest.record.epoch.0, states))
+        let state = |part: &Part| part.read(|file| Ok(parts[&file.name].clone())).unwrap();
+        Some((manifest.record.epoch.0, manifest.parts.iter().map(state).collect()))
     }
 }
 
@@ -148,7 +169,7 @@ fn a_state_of_an_epoch_whose_snapshot_was_given_up_gets_into_no_other_one() {
     hand_over(&snapshots, 5, 0);
     snapshots.held(Epoch(5));
     until("its part is written", || disk.parts.lock().contains_key("5-1-0"));
-    assert_eq!(disk.counts(), None);
+    assert!(disk.manifest.lock().is_none());
     hand_over(&snapshots, 5, 1);
     until("it counts", || disk.counts().is_some());
     assert_eq!(disk.counts(), Some((5, vec![5, 5])));
@@ -163,7 +184,7 @@ fn a_snapshot_that_would_be_refused_does_not_count() {
     let snapshots = snapshots(&disk);
     cut(&snapshots, 3);
     sealed(&snapshots, 3);
-    let error = snapshots.switch(Epoch(3), Vec::new()).unwrap_err().to_string();
+    let error = snapshots.switch(Epoch(3), Chains::default(), 0).unwrap_err().to_string();
     assert!(error.contains("does not fit"), "{error}");
     assert!(disk.manifest.lock().is_none());
     snapshots.end();
@@ -205,5 +226,98 @@ fn a_state_that_cannot_be_computed_is_a_snapshot_that_failed() {
     hand_over(&snapshots, 4, 1);
     snapshots.held(Epoch(4));
     until("the next one counts", || disk.counts() == Some((4, vec![4, 4])));
+    snapshots.end();
+}
+
+/// A piece that has this number as its only row.
+fn piece(number: i64) -> Piece {
+    let numbers: ArrayRef = Arc::new(Int64Array::from(vec![number]));
+    Piece::new(RecordBatch::try_from_iter([("n", numbers)]).unwrap())
+}
+
+fn numbers(state: &State) -> Vec<i64> {
+    state.of("numbers").map(|(_, rows)| rows.column(0).as_primitive::<Int64Type>().value(0)).collect()
+}
+
+/// Both members hand these pieces out, and the snapshot counts or fails.
+fn snapshot(snapshots: &Arc<Snapshotting>, epoch: u64, pieces: &[&Piece]) {
+    let failed_before = failed(snapshots);
+    cut(snapshots, epoch);
+    sealed(snapshots, epoch);
+    for member in 0..2 {
+        let mut state = State::default();
+        pieces.iter().for_each(|piece| state.put_piece("numbers", [0; 2], piece));
+        snapshots.hand_over(Epoch(epoch), STAGE, member, Ok(state));
+    }
+    snapshots.held(Epoch(epoch));
+    until("it is over", || {
+        let is_over = snapshots.making.lock().work.is_none();
+        is_over && (snapshots.counts.load(Ordering::Acquire) == epoch || failed(snapshots) > failed_before)
+    });
+}
+
+/// How many files each part of the snapshot that counts has.
+fn files(disk: &Disk) -> Vec<usize> {
+    let manifest = disk.manifest.lock().clone().unwrap();
+    manifest.parts.iter().map(|part| part.files().count()).collect()
+}
+
+#[test]
+fn what_was_to_be_in_a_snapshot_that_was_given_up_is_in_the_next_one() {
+    let disk = Arc::new(Disk::default());
+    let snapshots = snapshots(&disk);
+    let pieces: Vec<Piece> = (0..20).map(piece).collect();
+    let all: Vec<&Piece> = pieces.iter().collect();
+    snapshot(&snapshots, 3, &all[..10]);
+    assert_eq!(files(&disk), [1, 1]);
+    snapshot(&snapshots, 4, &all[1..11]);
+    assert_eq!(files(&disk), [2, 2]);
+    disk.failures.store(1, Ordering::Release);
+    snapshot(&snapshots, 5, &all[2..12]);
+    assert_eq!((failed(&snapshots), disk.states().unwrap().0), (1, 4));
+    // One that was written, but for one part of it.
+    snapshot(&snapshots, 6, &all[3..13]);
+    let (epoch, states) = disk.states().unwrap();
+    assert_eq!((epoch, states.iter().map(numbers).collect::<Vec<_>>()), (6, vec![(3..13).collect::<Vec<_>>(); 2]));
+    assert_eq!(files(&disk), [3, 3]);
+    assert_eq!(disk.parts.lock().len(), 6, "what nothing names goes");
+    snapshots.end();
+}
+
+#[test]
+fn a_snapshot_behind_one_of_which_nobody_knows_whether_it_counts_is_whole() {
+    let disk = Arc::new(Disk::default());
+    let snapshots = snapshots(&disk);
+    let pieces: Vec<Piece> = (0..20).map(piece).collect();
+    let all: Vec<&Piece> = pieces.iter().collect();
+    snapshot(&snapshots, 3, &all[..10]);
+    // All of it is other rows, so that it is whole, and what was there before goes.
+    disk.unknown.store(1, Ordering::Release);
+    snapshot(&snapshots, 4, &all[10..]);
+    assert_eq!((failed(&snapshots), files(&disk)), (1, vec![1, 1]));
+    snapshot(&snapshots, 5, &all[..11]);
+    assert_eq!(files(&disk), [1, 1]);
+    let (_, states) = disk.states().unwrap();
+    assert_eq!(states.iter().map(numbers).collect::<Vec<_>>(), vec![(0..11).collect::<Vec<_>>(); 2]);
+    snapshots.end();
+}
+
+#[test]
+fn records_stay_while_no_snapshot_counts_whose_files_are_there_and_the_next_one_is_whole() {
+    let disk = Arc::new(Disk::default());
+    let snapshots = snapshots(&disk);
+    let pieces: Vec<Piece> = (0..20).map(piece).collect();
+    let all: Vec<&Piece> = pieces.iter().collect();
+    snapshot(&snapshots, 3, &all[..10]);
+    snapshot(&snapshots, 4, &all[1..11]);
+    assert_eq!((files(&disk), disk.first.load(Ordering::Acquire)), (vec![2, 2], 5));
+    disk.parts.lock().remove("3-1-0").unwrap();
+    snapshot(&snapshots, 5, &all[2..12]);
+    assert_eq!((failed(&snapshots), disk.first.load(Ordering::Acquire)), (1, 5));
+    snapshot(&snapshots, 6, &all[3..13]);
+    assert_eq!((files(&disk), failed(&snapshots)), (vec![1, 1], 1));
+    let (epoch, states) = disk.states().unwrap();
+    assert_eq!((epoch, states.iter().map(numbers).collect::<Vec<_>>()), (6, vec![(3..13).collect::<Vec<_>>(); 2]));
+    until("the records go", || disk.first.load(Ordering::Acquire) == 7);
     snapshots.end();
 }
