@@ -6,6 +6,7 @@ import json
 import pathlib
 import random
 import shutil
+import signal
 import subprocess
 import time
 
@@ -110,6 +111,31 @@ def test_windows_over_nexmark_are_written_once_however_often_the_node_is_killed(
     expected = lines(tmp_path / "expected")
     assert len(expected) > 1000
     assert lines(out) == expected, f"seed {SEED}"
+
+
+# Where the process ends, and at which time.
+POINTS = {"record-appended": 5, "record-durable": 5, "records-cut": 2, "file-sink-part-written": 3, "file-sink-part-visible": 3, "file-sink-marked": 5,
+          "snapshot-part": 4, "snapshot-written": 2, "snapshot-switched": 2, "snapshot-tidied": 2}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_query_whose_node_ends_at_a_step_writes_each_window_once(tmp_path, point):
+    out = tmp_path / "out"
+    node = Node(tmp_path, {"STREAMS_CRASH_AT": f"{point}:{POINTS[point]}"})
+    try:
+        with connect(node) as connection:
+            for statement in [NEXMARK, BIDS, hot(out), named("hot"), "SET 'snapshot-interval' = '100ms'", HOT]:
+                connection.execute(statement)
+        assert node.process.wait(60) == -signal.SIGABRT, "it has not come to this step"
+        node = Node(tmp_path)
+        until(lambda: "hot" not in states(node) or states(node)["hot"]["state"] == "failed")
+        assert "hot" not in states(node), states(node)["hot"]["error"]
+    finally:
+        node.kill()
+    told = ";\n".join([NEXMARK.replace("'rate-limited' = 'true'", "'rate-limited' = 'false'"), BIDS, hot(tmp_path / "expected"), HOT])
+    subprocess.run([SAVANNA, "sql", "-c", told], check=True, capture_output=True, timeout=120)
+    expected = lines(tmp_path / "expected")
+    assert len(expected) > 1000 and lines(out) == expected
 
 
 SHAPES = {

@@ -23,7 +23,8 @@
 mod blackhole;
 mod bucket;
 mod connector;
-mod crash;
+#[doc(hidden)]
+pub mod crash;
 mod datagen;
 mod delta;
 #[cfg(test)]

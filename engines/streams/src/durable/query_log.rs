@@ -10,6 +10,7 @@ use savanna_epoch::NodeEpoch;
 use savanna_journal::{Draft, Journal, JournalError, Lsn, Options, Record};
 use savanna_streams_api::ids::Epoch;
 use savanna_streams_api::{Result, StreamError};
+use savanna_streams_connectors::crash::crash_at;
 use savanna_streams_runtime::driver::{EpochRecord, Outcome};
 use savanna_streams_runtime::records::{EpochLog, WhenDurable};
 
@@ -100,10 +101,12 @@ impl EpochLog for QueryLog {
         });
         let directory = self.directory.clone();
         if let Ok(lsn) = appended {
+            crash_at("record-appended");
             self.places.lock().push_back(Place { epoch: record.epoch, lsn, lookups: record.lookups.clone() });
         }
         match appended {
             Ok(lsn) => self.journal.gate().hold(lsn, move |outcome| {
+                crash_at("record-durable");
                 when_durable(outcome.map_err(|e| failed("record an epoch in", &directory, &e)));
             }),
             Err(error) => when_durable(Err(error)),
@@ -125,6 +128,7 @@ impl EpochLog for QueryLog {
             tracing::warn!(directory = %self.directory.display(), %error, "records that are not needed any more stay");
         }
         if let Some(gone) = gone {
+            crash_at("records-cut");
             // What the last of them had is perhaps what a snapshot of its epoch goes on with.
             self.lookups.forget_before(&gone.lookups);
         }

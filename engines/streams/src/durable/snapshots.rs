@@ -17,6 +17,7 @@ use savanna_epoch::NodeEpoch;
 use savanna_journal::{Disk, DiskFile};
 use savanna_streams_api::ids::{Epoch, StageId};
 use savanna_streams_api::{Result, StreamError};
+use savanna_streams_connectors::crash::crash_at;
 use savanna_streams_runtime::snapshot::{Manifest, PartFile, Snapshot, SnapshotStore, State, read_state};
 use serde::{Deserialize, Serialize};
 
@@ -325,6 +326,7 @@ impl SnapshotStore for QuerySnapshots {
         (self.make)()?;
         let name = format!("{}-{}-{}-{shuffle}", self.owner.0, epoch.0, stage.0);
         let (bytes, checksum) = write_file(self.disk.as_ref(), &name, write).map_err(|e| self.failed(&name, &e))?;
+        crash_at("snapshot-part");
         Ok(PartFile { name, bytes, checksum })
     }
 
@@ -338,10 +340,13 @@ impl SnapshotStore for QuerySnapshots {
         if self.has_its_place.as_ref().is_some_and(|has_its_place| !(has_its_place.0)()) {
             return Err(self.failed(&place.name(), &"another process may have this data directory"));
         }
+        crash_at("snapshot-written");
         self.rename(place)?;
+        crash_at("snapshot-switched");
         // Who was paused before the rename has switched nothing, and cuts no records.
         self.check_last(place, &self.list()?)?;
         self.tidy();
+        crash_at("snapshot-tidied");
         Ok(())
     }
 

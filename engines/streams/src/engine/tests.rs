@@ -14,7 +14,7 @@ use super::*;
 use crate::durable::{Entry, decode};
 
 /// Far beyond what any of these tests needs; only a hang reaches it.
-const FOREVER: Duration = Duration::from_secs(120);
+const FOREVER: Duration = Duration::from_secs(600);
 
 /// An engine over a directory, with one session.
 struct Process {

@@ -15,7 +15,7 @@ use savanna_streams::runtime::invoker::FaultPlan;
 use crate::session::Session;
 
 /// Far beyond what any file needs; only a hang reaches it.
-const FOREVER: Duration = Duration::from_secs(300);
+const FOREVER: Duration = Duration::from_secs(600);
 
 /// One way of running a file.
 #[derive(Clone, Copy, Debug)]

@@ -19,7 +19,7 @@ use savanna_streams_api::ids::QueryId;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Far beyond what any of these tests needs; only a hang reaches it.
-const FOREVER: Duration = Duration::from_secs(300);
+const FOREVER: Duration = Duration::from_secs(600);
 const EVENTS: u64 = 120_000;
 
 /// An engine over a directory, with one session.

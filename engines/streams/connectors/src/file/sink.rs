@@ -24,6 +24,7 @@ use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::sink::{Delivery, Sink};
 
 use super::claim::Claim;
+use crate::crash::crash_at;
 use crate::format::Format;
 use crate::format::csv::CsvSettings;
 
@@ -157,11 +158,14 @@ impl Sink for FileSink {
         if rows.iter().any(|batch| batch.num_rows() > 0) {
             let name = self.part_name(query, epoch);
             let hidden = self.write(&name, |out| self.format.write(out, &self.schema, rows, self.csv))?;
+            crash_at("file-sink-part-written");
             self.publish(&hidden, &name)?;
+            crash_at("file-sink-part-visible");
         }
         let name = mark_name(query);
         let hidden = self.write(&name, |mut out| writeln!(out, "{epoch}").map(|()| out).map_err(|e| e.to_string()))?;
         self.publish(&hidden, &name)?;
+        crash_at("file-sink-marked");
         self.last = Some((query.clone(), epoch));
         Ok(())
     }

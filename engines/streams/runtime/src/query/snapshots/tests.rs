@@ -14,7 +14,7 @@ use crate::snapshot::{Part, PartFile, Piece};
 
 const STAGE: StageId = StageId(1);
 /// Far beyond what any of these tests needs; only a hang reaches it.
-const FOREVER: Duration = Duration::from_secs(120);
+const FOREVER: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]
 struct Disk {
