@@ -4,7 +4,6 @@
 //! leaves, and what may be told is judged. There are no threads, clocks or sockets here: a thread drives it ([`crate::Worker`]),
 //! or a simulation.
 
-use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use savanna_journal::{JournalError, Lsn};
@@ -20,6 +19,7 @@ use crate::gate::{Clearance, Depends, Gate};
 use crate::log::Log;
 use crate::mailbox::Mail;
 use crate::rewrite::{Pace, Rewrites};
+use crate::spread::TakenIn;
 
 /// About as much is written in a fraction of a millisecond.
 const REWRITE_BYTES: usize = 256 << 10;
@@ -46,7 +46,7 @@ pub struct Host<L> {
     /// Whether the first is to hear that this one has appended what a rewrite needs, after what this one has told.
     is_rewritten: bool,
     /// Who waits until keys that were taken in are appended.
-    taken_in: Vec<(Sender<Result<Lsn, String>>, Result<(), String>)>,
+    taken_in: Vec<TakenIn>,
 }
 
 impl<L: Log> Host<L> {

@@ -17,7 +17,7 @@ use savanna_lattice::Hlc;
 use savanna_ownership::KeyGroup;
 
 use crate::mailbox::Mail;
-use crate::spread::{Hearer, portions};
+use crate::spread::{Hearer, TakenIn, portions};
 
 /// How long the threads have to hear something. One may run a script.
 const HEARD_TIME: Duration = Duration::from_secs(10);
@@ -95,7 +95,7 @@ enum ArrivalStep {
 
 impl Arrival {
     /// What came of it, and who is to hear of it when it is in the log.
-    pub(crate) fn carry_out(self, actor: &mut Actor) -> (Sender<Result<Lsn, String>>, Result<(), String>) {
+    pub(crate) fn carry_out(self, actor: &mut Actor) -> TakenIn {
         let node = self.node;
         let outcome = match self.step {
             ArrivalStep::Expect(attempt, epoch) => actor.expect_arrival(node, attempt, epoch),

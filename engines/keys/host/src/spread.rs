@@ -30,6 +30,9 @@ pub struct Spread {
     pub may_move: bool,
 }
 
+/// Who waits until what follows from keys that came is in the log, and whether they were taken.
+pub(crate) type TakenIn = (Sender<Result<Lsn, String>>, Result<(), String>);
+
 /// Keys on their way to a thread, out of the log of a node that is gone.
 #[derive(Debug)]
 pub struct Arriving {

@@ -382,9 +382,7 @@ impl World {
                     self.kill(dead);
                 }
                 step += 1;
-                if self.members[mover.from].is_none() {
-                    return None;
-                }
+                self.members[mover.from].as_ref()?;
                 if let Some(input) = self.act(&mut mover, action) {
                     actions.extend(source.step(mover.now, input));
                 }

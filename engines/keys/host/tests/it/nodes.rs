@@ -498,7 +498,7 @@ fn keys_of_a_node_that_is_gone_are_taken_in_out_of_its_log() {
     // The rest has other numbers from here on: that of the node that is gone stays.
     nodes.nodes.insert(1, Node::start(STAYING, &nodes.board, "spare", nodes.folder.path(), 1, 1));
     let heir = |node: u16| match third(node) {
-        Some(1) if node % 2 == 0 => Some(0),
+        Some(1) if node.is_multiple_of(2) => Some(0),
         Some(1) => Some(2),
         owner => owner,
     };
