@@ -176,10 +176,16 @@ fn paused_in_its_switch(seed: u64, meanwhile: impl Fn(&Arc<SimDisk>) + Send + Sy
 #[test]
 fn a_former_owner_that_renames_late_changes_nothing() {
     // The next owner has made the snapshot its own, and no more: records stay for either of the two, and the later one is whole.
-    let disk = paused_in_its_switch(1, |disk| {
-        unopened(disk, 3).claim().unwrap();
-    });
-    assert_eq!(counts(&disk, 4), Some((9, vec![state(9)])));
+    let beside_a_claim = || {
+        paused_in_its_switch(1, |disk| {
+            unopened(disk, 3).claim().unwrap();
+        })
+    };
+    assert_eq!(counts(&beside_a_claim(), 4), Some((9, vec![state(9)])));
+    // The same, and its part is gone.
+    let disk = beside_a_claim();
+    disk.remove("2-9-1-0").unwrap();
+    assert_eq!(counts(&disk, 4), Some((5, vec![state(5)])));
     // It has removed what the former one had written for its next snapshot.
     let disk = paused_in_its_switch(1, |disk| drop(open(disk, 3).unwrap()));
     assert_eq!(counts(&disk, 4), Some((5, vec![state(5)])));
