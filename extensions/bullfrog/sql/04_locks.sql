@@ -176,7 +176,8 @@ BEGIN
                 PERFORM bullfrog.lock_rights(tables);
             END IF;
             EXIT;
-        EXCEPTION WHEN lock_not_available THEN
+        -- Whose transaction has used a table before may be in a circle with another switch of it, which the server finds as soon as there is one.
+        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
             PERFORM bullfrog.tell_holders(closed, live, mode, given, pg_catalog.clock_timestamp() - began > given::interval,
                 patience = interval '100 ms');
         END;

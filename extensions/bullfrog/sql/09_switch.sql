@@ -419,6 +419,24 @@ CREATE FUNCTION bullfrog.moving_alone(definition text, drivers oid[]) RETURNS oi
 $$;
 COMMENT ON FUNCTION bullfrog.moving_alone(text, oid[]) IS 'Old tables whose rows are in new rows with no others.';
 
+CREATE FUNCTION bullfrog.tables_meant(definition text, live text[], driving text[], OUT olds oid[], OUT lives oid[], OUT drivers oid[], OUT schemas text[])
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    olds := ARRAY(SELECT DISTINCT o FROM bullfrog.parse(definition) p CROSS JOIN unnest(p.old_tables) o ORDER BY o);
+    lives := bullfrog.named_tables('live', live, olds);
+    drivers := bullfrog.driving_tables(driving, definition, olds);
+    olds := ARRAY(SELECT o FROM unnest(olds) o WHERE o <> ALL (lives));
+    schemas := ARRAY(SELECT DISTINCT (parse_ident(p.new_table))[1] FROM bullfrog.parse(definition) p WHERE p.new_table IS NOT NULL);
+    -- A definition is read under weak locks on its tables. They are given back: with these, who waits for a stronger one is in a circle with who has that and waits
+    -- for the strongest, as another switch does.
+    RAISE SQLSTATE 'BFROG';
+EXCEPTION WHEN SQLSTATE 'BFROG' THEN
+    NULL;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.tables_meant(text, text[], text[]) IS 'The old tables that a definition means now, those of them that stay in use and those that are to drive, and the schemas of new ones. '
+    'Keeps nothing locked.';
+
 CREATE FUNCTION bullfrog.way_of(granularity text, moves text, checks text, grouped boolean, alone boolean, OUT granule text, OUT inside boolean)
     LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     -- A tuple that is in new rows alone is nobody's but of who writes it. Pages, groups and rows of joins are several sessions', which would
@@ -489,6 +507,7 @@ DECLARE
     olds oid[];
     lives oid[];
     drivers oid[];
+    schemas text[];
     frozen oid[];
     alone oid[];
     item record;
@@ -529,15 +548,11 @@ BEGIN
     END IF;
     INSERT INTO bullfrog.migration (name, definition) VALUES (perform_migrate.name, perform_migrate.definition) RETURNING id INTO migration_id;
 
-    olds := ARRAY(SELECT DISTINCT o FROM bullfrog.parse(perform_migrate.definition) p CROSS JOIN pg_catalog.unnest(p.old_tables) o ORDER BY o);
-    lives := bullfrog.named_tables('live', perform_migrate.live, olds);
-    drivers := bullfrog.driving_tables(perform_migrate.driving, perform_migrate.definition, olds);
-    olds := ARRAY(SELECT o FROM pg_catalog.unnest(olds) o WHERE o <> ALL (lives));
+    SELECT m.* INTO olds, lives, drivers, schemas FROM bullfrog.tables_meant(perform_migrate.definition, perform_migrate.live, perform_migrate.driving) m;
     PERFORM bullfrog.require_ownership(olds || lives);
     -- Schemas are not renamed before the end of the transaction: tables are named below.
     PERFORM FROM pg_catalog.pg_namespace n WHERE n.oid IN (SELECT c.relnamespace FROM pg_catalog.pg_class c WHERE c.oid = ANY (olds || lives))
-        OR n.nspname IN (SELECT (pg_catalog.parse_ident(p.new_table))[1] FROM bullfrog.parse(perform_migrate.definition) p
-            WHERE p.new_table IS NOT NULL) FOR SHARE;
+        OR n.nspname = ANY (schemas) FOR SHARE;
     -- Their rows are read and written. Nobody changes their form, and no vacuum says that what was changed is as it was.
     PERFORM bullfrog.lock_tables(olds || lives, mode => 'SHARE UPDATE EXCLUSIVE');
     PERFORM bullfrog.claim(migration_id, olds, lives);
