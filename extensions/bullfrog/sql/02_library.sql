@@ -84,10 +84,12 @@ COMMENT ON FUNCTION bullfrog.identifies(text, text, smallint[])
     IS 'Whether new rows that are equal in these columns are one row, because of unique keys of the old tables.';
 
 CREATE FUNCTION bullfrog.demands(definition text)
-    RETURNS TABLE (new_table text, kind text, columns text[], plain boolean, refers_to text, referred text[], proven boolean, proof text[])
+    RETURNS TABLE (new_table text, kind text, columns text[], plain boolean, refers_to text, referred text[], proven boolean, proof text[],
+        evaluated boolean)
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'demands_and_proofs_wrapper';
 COMMENT ON FUNCTION bullfrog.demands(text) IS 'What a migration declares of new tables, above all what it asks of all rows: NOT NULL, keys (plain: they compare values as '
-    'their columns do), checks, references, expressions of indexes, values (that all expressions have one); of those of rows that are made of one old table''s rows, whether that one proves it, or which statements would let it.';
+    'their columns do), checks, references, expressions of indexes, values (that all expressions have one); of those of rows that are made of one old table''s rows, whether that one proves it, or which statements would let it; and whether an index has expressions or a '
+    'condition, which are evaluated for each row.';
 
 CREATE FUNCTION bullfrog.domains_made(definition text) RETURNS TABLE (new_table text, domain oid)
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'domains_made_wrapper';

@@ -324,9 +324,9 @@ BEGIN
             USING ERRCODE = 'feature_not_supported', HINT = 'Give them one owner: the new table belongs to it, and moves have its rights.';
     END IF;
     IF checks <> 'before' THEN
-        IF NOT item.single OR item.grouped AND checks = 'warn' THEN
+        IF bullfrog.hindrance_to_quarantine(item.single, item.grouped, checks) IS NOT NULL THEN
             RAISE EXCEPTION 'rows of % cannot be put into quarantine', item.new_table USING ERRCODE = 'feature_not_supported',
-                HINT = 'Each of them must come from one old row, or (not with ''warn'') from one group. Use checks => ''before''.';
+                HINT = bullfrog.hindrance_to_quarantine(item.single, item.grouped, checks);
         END IF;
         views := pg_catalog.array_append(views, 'all');
         EXECUTE pg_catalog.format('CREATE VIEW bullfrog.all_%s (%s, %s) AS %s', target_id, names, places, item.query);
@@ -515,7 +515,6 @@ DECLARE
     source_id int;
     source bullfrog.source;
     target bullfrog.target;
-    choice record;
     -- Statements that wait for the lock.
     late text[] := '{}';
     statement text;
@@ -529,15 +528,9 @@ BEGIN
     IF EXISTS (SELECT FROM bullfrog.migration m WHERE m.name = perform_migrate.name AND m.phase IN ('moving', 'paused')) THEN
         RAISE EXCEPTION 'a migration named % is under way', pg_catalog.quote_ident(perform_migrate.name) USING ERRCODE = 'duplicate_object';
     END IF;
-    FOR choice IN SELECT * FROM (VALUES ('checks', checks, ARRAY['before', 'warn', 'quarantine']),
-        ('granularity', granularity, ARRAY['auto', 'page', 'tuple']), ('moves', moves, ARRAY['auto', 'worker', 'transaction']))
-        AS c (name, given, known)
-    LOOP
-        IF choice.given <> ALL (choice.known) OR choice.given IS NULL THEN
-            RAISE EXCEPTION 'expected % => %, got %', choice.name, pg_catalog.array_to_string(choice.known, ' or '),
-                pg_catalog.quote_nullable(choice.given) USING ERRCODE = 'invalid_parameter_value';
-        END IF;
-    END LOOP;
+    PERFORM bullfrog.require_choice('checks', checks, bullfrog.ways_to_check());
+    PERFORM bullfrog.require_choice('granularity', granularity, ARRAY['auto', 'page', 'tuple']);
+    PERFORM bullfrog.require_choice('moves', moves, ARRAY['auto', 'worker', 'transaction']);
     IF checks = 'warn' AND moves = 'transaction' THEN
         RAISE EXCEPTION 'rows that move inside of a client''s transaction cannot be put into quarantine there'
             USING ERRCODE = 'feature_not_supported', HINT = 'Use checks => ''quarantine'', which puts them there at the switch.';
