@@ -44,6 +44,10 @@ COMMENT ON FUNCTION bullfrog.parse(text, oid[], oid[], oid[]) IS
         'others. Tables that stay in use (live) are read by views '
         '(frozen), as they were at the switch. Tables that are named as driving drive joins, if they can.';
 
+CREATE FUNCTION bullfrog.tables_named(definition text) RETURNS oid[]
+    LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'tables_named_wrapper';
+COMMENT ON FUNCTION bullfrog.tables_named(text) IS 'The relations that queries of a migration name, without a look at what they are, and without a lock.';
+
 CREATE FUNCTION bullfrog.asker() RETURNS oid
     LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'asker_wrapper';
 COMMENT ON FUNCTION bullfrog.asker() IS 'The role that called bullfrog.plan, migrate and so on, which do what they do with all rights.';

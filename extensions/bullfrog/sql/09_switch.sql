@@ -422,13 +422,15 @@ COMMENT ON FUNCTION bullfrog.moving_alone(text, oid[]) IS 'Old tables whose rows
 CREATE FUNCTION bullfrog.tables_meant(definition text, live text[], driving text[], OUT olds oid[], OUT lives oid[], OUT drivers oid[], OUT schemas text[])
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    -- To read a definition takes weak locks on its tables. Who keeps them from being taken is told.
+    PERFORM bullfrog.lock_tables(ARRAY(SELECT c.oid FROM pg_class c WHERE c.oid = ANY (bullfrog.tables_named(definition)) AND c.relkind IN ('r', 'p') ORDER BY c.oid),
+        mode => 'ACCESS SHARE', own => '{}');
     olds := ARRAY(SELECT DISTINCT o FROM bullfrog.parse(definition) p CROSS JOIN unnest(p.old_tables) o ORDER BY o);
     lives := bullfrog.named_tables('live', live, olds);
     drivers := bullfrog.driving_tables(driving, definition, olds);
     olds := ARRAY(SELECT o FROM unnest(olds) o WHERE o <> ALL (lives));
     schemas := ARRAY(SELECT DISTINCT (parse_ident(p.new_table))[1] FROM bullfrog.parse(definition) p WHERE p.new_table IS NOT NULL);
-    -- A definition is read under weak locks on its tables. They are given back: with these, who waits for a stronger one is in a circle with who has that and waits
-    -- for the strongest, as another switch does.
+    -- They are given back: with these, who waits for a stronger one is in a circle with who has that and waits for the strongest, as another switch does.
     RAISE SQLSTATE 'BFROG';
 EXCEPTION WHEN SQLSTATE 'BFROG' THEN
     NULL;
