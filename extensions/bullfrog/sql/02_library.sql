@@ -44,6 +44,10 @@ COMMENT ON FUNCTION bullfrog.parse(text, oid[], oid[], oid[]) IS
         'others. Tables that stay in use (live) are read by views '
         '(frozen), as they were at the switch. Tables that are named as driving drive joins, if they can.';
 
+CREATE FUNCTION bullfrog.tables_named(definition text) RETURNS oid[]
+    LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'tables_named_wrapper';
+COMMENT ON FUNCTION bullfrog.tables_named(text) IS 'The relations that queries of a migration name, without a look at what they are, and without a lock.';
+
 CREATE FUNCTION bullfrog.asker() RETURNS oid
     LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'asker_wrapper';
 COMMENT ON FUNCTION bullfrog.asker() IS 'The role that called bullfrog.plan, migrate and so on, which do what they do with all rights.';
@@ -84,10 +88,12 @@ COMMENT ON FUNCTION bullfrog.identifies(text, text, smallint[])
     IS 'Whether new rows that are equal in these columns are one row, because of unique keys of the old tables.';
 
 CREATE FUNCTION bullfrog.demands(definition text)
-    RETURNS TABLE (new_table text, kind text, columns text[], plain boolean, refers_to text, referred text[], proven boolean, proof text[])
+    RETURNS TABLE (new_table text, kind text, columns text[], plain boolean, refers_to text, referred text[], proven boolean, proof text[],
+        evaluated boolean)
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'demands_and_proofs_wrapper';
 COMMENT ON FUNCTION bullfrog.demands(text) IS 'What a migration declares of new tables, above all what it asks of all rows: NOT NULL, keys (plain: they compare values as '
-    'their columns do), checks, references, expressions of indexes, values (that all expressions have one); of those of rows that are made of one old table''s rows, whether that one proves it, or which statements would let it.';
+    'their columns do), checks, references, expressions of indexes, values (that all expressions have one); of those of rows that are made of one old table''s rows, whether that one proves it, or which statements would let it; and whether an index has expressions or a '
+    'condition, which are evaluated for each row.';
 
 CREATE FUNCTION bullfrog.domains_made(definition text) RETURNS TABLE (new_table text, domain oid)
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'domains_made_wrapper';

@@ -276,14 +276,52 @@ CREATE FUNCTION bullfrog.sizes_of(tables oid[]) RETURNS text
 $$;
 COMMENT ON FUNCTION bullfrog.sizes_of(oid[]) IS 'Tables, and about how many rows each has.';
 
-CREATE FUNCTION bullfrog.reads_of(demands text[], olds oid[], ahead boolean) RETURNS text
+CREATE FUNCTION bullfrog.reads_of(demands text[], olds oid[], ahead boolean, checked boolean DEFAULT true) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT format('%s rows of %s are read to check %s', bullfrog.reading_time(ahead), bullfrog.sizes_of(olds), array_to_string(demands, ', '))
+    SELECT format('%s rows of %s are read to %s %s', bullfrog.reading_time(ahead), bullfrog.sizes_of(olds), CASE WHEN checked THEN 'check' ELSE 'evaluate' END,
+        array_to_string(demands, ', '))
     WHERE cardinality(demands) > 0
 $$;
-COMMENT ON FUNCTION bullfrog.reads_of(text[], oid[], boolean) IS 'Tells of checks that read all rows of tables, and about how many these are.';
+COMMENT ON FUNCTION bullfrog.reads_of(text[], oid[], boolean, boolean) IS 'Tells of checks that read all rows of tables, and about how many these are. Not checked: expressions are '
+    'evaluated for each, and nothing more is asked.';
 
-CREATE FUNCTION bullfrog.perform_plan(name text, definition text, live text[], driving text[])
+CREATE FUNCTION bullfrog.left_out(demands text[], keys boolean, ahead boolean, checks text) RETURNS text
+    LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE checks
+        WHEN 'warn' THEN format('not checked, so that rows which violate it go to bullfrog.quarantined when they move: %s', array_to_string(demands, ', '))
+        WHEN 'quarantine' THEN format('rows that violate these go to bullfrog.quarantined, and with them rows of new tables that refer to them: %s',
+                array_to_string(demands, ', '))
+            || CASE WHEN keys AND ahead THEN '; at the switch, while clients wait, rows that have a key in common or refer to nothing are looked at again' ELSE '' END
+        END
+    WHERE cardinality(demands) > 0
+$$;
+COMMENT ON FUNCTION bullfrog.left_out(text[], boolean, boolean, text) IS 'Tells what becomes of rows that violate constraints, by a choice of checks: NULL if they stop the switch. Keys: some of these '
+    'are about several rows.';
+
+CREATE FUNCTION bullfrog.require_choice(argument text, given text, known text[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF given <> ALL (known) OR given IS NULL THEN
+        RAISE EXCEPTION 'expected % => %, got %', argument, array_to_string(known, ' or '), quote_nullable(given) USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.require_choice(text, text, text[]) IS 'An error unless what is given as an argument is one of these.';
+
+CREATE FUNCTION bullfrog.ways_to_check() RETURNS text[]
+    LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT ARRAY['before', 'warn', 'quarantine']
+$$;
+COMMENT ON FUNCTION bullfrog.ways_to_check() IS 'What checks may be.';
+
+CREATE FUNCTION bullfrog.hindrance_to_quarantine(single boolean, grouped boolean, checks text) RETURNS text
+    LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT 'Each of them must come from one old row, or (not with ''warn'') from one group. Use checks => ''before''.'
+    WHERE checks <> 'before' AND (NOT single OR grouped AND checks = 'warn')
+$$;
+COMMENT ON FUNCTION bullfrog.hindrance_to_quarantine(boolean, boolean, text) IS 'Why rows of a new table cannot be left out one by one. NULL: they can be, or are not to be.';
+
+CREATE FUNCTION bullfrog.perform_plan(name text, definition text, live text[], driving text[], checks text)
     RETURNS TABLE (new_table text, old_tables regclass[], kind text, note text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -292,18 +330,19 @@ DECLARE
     drivers oid[] := bullfrog.driving_tables(perform_plan.driving, perform_plan.definition, olds);
     closed oid[] := ARRAY(SELECT o FROM pg_catalog.unnest(olds) o WHERE o <> ALL (lives));
 BEGIN
+    PERFORM bullfrog.require_choice('checks', checks, bullfrog.ways_to_check());
     PERFORM bullfrog.require_ownership(olds);
     RETURN QUERY
     WITH parsed AS MATERIALIZED (SELECT * FROM bullfrog.parse(perform_plan.definition, driving => drivers)),
     granted AS MATERIALIZED (SELECT * FROM bullfrog.granted(perform_plan.definition)),
     demanded AS MATERIALIZED (SELECT d.*, pg_catalog.row_number() OVER () AS number FROM bullfrog.demands(perform_plan.definition) d),
     demand AS (
-        SELECT COALESCE(c.new_table, p.new_table) AS new_table, pg_catalog.concat(
-                d.kind, ' (' || NULLIF(pg_catalog.array_to_string(d.columns, ', '), '') || ')',
-                CASE WHEN c.new_table IS NULL THEN ' of ' || d.new_table END,
+        SELECT COALESCE(c.new_table, p.new_table) AS new_table, said.named, pg_catalog.concat(said.named,
                 CASE WHEN d.kind IN ('PRIMARY KEY', 'UNIQUE') THEN ' by sorting' WHEN d.kind = 'FOREIGN KEY'
-                    THEN ' by looking into ' || d.refers_to END) AS what, d.proof, d.number, d.kind,
-            (c.members IS NULL OR c.members LIKE '%bullfrog\_place\_%') AND (p.members IS NULL OR p.members LIKE '%bullfrog\_place\_%') AS ahead
+                    THEN ' by looking into ' || d.refers_to END) AS what, d.proof, d.number, d.kind, c.new_table IS NOT NULL AS own,
+            perform_plan.checks <> 'warn' OR d.kind IN ('FOREIGN KEY', 'IDENTITY') AS checked, d.evaluated,
+            (c.members IS NULL OR perform_plan.checks <> 'quarantine' AND c.members LIKE '%bullfrog\_place\_%')
+                AND (p.members IS NULL OR perform_plan.checks <> 'quarantine' AND p.members LIKE '%bullfrog\_place\_%') AS ahead
         FROM (SELECT * FROM demanded d WHERE d.kind NOT IN ('DEFAULT', 'PLAIN INDEX', 'VALUE') AND NOT d.proven) d
         LEFT JOIN parsed c ON c.action = 'create' AND c.new_table = d.new_table
         LEFT JOIN parsed p ON p.action = 'create' AND p.new_table = d.refers_to
@@ -313,6 +352,8 @@ BEGIN
                 WHEN pg_catalog.cardinality(d.referred) > 0 THEN d.referred
                 ELSE (SELECT k.columns FROM demanded k WHERE k.new_table = d.refers_to AND k.kind = 'PRIMARY KEY' LIMIT 1) END) n)
                 AS referred) AS number
+        CROSS JOIN LATERAL (SELECT pg_catalog.concat(d.kind, ' (' || NULLIF(pg_catalog.array_to_string(d.columns, ', '), '') || ')',
+            CASE WHEN c.new_table IS NULL THEN ' of ' || d.new_table END) AS named) AS said
         WHERE CASE
             WHEN d.kind = 'NOT NULL' THEN NOT c.required[number.own[1]]
             WHEN d.kind IN ('PRIMARY KEY', 'UNIQUE')
@@ -346,6 +387,7 @@ BEGIN
             (SELECT 'refused: ' || pg_catalog.string_agg(CASE WHEN pg_catalog.cardinality(i.old_tables) > 1
                 THEN o.old::regclass::text || ': ' ELSE '' END || o.what, '; ')
                 FROM obstacle o WHERE o.old = ANY (i.old_tables)),
+            'refused: its rows cannot be put into quarantine: ' || bullfrog.hindrance_to_quarantine(i.single, i.grouped, perform_plan.checks),
             CASE WHEN i.grouped THEN pg_catalog.format('moves by groups of %s', i.old_tables[1]::regclass)
                 WHEN pg_catalog.cardinality(i.old_tables) > 1 THEN pg_catalog.format('moves by pages of %s', i.old_tables[1]::regclass) END,
             (SELECT pg_catalog.string_agg(l::regclass::text, ', ') || ' stays in use' FROM pg_catalog.unnest(lives) l
@@ -355,21 +397,26 @@ BEGIN
                 WHERE s IS NOT NULL),
             bullfrog.reading_time(seen.ahead) || ' all rows are read once, to evaluate ' || NULLIF(pg_catalog.array_to_string(i.evaluated, ', '), '')
                 || CASE WHEN seen.ahead THEN '' ELSE ', of ' || bullfrog.sizes_of(i.old_tables) END,
-            bullfrog.reads_of(ARRAY(SELECT d.what FROM demand d WHERE d.new_table = i.new_table AND d.kind <> 'FOREIGN KEY'), i.old_tables, seen.ahead),
+            bullfrog.reads_of(ARRAY(SELECT d.what FROM demand d WHERE d.new_table = i.new_table AND d.kind <> 'FOREIGN KEY' AND d.checked), i.old_tables, seen.ahead),
+            bullfrog.reads_of(ARRAY(SELECT d.named FROM demand d WHERE d.new_table = i.new_table AND NOT d.checked AND d.evaluated), i.old_tables, seen.ahead, false),
             bullfrog.reads_of(ARRAY(SELECT d.what FROM demand d WHERE d.new_table = i.new_table AND d.kind = 'FOREIGN KEY' AND d.ahead), i.old_tables, true),
             bullfrog.reads_of(ARRAY(SELECT d.what FROM demand d WHERE d.new_table = i.new_table AND d.kind = 'FOREIGN KEY' AND NOT d.ahead), i.old_tables, false),
+            bullfrog.left_out(ARRAY(SELECT d.named FROM demand d WHERE d.new_table = i.new_table AND d.own AND d.kind NOT IN ('INDEX', 'IDENTITY')
+                    AND (perform_plan.checks <> 'warn' OR NOT d.checked)),
+                EXISTS (SELECT FROM demand d WHERE d.new_table = i.new_table AND d.own AND d.kind IN ('PRIMARY KEY', 'UNIQUE', 'FOREIGN KEY')), seen.ahead, perform_plan.checks),
             'while clients wait for less: ' || (SELECT pg_catalog.string_agg(w.way, ', or ') FROM (
                 SELECT pg_catalog.format('let the checks of %s be immutable, or give columns and expressions another type', pg_catalog.string_agg(m.domain::text, ', ' ORDER BY m.domain::text))
                     FROM mutable m WHERE m.new_table = i.new_table AND seen.asked AND NOT seen.ahead HAVING pg_catalog.count(*) > 0
                 UNION ALL SELECT CASE WHEN i.grouped THEN 'ask for what an outer join lacks by FILTER (WHERE ..) of the aggregates'
                         ELSE 'select what an outer join lacks instead of asking for it, and delete such rows in the end' END
                     WHERE seen.asked AND i.members NOT LIKE '%bullfrog\_place\_%'
+                UNION ALL SELECT 'use checks => ''before''' WHERE seen.asked AND i.members LIKE '%bullfrog\_place\_%' AND perform_plan.checks <> 'before'
                 UNION ALL SELECT 'add the foreign key in the end, NOT VALID, and validate it'
                     WHERE EXISTS (SELECT FROM demand d WHERE d.new_table = i.new_table AND d.kind = 'FOREIGN KEY' AND NOT d.ahead)) w (way)),
             (SELECT 'run before the switch, while clients go on, this spares reading: ' || pg_catalog.string_agg(s.statement, '; ' ORDER BY s.number)
                 FROM (SELECT u.statement, pg_catalog.min(ARRAY[d.number, u.n]) AS number
                     FROM (SELECT v.new_table, v.proof, v.number FROM demanded v WHERE v.kind = 'VALUE' AND NOT v.proven
-                        UNION ALL SELECT d.new_table, d.proof, d.number FROM demand d) d
+                        UNION ALL SELECT d.new_table, d.proof, d.number FROM demand d WHERE d.checked OR d.evaluated) d
                     CROSS JOIN pg_catalog.unnest(d.proof) WITH ORDINALITY AS u (statement, n)
                     WHERE d.new_table = i.new_table GROUP BY u.statement) s),
             (SELECT pg_catalog.string_agg(pg_catalog.format('the foreign key %I of %s ends: declare it for the new table', k.conname,
@@ -380,7 +427,7 @@ BEGIN
                 FROM pg_catalog.pg_trigger g WHERE NOT g.tgisinternal AND g.tgrelid = ANY (i.old_tables) AND g.tgrelid = ANY (closed)),
             (SELECT pg_catalog.string_agg(l, '; ') FROM bullfrog.slow_lookups(i.lookup_tables, i.lookup_columns) l),
             (SELECT pg_catalog.string_agg(r, '; ') FROM bullfrog.slow_reads(i.old_tables[1],
-                NOT i.grouped AND pg_catalog.cardinality(i.old_tables) = 1 AND i.old_tables[1] <> ALL (lives), i.columns, i.origins,
+                NOT i.grouped AND pg_catalog.cardinality(i.old_tables) = 1 AND i.old_tables[1] <> ALL (lives) AND perform_plan.checks = 'before', i.columns, i.origins,
                 ARRAY(SELECT d.columns[1] FROM demanded d WHERE d.new_table = i.new_table
                     AND d.kind IN ('PRIMARY KEY', 'UNIQUE', 'INDEX', 'PLAIN INDEX'))) r),
             'of the old table it will not have: ' || (SELECT pg_catalog.string_agg(l.lost, '; ' ORDER BY l.kind, l.object) FROM bullfrog.losses(
@@ -395,10 +442,11 @@ BEGIN
                 WHERE o = ANY (closed))) m))
     FROM parsed i
     -- Not where it is not known which rows come when others go.
-    CROSS JOIN LATERAL (SELECT (i.members IS NULL OR i.members LIKE '%bullfrog\_place\_%') AND NOT EXISTS (
+    CROSS JOIN LATERAL (SELECT (i.members IS NULL OR perform_plan.checks = 'before' AND i.members LIKE '%bullfrog\_place\_%') AND NOT EXISTS (
         SELECT FROM mutable m WHERE m.new_table = i.new_table) AS ahead,
-        pg_catalog.cardinality(i.evaluated) > 0 OR EXISTS (SELECT FROM demand d WHERE d.new_table = i.new_table AND d.kind <> 'FOREIGN KEY') AS asked) AS seen
+        pg_catalog.cardinality(i.evaluated) > 0 OR EXISTS (SELECT FROM demand d WHERE d.new_table = i.new_table AND d.kind <> 'FOREIGN KEY'
+            AND (d.checked OR d.evaluated)) AS asked) AS seen
     WHERE i.action = 'create';
 END
 $$;
-COMMENT ON FUNCTION bullfrog.perform_plan(text, text, text[], text[]) IS 'What bullfrog.plan tells.';
+COMMENT ON FUNCTION bullfrog.perform_plan(text, text, text[], text[], text) IS 'What bullfrog.plan tells.';

@@ -22,7 +22,7 @@ CREATE FUNCTION bullfrog.conflicting(mode text) RETURNS text[]
     SELECT ARRAY(SELECT m FROM unnest(ARRAY['AccessShareLock', 'RowShareLock', 'RowExclusiveLock', 'ShareUpdateExclusiveLock', 'ShareLock',
             'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock']) WITH ORDINALITY AS o (m, strength)
         WHERE strength > CASE mode WHEN 'ACCESS EXCLUSIVE' THEN 0 WHEN 'EXCLUSIVE' THEN 1 WHEN 'SHARE ROW EXCLUSIVE' THEN 2
-            WHEN 'SHARE UPDATE EXCLUSIVE' THEN 3 END)
+            WHEN 'SHARE UPDATE EXCLUSIVE' THEN 3 WHEN 'ACCESS SHARE' THEN 7 END)
 $$;
 COMMENT ON FUNCTION bullfrog.conflicting(text) IS 'The locks that keep others from taking one of these modes.';
 
@@ -37,11 +37,12 @@ COMMENT ON FUNCTION bullfrog.evaluated_code() IS 'What a migration whose switch 
 
 CREATE FUNCTION bullfrog.holders(closed oid[], live oid[], mode text, evaluated jsonb DEFAULT bullfrog.evaluated_code()) RETURNS TABLE (pid int, who text, ending text)
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    WITH lock AS MATERIALIZED (SELECT l.* FROM pg_locks l WHERE l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
+    -- Who only asks for the strongest lock is in the way of the weakest.
+    WITH lock AS MATERIALIZED (SELECT l.* FROM pg_locks l WHERE (l.granted OR holders.mode = 'ACCESS SHARE' AND l.mode = 'AccessExclusiveLock') AND l.pid IS DISTINCT FROM pg_backend_pid()
             AND (l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()) OR l.locktype = 'transactionid')),
     code AS MATERIALIZED (SELECT (c ->> 0)::oid AS class, (c ->> 1)::oid AS object FROM jsonb_array_elements(evaluated) c),
     one AS (
-        SELECT l.pid, l.virtualtransaction, l.relation, format('%s on %s', l.mode, l.relation::regclass) AS what
+        SELECT l.pid, l.virtualtransaction, l.relation, format('%s%s on %s', CASE WHEN l.granted THEN '' ELSE 'asked for ' END, l.mode, l.relation::regclass) AS what
         FROM lock l WHERE l.locktype = 'relation' AND (l.relation = ANY (closed) AND l.mode = ANY (bullfrog.conflicting(holders.mode))
             OR l.relation = ANY (live) AND l.mode = ANY (bullfrog.conflicting('SHARE ROW EXCLUSIVE')))
         -- Who changes rights on a table, or a function, has locked nothing of it but its row in the catalog.
@@ -158,7 +159,7 @@ BEGIN
                     AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database());
             END IF;
             -- The server does so for who waits longer than it takes to look for circles.
-            IF patience > interval '100 ms' THEN
+            IF patience > interval '100 ms' AND mode <> 'ACCESS SHARE' THEN
                 PERFORM pg_catalog.pg_cancel_backend(l.pid) FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
                     WHERE a.backend_type = 'autovacuum worker' AND a.query LIKE 'autovacuum: %' AND a.query NOT LIKE '%(to prevent wraparound)%' AND l.locktype = 'relation'
                     AND l.relation = ANY (tables) AND l.granted
@@ -176,7 +177,8 @@ BEGIN
                 PERFORM bullfrog.lock_rights(tables);
             END IF;
             EXIT;
-        EXCEPTION WHEN lock_not_available THEN
+        -- Whose transaction has used a table before may be in a circle with another switch of it, which the server finds as soon as there is one.
+        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
             PERFORM bullfrog.tell_holders(closed, live, mode, given, pg_catalog.clock_timestamp() - began > given::interval,
                 patience = interval '100 ms');
         END;

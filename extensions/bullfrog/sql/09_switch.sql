@@ -324,9 +324,9 @@ BEGIN
             USING ERRCODE = 'feature_not_supported', HINT = 'Give them one owner: the new table belongs to it, and moves have its rights.';
     END IF;
     IF checks <> 'before' THEN
-        IF NOT item.single OR item.grouped AND checks = 'warn' THEN
+        IF bullfrog.hindrance_to_quarantine(item.single, item.grouped, checks) IS NOT NULL THEN
             RAISE EXCEPTION 'rows of % cannot be put into quarantine', item.new_table USING ERRCODE = 'feature_not_supported',
-                HINT = 'Each of them must come from one old row, or (not with ''warn'') from one group. Use checks => ''before''.';
+                HINT = bullfrog.hindrance_to_quarantine(item.single, item.grouped, checks);
         END IF;
         views := pg_catalog.array_append(views, 'all');
         EXECUTE pg_catalog.format('CREATE VIEW bullfrog.all_%s (%s, %s) AS %s', target_id, names, places, item.query);
@@ -419,6 +419,26 @@ CREATE FUNCTION bullfrog.moving_alone(definition text, drivers oid[]) RETURNS oi
 $$;
 COMMENT ON FUNCTION bullfrog.moving_alone(text, oid[]) IS 'Old tables whose rows are in new rows with no others.';
 
+CREATE FUNCTION bullfrog.tables_meant(definition text, live text[], driving text[], OUT olds oid[], OUT lives oid[], OUT drivers oid[], OUT schemas text[])
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- To read a definition takes weak locks on its tables. Who keeps them from being taken is told.
+    PERFORM bullfrog.lock_tables(ARRAY(SELECT c.oid FROM pg_class c WHERE c.oid = ANY (bullfrog.tables_named(definition)) AND c.relkind IN ('r', 'p') ORDER BY c.oid),
+        mode => 'ACCESS SHARE', own => '{}');
+    olds := ARRAY(SELECT DISTINCT o FROM bullfrog.parse(definition) p CROSS JOIN unnest(p.old_tables) o ORDER BY o);
+    lives := bullfrog.named_tables('live', live, olds);
+    drivers := bullfrog.driving_tables(driving, definition, olds);
+    olds := ARRAY(SELECT o FROM unnest(olds) o WHERE o <> ALL (lives));
+    schemas := ARRAY(SELECT DISTINCT (parse_ident(p.new_table))[1] FROM bullfrog.parse(definition) p WHERE p.new_table IS NOT NULL);
+    -- They are given back: with these, who waits for a stronger one is in a circle with who has that and waits for the strongest, as another switch does.
+    RAISE SQLSTATE 'BFROG';
+EXCEPTION WHEN SQLSTATE 'BFROG' THEN
+    NULL;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.tables_meant(text, text[], text[]) IS 'The old tables that a definition means now, those of them that stay in use and those that are to drive, and the schemas of new ones. '
+    'Keeps nothing locked.';
+
 CREATE FUNCTION bullfrog.way_of(granularity text, moves text, checks text, grouped boolean, alone boolean, OUT granule text, OUT inside boolean)
     LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     -- A tuple that is in new rows alone is nobody's but of who writes it. Pages, groups and rows of joins are several sessions', which would
@@ -489,6 +509,7 @@ DECLARE
     olds oid[];
     lives oid[];
     drivers oid[];
+    schemas text[];
     frozen oid[];
     alone oid[];
     item record;
@@ -496,7 +517,6 @@ DECLARE
     source_id int;
     source bullfrog.source;
     target bullfrog.target;
-    choice record;
     -- Statements that wait for the lock.
     late text[] := '{}';
     statement text;
@@ -510,15 +530,9 @@ BEGIN
     IF EXISTS (SELECT FROM bullfrog.migration m WHERE m.name = perform_migrate.name AND m.phase IN ('moving', 'paused')) THEN
         RAISE EXCEPTION 'a migration named % is under way', pg_catalog.quote_ident(perform_migrate.name) USING ERRCODE = 'duplicate_object';
     END IF;
-    FOR choice IN SELECT * FROM (VALUES ('checks', checks, ARRAY['before', 'warn', 'quarantine']),
-        ('granularity', granularity, ARRAY['auto', 'page', 'tuple']), ('moves', moves, ARRAY['auto', 'worker', 'transaction']))
-        AS c (name, given, known)
-    LOOP
-        IF choice.given <> ALL (choice.known) OR choice.given IS NULL THEN
-            RAISE EXCEPTION 'expected % => %, got %', choice.name, pg_catalog.array_to_string(choice.known, ' or '),
-                pg_catalog.quote_nullable(choice.given) USING ERRCODE = 'invalid_parameter_value';
-        END IF;
-    END LOOP;
+    PERFORM bullfrog.require_choice('checks', checks, bullfrog.ways_to_check());
+    PERFORM bullfrog.require_choice('granularity', granularity, ARRAY['auto', 'page', 'tuple']);
+    PERFORM bullfrog.require_choice('moves', moves, ARRAY['auto', 'worker', 'transaction']);
     IF checks = 'warn' AND moves = 'transaction' THEN
         RAISE EXCEPTION 'rows that move inside of a client''s transaction cannot be put into quarantine there'
             USING ERRCODE = 'feature_not_supported', HINT = 'Use checks => ''quarantine'', which puts them there at the switch.';
@@ -529,15 +543,11 @@ BEGIN
     END IF;
     INSERT INTO bullfrog.migration (name, definition) VALUES (perform_migrate.name, perform_migrate.definition) RETURNING id INTO migration_id;
 
-    olds := ARRAY(SELECT DISTINCT o FROM bullfrog.parse(perform_migrate.definition) p CROSS JOIN pg_catalog.unnest(p.old_tables) o ORDER BY o);
-    lives := bullfrog.named_tables('live', perform_migrate.live, olds);
-    drivers := bullfrog.driving_tables(perform_migrate.driving, perform_migrate.definition, olds);
-    olds := ARRAY(SELECT o FROM pg_catalog.unnest(olds) o WHERE o <> ALL (lives));
+    SELECT m.* INTO olds, lives, drivers, schemas FROM bullfrog.tables_meant(perform_migrate.definition, perform_migrate.live, perform_migrate.driving) m;
     PERFORM bullfrog.require_ownership(olds || lives);
     -- Schemas are not renamed before the end of the transaction: tables are named below.
     PERFORM FROM pg_catalog.pg_namespace n WHERE n.oid IN (SELECT c.relnamespace FROM pg_catalog.pg_class c WHERE c.oid = ANY (olds || lives))
-        OR n.nspname IN (SELECT (pg_catalog.parse_ident(p.new_table))[1] FROM bullfrog.parse(perform_migrate.definition) p
-            WHERE p.new_table IS NOT NULL) FOR SHARE;
+        OR n.nspname = ANY (schemas) FOR SHARE;
     -- Their rows are read and written. Nobody changes their form, and no vacuum says that what was changed is as it was.
     PERFORM bullfrog.lock_tables(olds || lives, mode => 'SHARE UPDATE EXCLUSIVE');
     PERFORM bullfrog.claim(migration_id, olds, lives);

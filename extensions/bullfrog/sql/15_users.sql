@@ -1,12 +1,12 @@
 -- What users call ---------------------------------------------------------------------------------------------------------
 
 -- Each calls the function perform_.. of this schema, with all rights, for who asks.
-CREATE FUNCTION bullfrog.plan(name text, definition text, live text[] DEFAULT '{}', driving text[] DEFAULT '{}')
+CREATE FUNCTION bullfrog.plan(name text, definition text, live text[] DEFAULT '{}', driving text[] DEFAULT '{}', checks text DEFAULT 'before')
     RETURNS TABLE (new_table text, old_tables regclass[], kind text, note text)
     LANGUAGE c AS 'MODULE_PATHNAME', 'bullfrog_ask';
-COMMENT ON FUNCTION bullfrog.plan(text, text, text[], text[]) IS
+COMMENT ON FUNCTION bullfrog.plan(text, text, text[], text[], text) IS
     'What bullfrog.migrate would do: each new table, the old tables its rows come from (the first one drives), how they relate, and what '
-        'stands in the way or takes time.';
+        'stands in the way or takes time; by a choice of checks, what becomes of rows that violate a constraint.';
 
 CREATE FUNCTION bullfrog.migrate(name text, definition text, checks text DEFAULT 'before', compatible boolean DEFAULT false,
     granularity text DEFAULT 'auto', moves text DEFAULT 'auto', live text[] DEFAULT '{}', driving text[] DEFAULT '{}',

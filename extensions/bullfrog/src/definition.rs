@@ -2,7 +2,7 @@
 //! tables. Everything else is refused by name before anything is done.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 
 use pgrx::pg_sys::{self, AlterTableType, NodeTag, Oid};
 use pgrx::prelude::*;
@@ -118,6 +118,42 @@ fn parse(
 fn identifies(definition: &str, new_table: &str, columns: Vec<i16>) -> bool {
     // SAFETY: an analysed query, which is ours.
     unsafe { query_of(definition, new_table).is_some_and(|query| rows::identifies(query, &columns)) }
+}
+
+/// The tables, or whatever they are, that queries of a migration name, as far as there are such. Nothing is locked: to analyse a query locks its tables.
+#[pg_extern(sql = false, strict)]
+fn tables_named(definition: &str) -> Vec<Oid> {
+    let text = nodes::c_text(definition);
+    let mut names: Vec<*mut pg_sys::RangeVar> = Vec::new();
+    // SAFETY: nodes of the parser, of the kinds that their tags tell; the walker gets the vector that it expects; names are looked up only.
+    unsafe {
+        for raw in nodes::elements::<pg_sys::RawStmt>(parsed_text(&text)) {
+            if nodes::tag((*raw).stmt) == NodeTag::T_CreateTableAsStmt {
+                named_by((*(*raw).stmt.cast::<pg_sys::CreateTableAsStmt>()).query, (&raw mut names).cast());
+            }
+        }
+        let (no_lock, missing_ok) = (pg_sys::NoLock as pg_sys::LOCKMODE, pg_sys::RVROption::RVR_MISSING_OK);
+        let meant = |name: *mut pg_sys::RangeVar| {
+            pg_sys::RangeVarGetRelidExtended(name, no_lock, missing_ok, None, std::ptr::null_mut())
+        };
+        as_asker(|| names.into_iter().map(meant).filter(|table| *table != Oid::INVALID).collect())
+    }
+}
+
+/// Collects the names of tables in a query that was not analysed.
+#[pg_guard]
+unsafe extern "C-unwind" fn named_by(node: *mut pg_sys::Node, names: *mut c_void) -> bool {
+    if node.is_null() {
+        return false;
+    }
+    // SAFETY: a node of the parser; the context is the vector of `tables_named`.
+    unsafe {
+        if nodes::tag(node) == NodeTag::T_RangeVar {
+            (*names.cast::<Vec<*mut pg_sys::RangeVar>>()).push(node.cast());
+            return false;
+        }
+        pg_sys::raw_expression_tree_walker(node, Some(named_by), names)
+    }
 }
 
 /// The query of a new table, analysed.

@@ -17,6 +17,8 @@ struct Demand {
     columns: Vec<String>,
     /// It compares values as their columns do.
     is_plain: bool,
+    /// An index of it has expressions or a condition.
+    is_evaluated: bool,
     refers_to: Option<String>,
     referred: Vec<String>,
     asked: Asked,
@@ -57,6 +59,7 @@ impl Demand {
             kind,
             columns,
             is_plain: true,
+            is_evaluated: false,
             refers_to: None,
             referred: Vec::new(),
             asked: Asked::Other,
@@ -101,11 +104,12 @@ fn demands_and_proofs(
         name!(referred, Vec<String>),
         name!(proven, bool),
         name!(proof, Vec<String>),
+        name!(evaluated, bool),
     ),
 > {
     TableIterator::new(demands_of(definition).into_iter().map(|demand| {
-        let Demand { table, kind, columns, is_plain, refers_to, referred, is_proven, proof, .. } = demand;
-        (table, kind.to_owned(), columns, is_plain, refers_to, referred, is_proven, proof)
+        let Demand { table, kind, columns, is_plain, refers_to, referred, is_proven, proof, is_evaluated, .. } = demand;
+        (table, kind.to_owned(), columns, is_plain, refers_to, referred, is_proven, proof, is_evaluated)
     }))
 }
 
@@ -325,6 +329,7 @@ unsafe fn of_index(index: *mut pg_sys::IndexStmt) -> Demand {
         };
         Demand {
             is_plain: elements.iter().all(is_plain),
+            is_evaluated,
             asked,
             ..Demand::new(&name((*index).relation), kind, columns.collect())
         }

@@ -84,6 +84,9 @@ pub(crate) enum Flaw {
     /// Nor are those of transactions that had not ended when it began.
     #[name = c"writers_forgotten"]
     WritersForgotten,
+    /// Where a condition is true of no row that lacks another one, nobody asks by what that one was joined.
+    #[name = c"lacking_forgotten"]
+    LackingForgotten,
 }
 
 /// Whether `bullfrog.flaw` names this one.

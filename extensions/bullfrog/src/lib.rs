@@ -7,6 +7,7 @@
 //!  likeness      what a new table takes over from its old one
 //!  rows          the query of a new table, made ready to move: places, keys of groups
 //!  shape         what of the query decides how rows move
+//!  absence       which rows it leaves out for others, and what is to be asked of them
 //!  live          which rows of an old table that stays in use were there at the switch
 //!  evaluation    which of its expressions may fail for a row
 //!  written       which rows of a table in use were written since they were looked at
@@ -52,6 +53,7 @@
 //!  model/        what is decided without a server
 //! ```
 
+mod absence;
 mod appended;
 mod asking;
 mod barrier;

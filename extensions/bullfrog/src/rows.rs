@@ -8,11 +8,12 @@ use bullfrog_model::granule::Granule;
 use pgrx::pg_sys::{self, NodeTag, Oid};
 use pgrx::prelude::*;
 
+use crate::absence::{Absence, nests_outer_joins};
 use crate::errors::{defect, raise, refuse};
 use crate::evaluation::may_fail;
 use crate::nodes;
 use crate::proofs::{Claim, Image, is_not_null};
-use crate::shape::{Survey, Table, Wishes, nests_outer_joins};
+use crate::shape::{Survey, Table, Wishes};
 use crate::versions::{flatten_join_aliases, forget_outer_joins};
 
 /// Where the rows of a new table come from.
@@ -113,7 +114,8 @@ impl Rows {
             };
             let place = place(driving, frozen);
             let from = (*flat).jointree.cast();
-            let asks_for_absence = survey.asks_for_absence(from);
+            let absence = Absence::of(&survey, from);
+            let asks_for_absence = absence.is_asked_for();
             let places = if nests_outer_joins(from) || asks_for_absence && (is_grouped || may_fail(from)) {
                 Vec::new()
             } else {
@@ -125,7 +127,7 @@ impl Rows {
             } else {
                 if survey.tables.len() > 1 {
                     let mut of_join = members(query, place, &places);
-                    if asks_for_absence && !survey.forget_absence((*of_join).jointree.cast(), from) {
+                    if asks_for_absence && !absence.forget((*of_join).jointree.cast()) {
                         of_join = members(query, place, &[]);
                     }
                     rows.members = Some(definition_of(of_join));

@@ -101,136 +101,93 @@ impl Survey {
         })
     }
 
-    /// Whether joined rows are asked for something of a table whose row an outer join may lack: then a row that was left out may come because another
-    /// is gone.
-    ///
-    /// # Safety
-    /// `node` is a part of the query's `FROM`.
-    pub(crate) unsafe fn asks_for_absence(&self, node: *mut pg_sys::Node) -> bool {
-        // SAFETY: as promised; the tag tells the kind of a node.
-        unsafe {
-            match nodes::tag(node) {
-                NodeTag::T_FromExpr => {
-                    let from = node.cast::<pg_sys::FromExpr>();
-                    self.is_about_nullable((*from).quals)
-                        || nodes::elements((*from).fromlist).into_iter().any(|part| self.asks_for_absence(part))
-                }
-                NodeTag::T_JoinExpr => {
-                    let join = node.cast::<pg_sys::JoinExpr>();
-                    // An outer join keeps its rows whatever it asks.
-                    (*join).jointype == JoinType::JOIN_INNER && self.is_about_nullable((*join).quals)
-                        || self.asks_for_absence((*join).larg)
-                        || self.asks_for_absence((*join).rarg)
-                }
-                _ => false,
-            }
-        }
-    }
-
-    /// Takes what [`Survey::asks_for_absence`] finds out of a part of `FROM`: rows that were left out for it are there, too. `flat` is the same part where
-    /// columns name tables. Tells whether that was possible: `USING` has its condition in its name.
-    ///
-    /// # Safety
-    /// Both are such parts, and the first is the caller's to change.
-    pub(crate) unsafe fn forget_absence(&self, node: *mut pg_sys::Node, flat: *mut pg_sys::Node) -> bool {
-        // SAFETY: as promised; both have the same form.
-        unsafe {
-            match nodes::tag(node) {
-                NodeTag::T_FromExpr => {
-                    let (from, flat) = (node.cast::<pg_sys::FromExpr>(), flat.cast::<pg_sys::FromExpr>());
-                    (*from).quals = self.of_what_is_there((*from).quals, (*flat).quals);
-                    let (parts, flat_parts) = (nodes::elements((*from).fromlist), nodes::elements((*flat).fromlist));
-                    parts.into_iter().zip(flat_parts).all(|(part, flat)| self.forget_absence(part, flat))
-                }
-                NodeTag::T_JoinExpr => {
-                    let (join, flat) = (node.cast::<pg_sys::JoinExpr>(), flat.cast::<pg_sys::JoinExpr>());
-                    if (*join).jointype == JoinType::JOIN_INNER && self.is_about_nullable((*flat).quals) {
-                        if !(*join).usingClause.is_null() {
-                            return false;
-                        }
-                        (*join).quals = self.of_what_is_there((*join).quals, (*flat).quals);
-                    }
-                    self.forget_absence((*join).larg, (*flat).larg) && self.forget_absence((*join).rarg, (*flat).rarg)
-                }
-                _ => true,
-            }
-        }
-    }
-
-    /// Those of conditions that are about nothing that an outer join may lack; null: none.
-    unsafe fn of_what_is_there(&self, conditions: *mut pg_sys::Node, flat: *mut pg_sys::Node) -> *mut pg_sys::Node {
-        // SAFETY: conditions of one form; the list is a new one.
-        unsafe {
-            let all = nodes::conjuncts(conditions).into_iter().zip(nodes::conjuncts(flat));
-            let kept = all.filter(|(_, flat)| !self.is_about_nullable(*flat)).map(|(condition, _)| condition);
-            let list = kept.fold(std::ptr::null_mut(), |list, condition| pg_sys::lappend(list, condition.cast()));
-            if list.is_null() { std::ptr::null_mut() } else { pg_sys::make_ands_explicit(list).cast() }
-        }
-    }
-
-    unsafe fn is_about_nullable(&self, conditions: *mut pg_sys::Node) -> bool {
-        // SAFETY: conditions of the query.
-        let relations = unsafe { self.relations_of(conditions) };
-        relations.into_iter().any(|relation| self.shape.relations[relation].is_nullable)
-    }
-
     fn relation(&self, number: c_int) -> Option<usize> {
         self.tables.iter().position(|table| table.number == number)
     }
 
-    unsafe fn relations_of(&self, expression: *mut pg_sys::Node) -> Vec<usize> {
+    /// The relations that an expression, or conditions, are about.
+    ///
+    /// # Safety
+    /// It is one of the query's.
+    pub(crate) unsafe fn relations_of(&self, expression: *mut pg_sys::Node) -> Vec<usize> {
+        // SAFETY: as promised; the set is the server's.
+        unsafe { self.relations_in(pg_sys::pull_varnos(std::ptr::null_mut(), expression)) }
+    }
+
+    /// The relations in a set of their numbers.
+    ///
+    /// # Safety
+    /// `numbers` is a set of the server's.
+    pub(crate) unsafe fn relations_in(&self, numbers: pg_sys::Relids) -> Vec<usize> {
         let mut relations = Vec::new();
-        // SAFETY: an expression of the query; the set is the server's.
-        unsafe {
-            let numbers = pg_sys::pull_varnos(std::ptr::null_mut(), expression);
-            let mut number = -1;
-            loop {
-                number = pg_sys::bms_next_member(numbers, number);
-                if number < 0 {
-                    return relations;
-                }
-                relations.extend(self.relation(number));
+        let mut number = -1;
+        loop {
+            // SAFETY: as promised.
+            number = unsafe { pg_sys::bms_next_member(numbers, number) };
+            if number < 0 {
+                return relations;
             }
+            relations.extend(self.relation(number));
         }
     }
 
-    /// Reads a part of `FROM`; gives the relations in it.
-    unsafe fn joins(&mut self, node: *mut pg_sys::Node) -> Vec<usize> {
-        // SAFETY: nodes of the query's join tree.
+    /// The relations in a part of `FROM`.
+    ///
+    /// # Safety
+    /// `node` is such a part of the query.
+    pub(crate) unsafe fn relations_below(&self, node: *mut pg_sys::Node) -> Vec<usize> {
+        // SAFETY: as promised; the tag tells the kind of a node.
         unsafe {
             match nodes::tag(node) {
                 NodeTag::T_RangeTblRef => {
                     self.relation((*node.cast::<pg_sys::RangeTblRef>()).rtindex).into_iter().collect()
                 }
+                NodeTag::T_FromExpr => nodes::elements((*node.cast::<pg_sys::FromExpr>()).fromlist)
+                    .into_iter()
+                    .flat_map(|part| self.relations_below(part))
+                    .collect(),
+                NodeTag::T_JoinExpr => {
+                    let join = node.cast::<pg_sys::JoinExpr>();
+                    [self.relations_below((*join).larg), self.relations_below((*join).rarg)].concat()
+                }
+                _ => Vec::new(),
+            }
+        }
+    }
+
+    /// Reads a part of `FROM`.
+    unsafe fn joins(&mut self, node: *mut pg_sys::Node) {
+        // SAFETY: nodes of the query's join tree.
+        unsafe {
+            match nodes::tag(node) {
                 NodeTag::T_FromExpr => {
                     let from = node.cast::<pg_sys::FromExpr>();
-                    let mut relations = Vec::new();
                     for part in nodes::elements((*from).fromlist) {
-                        relations.extend(self.joins(part));
+                        self.joins(part);
                     }
+                    let relations = self.relations_below(node);
                     self.conditions((*from).quals, &relations);
-                    relations
                 }
                 NodeTag::T_JoinExpr => {
                     let join = node.cast::<pg_sys::JoinExpr>();
-                    let (left, right) = (self.joins((*join).larg), self.joins((*join).rarg));
+                    self.joins((*join).larg);
+                    self.joins((*join).rarg);
                     let (nullable, determined) = match (*join).jointype {
-                        JoinType::JOIN_LEFT => (right.clone(), right.clone()),
-                        JoinType::JOIN_RIGHT => (left.clone(), left.clone()),
+                        JoinType::JOIN_LEFT => (Some((*join).rarg), self.relations_below((*join).rarg)),
+                        JoinType::JOIN_RIGHT => (Some((*join).larg), self.relations_below((*join).larg)),
                         JoinType::JOIN_FULL => {
                             self.shape.full_join = true;
-                            (Vec::new(), Vec::new())
+                            (None, Vec::new())
                         }
-                        _ => (Vec::new(), [left.clone(), right.clone()].concat()),
+                        _ => (None, self.relations_below(node)),
                     };
-                    for relation in nullable {
+                    for relation in nullable.map(|side| self.relations_below(side)).unwrap_or_default() {
                         self.shape.relations[relation].is_nullable = true;
                     }
                     // What an outer join asks of rows that it keeps anyway is no condition of the new rows.
                     self.conditions((*join).quals, &determined);
-                    [left, right].concat()
                 }
-                _ => Vec::new(),
+                _ => {}
             }
         }
     }
@@ -269,42 +226,6 @@ impl Survey {
                 }
             }
         }
-    }
-}
-
-/// Whether an outer join lacks rows of a join that is itself an outer one: then one of these that is there may let another one be lacking.
-///
-/// # Safety
-/// `node` is a part of a query's `FROM`.
-pub(crate) unsafe fn nests_outer_joins(node: *mut pg_sys::Node) -> bool {
-    // SAFETY: as promised; the tag tells the kind of a node.
-    unsafe {
-        match nodes::tag(node) {
-            NodeTag::T_FromExpr => nodes::elements((*node.cast::<pg_sys::FromExpr>()).fromlist)
-                .into_iter()
-                .any(|part| nests_outer_joins(part)),
-            NodeTag::T_JoinExpr => {
-                let join = node.cast::<pg_sys::JoinExpr>();
-                let is_nested = match (*join).jointype {
-                    JoinType::JOIN_INNER => false,
-                    JoinType::JOIN_LEFT => has_outer_join((*join).rarg),
-                    _ => has_outer_join((*join).larg),
-                };
-                is_nested || nests_outer_joins((*join).larg) || nests_outer_joins((*join).rarg)
-            }
-            _ => false,
-        }
-    }
-}
-
-unsafe fn has_outer_join(node: *mut pg_sys::Node) -> bool {
-    // SAFETY: a part of a query's FROM.
-    unsafe {
-        let join = node.cast::<pg_sys::JoinExpr>();
-        nodes::tag(node) == NodeTag::T_JoinExpr
-            && ((*join).jointype != JoinType::JOIN_INNER
-                || has_outer_join((*join).larg)
-                || has_outer_join((*join).rarg))
     }
 }
 

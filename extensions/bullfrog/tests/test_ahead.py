@@ -7,7 +7,7 @@ import threading
 import psycopg
 import pytest
 
-from conftest import CUSTOMERS, migrate, setting
+from conftest import CUSTOMERS, answered, migrate, setting
 from server import wait_until
 from switching import Switching
 
@@ -183,10 +183,48 @@ def test_with_warn_what_cannot_be_evaluated_is_found_all_the_same(database, cust
 
 def test_two_switches_of_one_table_do_not_meet(database, customers):
     switching = Switching(database, T)
-    # On a busy machine both times would be over before it looks at either.
-    customers.execute("SET lock_timeout = '10ms'; SET deadlock_timeout = '10s'")
+    customers.execute("SET lock_timeout = '1s'")
     with pytest.raises(psycopg.errors.LockNotAvailable, match="could not lock public.customer"):
         migrate(customers, "CREATE TABLE u AS SELECT id FROM customer", name="other")
+    assert switching.answer() == ""
+
+
+def break_function(connection, name, before, after):
+    """Has a function do something else."""
+    text = connection.execute("SELECT pg_get_functiondef(%s::regproc)", (f"bullfrog.{name}",)).fetchone()[0]
+    assert text.count(before) == 1
+    connection.execute(text.replace(before, after))
+
+
+@pytest.mark.parametrize("are_given_back", [True, False])
+def test_a_switch_that_waits_for_its_first_lock_has_no_weaker_one(database, customers, are_given_back):
+    """With such a one it would be in a circle with another switch, which waits until nobody has any."""
+    if not are_given_back:
+        break_function(customers, "tables_meant", "RAISE SQLSTATE 'BFROG'", "RETURN")
+    owner, session = database.connect(), database.connect()
+    owner.execute("BEGIN; SELECT FROM pg_namespace WHERE nspname = 'public' FOR UPDATE")
+    session.pgconn.send_query(b"SELECT bullfrog.migrate('m', 'CREATE TABLE t AS SELECT id FROM customer', driving => '{}')")
+    waits = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s"
+    wait_until(lambda: customers.execute(waits, (session.info.backend_pid,)).fetchone() == (True,), "the switch waits for the schema")
+    held = "SELECT mode FROM pg_locks WHERE pid = %s AND relation = 'customer'::regclass"
+    assert customers.execute(held, (session.info.backend_pid,)).fetchall() == ([] if are_given_back else [("AccessShareLock",)])
+    owner.execute("COMMIT")
+    answered(session)
+
+
+@pytest.mark.parametrize("is_caught", [True, False])
+def test_who_has_read_a_table_and_switches_it_beside_another_switch_gives_up(database, customers, is_caught):
+    if not is_caught:
+        break_function(customers, "lock_tables", " OR deadlock_detected", "")
+    # Its tries get longer and longer.
+    switching, watcher = Switching(database, T, settings="SET deadlock_timeout = '10s'"), database.connect()
+    customers.execute("SET lock_timeout = '200ms'; BEGIN; SET LOCAL lock_timeout = 0; SELECT FROM customer LIMIT 1; SET LOCAL lock_timeout = '200ms'")
+    tries = "SELECT count(*) FROM pg_locks WHERE relation = 'customer'::regclass AND mode = 'AccessExclusiveLock' AND clock_timestamp() - waitstart > '500 ms'"
+    wait_until(lambda: watcher.execute(tries).fetchone() == (1,), "the other switch waits for long")
+    told = (psycopg.errors.LockNotAvailable, "could not lock public.customer") if is_caught else (psycopg.errors.DeadlockDetected, "deadlock detected")
+    with pytest.raises(told[0], match=told[1]):
+        migrate(customers, "CREATE TABLE u AS SELECT id FROM customer", name="other")
+    customers.execute("ROLLBACK")
     assert switching.answer() == ""
 
 

@@ -35,6 +35,30 @@ def test_readers_are_not_named_where_they_are_not_in_the_way(database, customers
     assert f"Process {reading.info.backend_pid} " not in refused.value.diag.message_detail
 
 
+@pytest.mark.parametrize("definition", [SPLIT, "CREATE TABLE t AS SELECT c.id, d.name FROM customer c JOIN customer d USING (id)"])
+@pytest.mark.parametrize("has_it, told", [(True, "has AccessExclusiveLock on public.customer"), (False, "has asked for AccessExclusiveLock on public.customer")])
+def test_who_keeps_a_definition_from_being_read_is_named(database, customers, definition, has_it, told):
+    reading, changing = database.connect(), database.connect()
+    if has_it:
+        changing.execute("BEGIN; ALTER TABLE customer ADD COLUMN more int")
+    else:
+        reading.execute("BEGIN; SELECT count(*) FROM customer")
+        changing.pgconn.send_query(b"ALTER TABLE customer ADD COLUMN more int")
+        asked = "SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted"
+        wait_until(lambda: customers.execute(asked, (changing.info.backend_pid,)).fetchone() == (1,), "a change of the table waits for who reads it")
+    customers.execute("SET lock_timeout = '10ms'")
+    with pytest.raises(psycopg.errors.LockNotAvailable, match="could not lock public.customer within 10ms") as refused:
+        migrate(customers, definition)
+    assert refused.value.diag.message_detail.startswith(f"Process {changing.info.backend_pid} ") and told in refused.value.diag.message_detail
+    reading.execute("COMMIT")
+    if has_it:
+        changing.execute("COMMIT")
+    else:
+        answered(changing)
+    customers.execute("RESET lock_timeout")
+    migrate(customers, definition)
+
+
 def test_a_prepared_transaction_that_has_the_tables_is_named(customers):
     customers.execute("BEGIN; DELETE FROM customer WHERE id = 1; PREPARE TRANSACTION 'it''s mine'; SET lock_timeout = '10ms'")
     with pytest.raises(psycopg.errors.LockNotAvailable) as refused:

@@ -15,6 +15,7 @@ DROP FUNCTION bullfrog.carry_back(int, boolean);
 DROP FUNCTION bullfrog.left_to_carry(int, boolean);
 DROP FUNCTION bullfrog.same_key(bullfrog.target, smallint[]);
 DROP FUNCTION bullfrog.key_names(bullfrog.target, smallint[]);
+DROP FUNCTION bullfrog.plan(text, text, text[], text[]);
 DROP FUNCTION bullfrog.demands(text);
 DROP FUNCTION bullfrog.change(oid, text);
 DROP FUNCTION bullfrog.verify();
