@@ -111,6 +111,7 @@ impl Joined {
             match moves.begin_anew().await {
                 Ok(since) => {
                     view.until(|view| view.revision() >= since).await;
+                    pause = PAUSE;
                     break;
                 }
                 Err(error) => {

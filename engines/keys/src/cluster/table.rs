@@ -250,8 +250,8 @@ impl<M: Clone + Ord> Table<M> {
     }
 
     /// What is to be done so that the members have the same number of virtual nodes, give or take one: first everything that nobody has is
-    /// claimed, then as few are moved as can be: what somebody has who is no member, and what others have too much. What moves already counts as moved. Those next to each other stay together where
-    /// it costs nothing: clients are told of ranges.
+    /// claimed, then as few are moved as can be: what somebody has who is no member, and what others have too much. What moves already
+    /// counts as moved. Those next to each other stay together where it costs nothing: clients are told of ranges.
     #[must_use]
     pub fn plan(&self) -> Vec<Step<M>> {
         let mut shares: BTreeMap<&M, Vec<VirtualNode>> =
