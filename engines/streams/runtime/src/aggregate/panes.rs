@@ -22,6 +22,9 @@ use crate::key_cut::KeyCut;
 use crate::snapshot::Piece;
 use savanna_streams_functions::without_shared_strings;
 
+/// Pieces of panes, each with the start of its pane and the end of the first window that it counts for.
+type PanePieces = Vec<([i64; 2], Piece)>;
+
 /// Merge state of a windowed aggregate.
 ///
 /// ```text
@@ -164,11 +167,11 @@ impl PaneState {
     ///
     /// # Errors
     /// As [`Self::state`].
-    pub fn pieces(&mut self) -> Result<(Vec<([i64; 2], Piece)>, i64)> {
+    pub fn pieces(&mut self) -> Result<(PanePieces, i64)> {
         self.settled().inspect_err(|error| self.lost = Some(error.clone()))
     }
 
-    fn settled(&mut self) -> Result<(Vec<([i64; 2], Piece)>, i64)> {
+    fn settled(&mut self) -> Result<(PanePieces, i64)> {
         let fresh = self.drain_fresh()?;
         self.absorb(&fresh)?;
         let mut pieces = Vec::new();

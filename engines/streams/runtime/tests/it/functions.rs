@@ -17,7 +17,7 @@ use savanna_streams_model::time::Windows;
 use savanna_streams_runtime::cloud::{CallError, Cloud, CloudFunction, StageFunction, StageRules};
 use savanna_streams_runtime::{Mode, Query, RuntimeOptions};
 
-use crate::graphs::{MILLI, functions, identity, input_schema, join_graph, scan, window, windowed};
+use crate::graphs::{MILLI, counts_joined, functions, identity, input_schema, join_graph, scan, window, windowed};
 use crate::memory::{Memory, MemorySink, Row};
 use crate::oracle::{groups, truth};
 
@@ -396,7 +396,7 @@ fn instances_that_have_computed_the_same_tell_the_same_so_that_one_goes_on_where
     let row = |i: i64| Row { time: Some(i), key: Some(i % 6 * (i % 5)), value: 3 };
     let rows: Vec<Row> = (0..400).map(row).collect();
     let sessions = windowed(scan("t", 0), identity(&input_schema()), Windows::Session { gap: 9 * MILLI }, true);
-    for graph in [sums(), sessions, join_graph(JoinKind::Left, -20, 20, 0)] {
+    for graph in [sums(), sessions, join_graph(JoinKind::Left, -20, 20, 0), counts_joined(3, window(20, 20, 0))] {
         let (twins, memory) = (Arc::new(Twins::default()), Memory::with("t", vec![rows.clone()]));
         let memory = Arc::new(memory.and("l", vec![rows.clone()]).and("r", vec![rows.clone()]));
         run_in_epochs_of(5, Arc::clone(&twins) as _, graph, &memory, 1).unwrap();
