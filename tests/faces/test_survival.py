@@ -124,7 +124,7 @@ def test_a_query_whose_node_ends_at_a_step_writes_each_window_once(tmp_path, poi
     node = Node(tmp_path, {"STREAMS_CRASH_AT": f"{point}:{POINTS[point]}"})
     try:
         with connect(node) as connection:
-            for statement in [NEXMARK, BIDS, hot(out), named("hot"), "SET 'snapshot-interval' = '100ms'", HOT]:
+            for statement in [NEXMARK, BIDS, hot(out), named("hot"), "SET 'snapshot-interval' = '100ms'", "SET 'epoch-target' = '20ms'", HOT]:
                 connection.execute(statement)
         assert node.process.wait(60) == -signal.SIGABRT, "it has not come to this step"
         node = Node(tmp_path)
