@@ -47,6 +47,12 @@ def into_postgres(database):
             f"PRIMARY KEY (id, part) NOT ENFORCED) WITH ({given(options)})")
 
 
+def log(tmp_path, columns):
+    """A table that is written to files, a line for each row."""
+    options = {"connector": "file", "path": tmp_path / "out", "format": "csv", "csv.header": "false"}
+    return f"CREATE TABLE log ({columns}) WITH ({given(options)})"
+
+
 FOLLOW = "INSERT INTO copy SELECT id, part, amount, body, at, op IN ('delete', 'update_before') FROM orders"
 
 
@@ -136,8 +142,7 @@ def node(tmp_path):
 def test_rows_that_are_there_come_first_and_then_each_change(tmp_path, database, node):
     with database.connect(autocommit=True) as connection:
         connection.execute("INSERT INTO orders VALUES (1, 'a', 1.50, 'one', '2026-01-01 12:00:00.123456+02', 7), (2, 'a', NULL, NULL, NULL, 7)")
-        file = {"connector": "file", "path": tmp_path / "out", "format": "csv", "csv.header": "false"}
-        sink = f"CREATE TABLE log (op VARCHAR, id BIGINT, part VARCHAR, amount DECIMAL(12, 2), body VARCHAR, at TIMESTAMP_LTZ(6)) WITH ({given(file)})"
+        sink = log(tmp_path, "op VARCHAR, id BIGINT, part VARCHAR, amount DECIMAL(12, 2), body VARCHAR, at TIMESTAMP_LTZ(6)")
         begin(node, "log", source(database), sink, "INSERT INTO log SELECT op, id, part, amount, body, at FROM orders")
         until(lambda: len(parts(tmp_path / "out")) == 2)
         connection.execute("INSERT INTO orders VALUES (3, 'b', 3, 'three', NULL, 7)")
@@ -159,8 +164,7 @@ def test_the_time_zone_and_the_forms_of_dates_of_server_and_user_change_nothing(
     with database.connect(autocommit=True) as connection:
         assert connection.execute("SHOW timezone").fetchone() == ("Asia/Kathmandu",)
         connection.execute("INSERT INTO orders VALUES (1, 'a', 1.5, 'one', '2026-01-01 12:00:00.123456+02', 7)")
-        file = {"connector": "file", "path": tmp_path / "out", "format": "csv", "csv.header": "false"}
-        sink = f"CREATE TABLE log (op VARCHAR, id BIGINT, at TIMESTAMP_LTZ(6)) WITH ({given(file)})"
+        sink = log(tmp_path, "op VARCHAR, id BIGINT, at TIMESTAMP_LTZ(6)")
         begin(node, "log", source(database), sink, "INSERT INTO log SELECT op, id, at FROM orders")
         until(lambda: len(parts(tmp_path / "out")) == 1)
         connection.execute("INSERT INTO orders VALUES (2, 'a', 1.5, 'two', '2026-07-01 12:00:00+00', 7)")
@@ -244,8 +248,7 @@ def test_a_table_is_the_same_elsewhere_however_often_the_node_and_the_database_a
 
 def test_each_change_is_told_once_in_order_over_kills(tmp_path, database):
     dice = random.Random(SEED)
-    file = {"connector": "file", "path": tmp_path / "out", "format": "csv", "csv.header": "false"}
-    sink = f"CREATE TABLE log (op VARCHAR, lsn BIGINT, id BIGINT, amount DECIMAL(12, 2)) WITH ({given(file)})"
+    sink = log(tmp_path, "op VARCHAR, lsn BIGINT, id BIGINT, amount DECIMAL(12, 2)")
     node, last = Node(tmp_path), 0
     try:
         with database.connect(autocommit=True) as connection:

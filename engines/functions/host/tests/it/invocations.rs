@@ -328,6 +328,17 @@ fn a_payload_of_megabytes_comes_back_and_one_byte_too_much_does_not() {
 }
 
 #[test]
+fn an_address_that_no_keys_server_can_have_is_refused_at_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let parts = Parts { keys_url: Some("redis://:secret@127.0.0.1:99999".to_owned()), ..Parts::default() };
+    let refused = Host::try_open(directory.path(), 1, Isolation::None, 8, parts).err().unwrap().to_string();
+    assert!(
+        refused.contains("functions.keys_url: expected redis://HOST:PORT") && !refused.contains("secret"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn what_a_stream_is_to_be_told_waits_for_its_server_also_where_the_host_begins_anew() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let directory = tempfile::tempdir().unwrap();
