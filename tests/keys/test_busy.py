@@ -10,10 +10,10 @@ from resp import Client, Refused
 
 
 @contextmanager
-def running(savanna, script, *keys, limit="60000"):
+def running(savanna, script, *keys, limit="600000"):
     """A script that runs in a thread of its own, with a list of what became of it."""
     client, outcome = Client(savanna.port), []
-    client.socket.settimeout(90)
+    client.socket.settimeout(660)
     client.call("CONFIG", "SET", "lua-time-limit", "100", "script-time-limit", limit)
     thread = threading.Thread(target=lambda: outcome.append(client.call("EVAL", script, len(keys), *keys)))
     thread.start()
