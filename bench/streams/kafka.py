@@ -40,6 +40,13 @@ def with_options(options):
     return ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
 
 
+def bids(folder):
+    """Of each event that was generated into a folder, in order: its bid, or none."""
+    for part in sorted(folder.glob("part-*.ndjson")):
+        with open(part, "rb") as lines:
+            yield from (event["bid"] for event in map(json.loads, lines))
+
+
 class Topics:
     """A broker with the bids of the first so many events, each number in a topic of its own."""
 
@@ -53,9 +60,7 @@ class Topics:
             out = self.directory / str(events)
             subprocess.run([self.binary, "nexmark", "generate", "--events", str(events), "--format", "ndjson", "--out", out], check=True, stdout=sys.stderr)
             topic = self.broker.topic(f"bids-{events}")
-            with open(next(out.glob("part-*.ndjson")), "rb") as lines:
-                bids = (event["bid"] for event in map(json.loads, lines))
-                self.broker.write(topic, (json.dumps(bid).encode() for bid in bids if bid))
+            self.broker.write(topic, (json.dumps(bid).encode() for bid in bids(out) if bid))
             shutil.rmtree(out)
             self.filled[events] = topic
         return self.filled[events]
