@@ -1,10 +1,13 @@
-"""A node of its own, on core 0, that runs a query to its end, and the events that it reads."""
+"""A node of its own, on core 0, that runs a query, and the events that it reads."""
 
+import json
+import math
 import os
 import pathlib
 import sys
 import tempfile
 import time
+import urllib.request
 
 import psycopg
 
@@ -14,8 +17,13 @@ sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests")]
 import node  # noqa: E402
 import record  # noqa: E402
 
-__all__ = ["Run", "nexmark", "pinned", "query", "record"]
+__all__ = ["Run", "nexmark", "percentile", "pinned", "query", "record"]
 PATIENCE = 1800
+
+
+def percentile(figures, share):
+    """The lowest of the figures that so many of a hundred are at most."""
+    return sorted(figures)[max(0, math.ceil(len(figures) * share / 100) - 1)]
 
 
 def pinned(core, begin):
@@ -60,6 +68,34 @@ class Run:
     def __exit__(self, *_):
         self.node.kill()
         self.folder.cleanup()
+
+    def start_again(self):
+        """The node is killed, and another one begins with what it has left."""
+        self.node.kill()
+        self.node = pinned(0, lambda: node.Node(self.directory, files=self.directory))
+
+    def figures(self):
+        """All figures of the only query that is not over; none if there is none."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.node.ports['http']}/api/v1/queries", timeout=60) as reply:
+            queries = json.load(reply)["queries"]
+        ended = [found for found in queries if found["state"] in ("failed", "cancelled")]
+        if ended:
+            raise SystemExit(f"the query ended: {ended[0]}\n{self.node.log.read_text()[-4000:]}")
+        return next((found for found in queries if found["state"] == "running"), None)
+
+    def until(self, holds, what):
+        """Asks for the figures until they are so; gives them."""
+        begun = time.monotonic()
+        while (found := self.figures()) is None or not holds(found):
+            if time.monotonic() > begun + PATIENCE:
+                raise SystemExit(f"{what}: not within {PATIENCE} s: {found}\n{self.node.log.read_text()[-4000:]}")
+            time.sleep(0.02)
+        return found
+
+    def peak_bytes(self):
+        """The most memory that the node's process had."""
+        status = pathlib.Path(f"/proc/{self.node.process.pid}/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) << 10
 
     def connect(self):
         return psycopg.connect(host="127.0.0.1", port=self.node.ports["pgwire"], user="postgres", dbname="savanna_streams", autocommit=True)

@@ -119,11 +119,15 @@ def test_the_page_on_operating_lists_every_metric_and_no_other(node, tmp_path):
     scraped = f"""CREATE TABLE scraped (at TIMESTAMP(3), WATERMARK FOR at AS at)
                   WITH ('connector' = 'file', 'path' = '{tmp_path}/scraped.csv', 'format' = 'csv', 'follow' = 'true')"""
     session = post(node, "/sql/sessions", {})["session"]
-    for statement in (scraped, "CREATE TEMPORARY MATERIALIZED VIEW seen AS SELECT at FROM scraped", "SELECT * FROM scraped"):
+    kept = f"CREATE TABLE kept (at TIMESTAMP(3), n BIGINT) WITH ('connector' = 'file', 'path' = '{tmp_path}/kept', 'format' = 'csv')"
+    windows = "INSERT INTO kept SELECT window_start, count(*) FROM TABLE(TUMBLE(TABLE scraped, DESCRIPTOR(at), INTERVAL '1' SECOND)) GROUP BY window_start, window_end"
+    for statement in (scraped, "CREATE TEMPORARY MATERIALIZED VIEW seen AS SELECT at FROM scraped", kept, "SET 'query.name' = 'kept'", "SET 'snapshot-interval' = '50ms'",
+                      windows, "RESET 'query.name'", "SELECT * FROM scraped"):
         post(node, f"/sql/sessions/{session}/execute", {"sql": statement})
     deadline = time.monotonic() + 30
     while "query_watermark" not in (text := get(node, "/metrics")[1]) and time.monotonic() < deadline:
         time.sleep(0.05)
+    post(node, f"/sql/sessions/{session}/execute", {"sql": "DROP QUERY 'kept'"})
     # Nothing moves where a node is alone; tests/cluster looks for that, and tests/functions for functions.
     elsewhere = ("savanna_move", "savanna_functions")
     assert shown_metrics(text) | metrics_of_files(tmp_path) == {name for name in documented_metrics() if not name.startswith(elsewhere)}

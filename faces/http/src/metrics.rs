@@ -238,7 +238,26 @@ fn query_registry(queries: &[QueryStatus]) -> Registry {
         registry.register(name, help, family);
     }
 
-    let gauges: [QueryMetric<Option<f64>>; 7] = [
+    let more_counters: [QueryMetric<Option<f64>>; 3] = [
+        ("query_snapshot_pauses", "Times that a member handed its state out for a snapshot", |q| {
+            q.more.get("snapshot_pauses").copied()
+        }),
+        ("query_snapshot_paused_seconds", "Time in which members handed their states out", |q| {
+            q.more.get("snapshot_paused_seconds").copied()
+        }),
+        ("query_snapshots_failed", "Snapshots that were given up", |q| q.more.get("snapshots_failed").copied()),
+    ];
+    for (name, help, value) in more_counters {
+        let family = Family::<QueryLabels, Counter<f64, AtomicU64>>::default();
+        for query in queries {
+            if let Some(value) = value(query) {
+                family.get_or_create(&labels_of(query)).inc_by(value);
+            }
+        }
+        registry.register(name, help, family);
+    }
+
+    let gauges: [QueryMetric<Option<f64>>; 12] = [
         ("query_state_bytes", "State held", |q| Some(q.state_bytes as f64)),
         ("query_epoch", "The last committed epoch", |q| Some(q.epoch as f64)),
         ("query_cpu_seconds", "CPU time, generators included", |q| Some(q.cpu_seconds)),
@@ -246,6 +265,17 @@ fn query_registry(queries: &[QueryStatus]) -> Registry {
         ("query_view_rows", "Rows of the materialized view that it fills", |q| q.more.get("view_rows").copied()),
         ("query_view_bytes", "Memory of the materialized view that it fills", |q| q.more.get("view_bytes").copied()),
         ("query_view_epoch", "The epoch of the materialized view that it fills", |q| q.more.get("view_epoch").copied()),
+        ("query_snapshot_epoch", "The epoch of the snapshot that counts", |q| q.more.get("snapshot_epoch").copied()),
+        ("query_snapshot_bytes", "Bytes of the snapshot that counts", |q| q.more.get("snapshot_bytes").copied()),
+        ("query_snapshot_written_bytes", "Bytes that were written for the snapshot that counts", |q| {
+            q.more.get("snapshot_written_bytes").copied()
+        }),
+        ("query_snapshot_pause_seconds", "Longest time in which a member handed its state out, last snapshot", |q| {
+            q.more.get("snapshot_pause_seconds").copied()
+        }),
+        ("query_snapshot_pause_max_seconds", "Longest time in which a member handed its state out", |q| {
+            q.more.get("snapshot_pause_max_seconds").copied()
+        }),
     ];
     for (name, help, value) in gauges {
         let family = Family::<QueryLabels, Gauge<f64, AtomicU64>>::default();

@@ -125,8 +125,11 @@ pub trait Snapshots: Send + Sync {
     /// Whether members hand out their state behind this epoch.
     fn is_due(&self, epoch: Epoch) -> bool;
 
-    /// The state of a member, by its stage and the part of the keys that it owns, or why it cannot be computed. Does not wait.
-    fn hand_over(&self, epoch: Epoch, stage: StageId, shuffle: u16, state: Result<State>);
+    /// A member, by its stage and the part of the keys that it owns, begins to compute an epoch behind which it hands its state out.
+    fn begins(&self, epoch: Epoch, stage: StageId, shuffle: u16);
+
+    /// Takes the state of a member, which `state` computes, or why it cannot be computed. Waits for nothing else.
+    fn hand_over(&self, epoch: Epoch, stage: StageId, shuffle: u16, state: &mut dyn FnMut() -> Result<State>);
 }
 
 /// What an invocation came to (Flock, C2).
@@ -255,10 +258,14 @@ impl Member {
             let Some(inputs) = self.arena.take(next) else {
                 break;
             };
+            let due = self.snapshots.as_ref().filter(|(to, ..)| to.is_due(next));
+            if let Some((snapshots, stage, shuffle)) = due {
+                snapshots.begins(next, *stage, *shuffle);
+            }
             let outputs = self.operator.apply(next, inputs)?;
             self.applied = self.applied.max(next);
-            if let Some((snapshots, stage, shuffle)) = self.snapshots.as_ref().filter(|(to, ..)| to.is_due(next)) {
-                snapshots.hand_over(next, *stage, *shuffle, self.operator.state());
+            if let Some((snapshots, stage, shuffle)) = due {
+                snapshots.hand_over(next, *stage, *shuffle, &mut || self.operator.state());
             }
             send.extend_from_slice(&outputs);
             self.retained.keep(next, outputs);

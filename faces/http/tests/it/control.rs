@@ -128,9 +128,12 @@ async fn metrics_tell_requests_services_their_figures_and_each_query() {
         "savanna_streams_query_skipped_rows_total{query=\"0123456789ab-1\"} 2",
         "savanna_streams_query_state_bytes{query=\"0123456789ab-1\"} 4096.0",
         "savanna_streams_query_watermark_seconds{query=\"0123456789ab-1\"} 1.5",
+        "savanna_streams_query_snapshot_pauses_total{query=\"0123456789ab-1\"} 40.0",
+        "savanna_streams_query_snapshot_pause_max_seconds{query=\"0123456789ab-1\"} 0.25",
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     }
+    assert!(!text.contains("query_snapshot_epoch"), "one without snapshots tells of none");
     assert!(text.ends_with("# EOF\n"), "{text}");
     assert_eq!(text.matches("# EOF").count(), 1);
 }

@@ -76,7 +76,7 @@ fn status() -> QueryStatus {
         generator_cpu_seconds: 0.25,
         invocations: 9,
         billed_ms: 90,
-        more: [].into(),
+        more: [("snapshot_pauses".to_owned(), 40.0), ("snapshot_pause_max_seconds".to_owned(), 0.25)].into(),
     }
 }
 

@@ -8,6 +8,7 @@ mod accumulators;
 mod fragments;
 mod ledger;
 mod open_sessions;
+mod pane;
 mod pane_runs;
 mod panes;
 mod sessions;

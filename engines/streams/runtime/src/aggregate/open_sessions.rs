@@ -16,15 +16,17 @@ use super::spec::AggregateSpec;
 use crate::chain::batch_of;
 use crate::error::computing;
 use crate::key_numbers::KeyNumbers;
-use crate::snapshot::Piece;
+use crate::snapshot::{Piece, RowMarks};
 
 /// The end of a list.
 const NONE: u32 = u32::MAX;
 
 /// Fragments are joined to one per session when there are so many times more of them than sessions, and so many at least.
 const CROWDED: (usize, usize) = (4, 4096);
-/// The same where they are written: those of sessions that are over are written, too.
+/// The same where they are written, because those of sessions that are over are written, too; but not more of them than the member is
+/// to be held up for.
 const CROWDED_IN_SNAPSHOTS: (usize, usize) = (2, 256);
+const JOINED_IN_SNAPSHOTS: usize = 16_384;
 
 /// Open sessions as lists of fragments. Partial aggregates are merged only when a session closes, or when fragments
 /// outnumber sessions by far: then everything is taken out, joined, and put back in.
@@ -41,8 +43,7 @@ pub(super) struct OpenSessions {
     sessions: Vec<Session>,
     open: usize,
     fragments: Vec<Fragment>,
-    /// Key columns, first and last time, state columns.
-    batches: Vec<Piece>,
+    batches: Vec<Batch>,
     /// Sessions by last time, which may have grown since they were put here. Each session that is not over is here once.
     due: BinaryHeap<Reverse<(i64, u32)>>,
     ids: Vec<usize>,
@@ -58,6 +59,21 @@ struct Session {
     head: u32,
     tail: u32,
     over: bool,
+}
+
+/// Rows that came together.
+struct Batch {
+    /// Key columns, first and last time, state columns.
+    piece: Piece,
+    /// Which of them are fragments of sessions that are over, and how many are not.
+    over: RowMarks,
+    open: usize,
+}
+
+impl Batch {
+    fn rows(&self) -> &RecordBatch {
+        self.piece.rows()
+    }
 }
 
 struct Fragment {
@@ -89,19 +105,11 @@ impl OpenSessions {
 
     /// The fragments, and which of them are those of sessions that are over. Batches of nothing else are left out.
     pub(super) fn pieces(&mut self, spec: &AggregateSpec, gap: i64) -> Result<Vec<(Piece, BooleanArray)>> {
-        self.join_if(CROWDED_IN_SNAPSHOTS, spec, gap)?;
-        let mut over: Vec<Vec<bool>> = self.batches.iter().map(|piece| vec![true; piece.rows().num_rows()]).collect();
-        let mut has_open = vec![false; over.len()];
-        for session in self.sessions.iter().filter(|session| !session.over) {
-            let mut at = session.head;
-            while let Some(Fragment { batch, row, next }) = self.fragments.get(at as usize) {
-                over[*batch as usize][*row as usize] = false;
-                has_open[*batch as usize] = true;
-                at = *next;
-            }
+        if self.fragments.len() <= JOINED_IN_SNAPSHOTS {
+            self.join_if(CROWDED_IN_SNAPSHOTS, spec, gap)?;
         }
-        let pieces = self.batches.iter().zip(over).zip(has_open).filter(|(_, has_open)| *has_open);
-        Ok(pieces.map(|((piece, over), _)| (piece.clone(), BooleanArray::from(over))).collect())
+        let handed_out = |batch: &Batch| (batch.piece.clone(), BooleanArray::new(batch.over.copied(), None));
+        Ok(self.batches.iter().filter(|batch| batch.open > 0).map(handed_out).collect())
     }
 
     /// Joins fragments to one per session if there are so many times more of them, and so many at least.
@@ -131,7 +139,8 @@ impl OpenSessions {
             self.place(fragment, *key, (*first, *last), gap);
         }
         self.ids = ids;
-        self.batches.push(Piece::new(rows));
+        let open = rows.num_rows();
+        self.batches.push(Batch { piece: Piece::new(rows), over: RowMarks::none(open), open });
         Ok(())
     }
 
@@ -198,6 +207,7 @@ impl OpenSessions {
                 continue;
             }
             self.sessions[session as usize].over = true;
+            self.mark_over(session);
             self.remove(key as usize, session);
             closed.push(session);
         }
@@ -213,6 +223,16 @@ impl OpenSessions {
             *self = Self::new(spec)?;
         }
         Ok(Some(ClosedWindows { starts, ends, columns }))
+    }
+
+    /// The fragments of a session are those of one that is over.
+    fn mark_over(&mut self, session: u32) {
+        let mut at = self.sessions[session as usize].head;
+        while let Some(Fragment { batch, row, next }) = self.fragments.get(at as usize) {
+            let batch = &mut self.batches[*batch as usize];
+            batch.open -= usize::from(batch.over.mark(*row as usize));
+            at = *next;
+        }
     }
 
     fn remove(&mut self, key: usize, session: u32) {
@@ -234,7 +254,7 @@ impl OpenSessions {
     /// Everything, one row per session.
     pub(super) fn all(&self, spec: &AggregateSpec) -> Result<Option<RecordBatch>> {
         let open: Vec<u32> = (0_u32..).zip(&self.sessions).filter(|(_, s)| !s.over).map(|(number, _)| number).collect();
-        let Some(schema) = self.batches.first().map(|piece| piece.rows().schema()).filter(|_| !open.is_empty()) else {
+        let Some(schema) = self.batches.first().map(|batch| batch.rows().schema()).filter(|_| !open.is_empty()) else {
             return Ok(None);
         };
         let (mut columns, accumulators) = self.merged(spec, &open)?;
@@ -259,7 +279,7 @@ impl OpenSessions {
             }
         }
         let failed = |e| computing("closing sessions", &e);
-        let batches: Vec<&RecordBatch> = self.batches.iter().map(Piece::rows).collect();
+        let batches: Vec<&RecordBatch> = self.batches.iter().map(Batch::rows).collect();
         let rows = interleave_record_batch(&batches, &places).map_err(failed)?;
         let keys = spec.key_columns();
         let mut accumulators = Accumulators::new(spec)?;
@@ -270,7 +290,8 @@ impl OpenSessions {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let batches: usize = self.batches.iter().map(|piece| piece.rows().get_array_memory_size()).sum();
+        let batches: usize =
+            self.batches.iter().map(|batch| batch.rows().get_array_memory_size() + batch.over.bytes()).sum();
         let lists = self.of_key.capacity() * size_of::<u32>()
             + self.sessions.capacity() * size_of::<Session>()
             + self.fragments.capacity() * size_of::<Fragment>()

@@ -13,6 +13,7 @@ use savanna_streams_model::time::{EventTime, WindowSpec};
 
 use super::ClosedWindows;
 use super::ledger::Ledger;
+use super::pane::{Pane, merged};
 use super::pane_runs::{PaneRuns, Panes};
 use super::spec::{AggregateSpec, Constants, Evaluated};
 use super::split::{PaneRows, by_pane};
@@ -20,7 +21,6 @@ use super::table::{PaneTable, Results};
 use crate::error::broken;
 use crate::key_cut::KeyCut;
 use crate::snapshot::Piece;
-use savanna_streams_functions::without_shared_strings;
 
 /// Pieces of panes, each with the start of its pane and the end of the first window that it counts for.
 type PanePieces = Vec<([i64; 2], Piece)>;
@@ -48,9 +48,18 @@ pub struct PaneState {
     without_time: u64,
     constants: Constants,
     ids: Vec<usize>,
+    /// Panes that may have parts to be joined.
+    unjoined: BTreeSet<PaneKey>,
+    /// So many rows of parts are joined in one epoch, and twice as many beside as came.
+    joined_at_once: usize,
+    /// How many have come since.
+    arrived: usize,
     /// Rows were lost while the state was computed: nothing that follows would be right.
     lost: Option<StreamError>,
 }
+
+/// What snapshots have left apart is joined by so many rows in one epoch: this, and no more, is what it holds the member up.
+const JOINED_AT_ONCE: usize = 16_384;
 
 /// Windows of so many panes are merged pane by pane: runs would not pay.
 const FEW_PANES: i64 = 8;
@@ -80,19 +89,6 @@ impl PaneKey {
     }
 }
 
-/// The merged rows of a pane. Windows that overlap read a pane several times, and a table can be read only once: it is
-/// frozen when the first of them closes. What comes first is kept as it is, since often nothing else comes: then no table is
-/// needed.
-#[derive(Default)]
-struct Pane {
-    frozen: Vec<Piece>,
-    live: Option<PaneTable>,
-    /// Whether a window has read it.
-    read: bool,
-    /// Whether what is frozen stays as it is: a window may read it again, or a snapshot has it.
-    stays: bool,
-}
-
 impl PaneState {
     /// Empty state of these windows.
     ///
@@ -113,8 +109,18 @@ impl PaneState {
             without_time: 0,
             constants: Constants::default(),
             ids: Vec::new(),
+            unjoined: BTreeSet::new(),
+            joined_at_once: JOINED_AT_ONCE,
+            arrived: 0,
             lost: None,
         })
+    }
+
+    /// As it is, but that so many rows of parts are joined in one epoch. Tests join fewer.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn joining(self, rows: usize) -> Self {
+        Self { joined_at_once: rows, ..self }
     }
 
     /// Takes rows in that count only for windows that end at `first_window_end` or later.
@@ -174,13 +180,34 @@ impl PaneState {
     fn settled(&mut self) -> Result<(PanePieces, i64)> {
         let fresh = self.drain_fresh()?;
         self.absorb(&fresh)?;
-        let mut pieces = Vec::new();
         for (key, pane) in &mut self.panes {
-            pane.settle(&self.spec, &mut self.ids)?;
-            let at = [key.pane, key.first_window_end];
-            pieces.extend(pane.frozen.iter().map(|piece| (at, piece.clone())));
+            pane.settle(&self.spec)?;
+            if pane.has_pair() {
+                self.unjoined.insert(*key);
+            }
         }
-        Ok((pieces, self.closed_upto))
+        self.join(self.joined_at_once)?;
+        let pieces = |(key, pane): (&PaneKey, &Pane)| {
+            let at = [key.pane, key.first_window_end];
+            pane.frozen.iter().map(|piece| (at, piece.clone())).collect::<Vec<_>>()
+        };
+        Ok((self.panes.iter().flat_map(pieces).collect(), self.closed_upto))
+    }
+
+    /// Joins so many rows of parts that snapshots have left apart.
+    fn join(&mut self, rows: usize) -> Result<()> {
+        let mut left = rows;
+        while let Some(key) = self.unjoined.first().copied() {
+            let is_done = match self.panes.get_mut(&key) {
+                Some(pane) => pane.join(&self.spec, &mut self.ids, &mut left)?,
+                None => true,
+            };
+            if !is_done {
+                break;
+            }
+            self.unjoined.remove(&key);
+        }
+        Ok(())
     }
 
     /// Empty state becomes what [`Self::state`] gave.
@@ -249,6 +276,7 @@ impl PaneState {
                 self.runs.forget_with(number(&self.window, key.pane));
             }
             pane.add(&self.spec, &part.rows, &mut self.ids)?;
+            self.arrived += part.rows.num_rows();
         }
         Ok(())
     }
@@ -381,69 +409,6 @@ impl Panes for OnTimePanes<'_> {
     }
 }
 
-fn merged<'r>(
-    spec: &AggregateSpec,
-    batches: impl Iterator<Item = &'r RecordBatch>,
-    ids: &mut Vec<usize>,
-) -> Result<RecordBatch> {
-    let mut table = PaneTable::new(spec)?;
-    for rows in batches {
-        table.merge(spec, rows, ids)?;
-    }
-    table.into_state(spec)
-}
-
-impl Pane {
-    /// Adds partial aggregates, one per key.
-    fn add(&mut self, spec: &AggregateSpec, rows: &RecordBatch, ids: &mut Vec<usize>) -> Result<()> {
-        if self.frozen.is_empty() && self.live.is_none() {
-            self.frozen.push(Piece::new(without_shared_strings(rows)?));
-            return Ok(());
-        }
-        let table = match &mut self.live {
-            Some(table) => table,
-            live => live.insert(PaneTable::new(spec)?),
-        };
-        if !self.stays {
-            for piece in self.frozen.drain(..) {
-                table.merge(spec, piece.rows(), ids)?;
-            }
-        }
-        table.merge(spec, rows, ids)
-    }
-
-    /// What a window reads.
-    fn freeze(&mut self, spec: &AggregateSpec) -> Result<()> {
-        (self.read, self.stays) = (true, true);
-        if let Some(table) = self.live.take() {
-            self.frozen.push(Piece::new(table.into_state(spec)?));
-        }
-        Ok(())
-    }
-
-    /// What a snapshot reads: what came since the last one is apart. Two parts are joined unless the later one is less than half of the
-    /// one before: together they are at most twice the first, however many snapshots there were.
-    fn settle(&mut self, spec: &AggregateSpec, ids: &mut Vec<usize>) -> Result<()> {
-        self.stays = true;
-        if let Some(table) = self.live.take() {
-            self.frozen.push(Piece::new(table.into_state(spec)?));
-        }
-        while let [.., before, last] = self.frozen.as_slice()
-            && last.rows().num_rows() >= before.rows().num_rows() / 2
-        {
-            let joined = merged(spec, self.frozen[self.frozen.len() - 2..].iter().map(Piece::rows), ids)?;
-            self.frozen.truncate(self.frozen.len() - 2);
-            self.frozen.push(Piece::new(joined));
-        }
-        Ok(())
-    }
-
-    fn bytes(&self) -> usize {
-        let frozen: usize = self.frozen.iter().map(|piece| piece.rows().get_array_memory_size()).sum();
-        frozen + self.live.as_ref().map_or(0, PaneTable::bytes)
-    }
-}
-
 impl KeyedState<RecordBatch, ClosedWindows, KeyGroupSet> for PaneState {
     fn update(&mut self, rows: &RecordBatch) -> Result<()> {
         self.update_rows(rows, None)
@@ -459,6 +424,9 @@ impl KeyedState<RecordBatch, ClosedWindows, KeyGroupSet> for PaneState {
             closed.extend(self.close(end)?);
         }
         self.closed_upto = self.closed_upto.max(upto);
+        // With more rows than come between two snapshots, a join would never end.
+        let rows = self.joined_at_once + 2 * std::mem::take(&mut self.arrived);
+        self.join(rows)?;
         Ok(closed)
     }
 

@@ -200,9 +200,9 @@ impl IntervalJoin {
     }
 
     /// Which rows of a side have met a partner, where somebody asks for that.
-    fn met(&self, side: usize, matched: &[bool]) -> BooleanArray {
+    fn met(&self, side: usize, matched: BooleanBuffer) -> BooleanArray {
         let counts = self.plans[side].kept || self.kind.left_only() && side == LEFT;
-        let met = if counts { BooleanBuffer::from(matched) } else { BooleanBuffer::new_unset(matched.len()) };
+        let met = if counts { matched } else { BooleanBuffer::new_unset(matched.len()) };
         BooleanArray::new(met, None)
     }
 

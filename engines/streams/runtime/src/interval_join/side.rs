@@ -14,6 +14,7 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array, new_empty_array};
+use arrow::buffer::BooleanBuffer;
 use arrow::compute::{interleave, take};
 use arrow::datatypes::SchemaRef;
 use savanna_streams_api::Result;
@@ -21,7 +22,7 @@ use savanna_streams_api::Result;
 use super::rows::{Rows, concatenated, copied};
 use crate::error::{broken, computing};
 use crate::key_numbers::KeyNumbers;
-use crate::snapshot::Piece;
+use crate::snapshot::{Piece, RowMarks};
 
 /// No row.
 const NONE: u32 = u32::MAX;
@@ -34,7 +35,7 @@ pub(super) struct Side {
     segments: Vec<Segment>,
     /// By row number: event time in microseconds, whether it has met a partner.
     times: Vec<i64>,
-    matched: Vec<bool>,
+    matched: RowMarks,
     /// By row number, of the rows whose keys have numbers: the next older row of the same key.
     older: Vec<u32>,
     /// By key number.
@@ -64,7 +65,7 @@ impl Side {
             schema,
             segments: Vec::new(),
             times: Vec::new(),
-            matched: Vec::new(),
+            matched: RowMarks::default(),
             older: Vec::new(),
             newest: Vec::new(),
             first_live: 0,
@@ -83,17 +84,19 @@ impl Side {
     }
 
     /// The segments of which not all rows have expired, and which of their rows have met a partner.
-    pub(super) fn pieces(&self) -> impl Iterator<Item = (&Piece, &[bool])> {
-        let of = |segment: &Segment| &self.matched[segment.numbers().start as usize..segment.numbers().end as usize];
+    pub(super) fn pieces(&self) -> impl Iterator<Item = (&Piece, BooleanBuffer)> {
+        let matched = self.matched.copied();
+        let of = move |segment: &Segment| matched.slice(segment.first as usize, segment.len as usize);
         self.segments.iter().filter_map(move |segment| Some((segment.rows.as_ref()?, of(segment))))
     }
 
     /// The rows that have not expired, by segment, and which of them have met a partner.
-    pub(super) fn live_rows(&self) -> impl Iterator<Item = (RecordBatch, &[bool])> {
+    pub(super) fn live_rows(&self) -> impl Iterator<Item = (RecordBatch, BooleanBuffer)> {
+        let matched = self.matched.copied();
         self.segments.iter().filter_map(move |segment| {
             let live = segment.live();
             let rows = segment.rows.as_ref()?.rows().slice(segment.expired as usize, live.len());
-            Some((rows, &self.matched[live.start as usize..live.end as usize]))
+            Some((rows, matched.slice(live.start as usize, live.len())))
         })
     }
 
@@ -205,12 +208,12 @@ impl Side {
     }
 
     pub(super) fn is_matched(&self, row: u32) -> bool {
-        self.matched[row as usize]
+        self.matched.is_marked(row as usize)
     }
 
     /// Notes that a row has a partner; tells whether it is its first.
     pub(super) fn mark(&mut self, row: u32) -> bool {
-        !std::mem::replace(&mut self.matched[row as usize], true)
+        self.matched.mark(row as usize)
     }
 
     /// Columns of some rows.
@@ -261,7 +264,7 @@ impl Side {
                 self.expired += more;
                 let numbers = segment.first + from as u32..segment.first + segment.expired;
                 if let Some(unmatched) = &mut unmatched {
-                    unmatched.extend(numbers.filter(|row| !self.matched[*row as usize]));
+                    unmatched.extend(numbers.filter(|row| !self.matched.is_marked(*row as usize)));
                 }
             }
         }
@@ -302,7 +305,7 @@ impl Side {
             part.push(Rows {
                 batch: batch.slice(segment.expired as usize, numbers.len()),
                 times: emptied.times[numbers.clone()].to_vec(),
-                matched: emptied.matched[numbers].to_vec(),
+                matched: emptied.matched.of(numbers).collect(),
                 copied: false,
             });
             if part.iter().map(|rows| rows.times.len()).sum::<usize>() >= SEGMENT_ROWS {
@@ -322,7 +325,7 @@ impl Side {
             + self.segments.capacity() * size_of::<Segment>()
             + self.times.capacity() * size_of::<i64>()
             + (self.older.capacity() + self.newest.capacity()) * size_of::<u32>()
-            + self.matched.capacity()
+            + self.matched.bytes()
     }
 }
 

@@ -129,8 +129,10 @@ impl Snapshots for Handed {
         epoch == Epoch(2)
     }
 
-    fn hand_over(&self, epoch: Epoch, _: StageId, _: u16, state: Result<State>) {
-        self.0.lock().unwrap().push((epoch, state.is_ok()));
+    fn begins(&self, _: Epoch, _: StageId, _: u16) {}
+
+    fn hand_over(&self, epoch: Epoch, _: StageId, _: u16, state: &mut dyn FnMut() -> Result<State>) {
+        self.0.lock().unwrap().push((epoch, state().is_ok()));
     }
 }
 

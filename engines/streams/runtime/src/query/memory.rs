@@ -2,7 +2,8 @@
 //!
 //! Counted are state, rows gathered for the next stage, and payloads kept until their epoch is committed; payloads under
 //! way are counted where they were made. Not counted are batches in the hands of a connector and what an operator needs
-//! while it computes.
+//! while it computes. What snapshots hold beside operators is counted apart: it may take a snapshot above the limit, which is given up
+//! then, and fails no query.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,6 +12,8 @@ use savanna_streams_api::ids::StageId;
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::graph::{Operator, Stage, StageGraph};
 
+use super::handed_out::HandedOut;
+
 /// The accounts of one query.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -18,6 +21,7 @@ pub(crate) struct Memory {
     total: AtomicU64,
     peak: AtomicU64,
     stages: Vec<Account>,
+    handed_out: HandedOut,
 }
 
 #[derive(Debug)]
@@ -35,7 +39,13 @@ impl Memory {
             instances: RwLock::new((0..instances(stage.id)).map(|_| AtomicU64::new(0)).collect()),
         };
         let stages = graph.stages.iter().map(account).collect();
-        Self { limit, total: AtomicU64::new(0), peak: AtomicU64::new(0), stages }
+        Self { stages, ..Self::without_stages(limit) }
+    }
+
+    /// Accounts for what snapshots hold alone.
+    pub(super) fn without_stages(limit: Option<u64>) -> Self {
+        let (total, peak) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { limit, total, peak, stages: Vec::new(), handed_out: HandedOut::default() }
     }
 
     /// A stage has so many instances from now on.
@@ -60,7 +70,7 @@ impl Memory {
             bytes.wrapping_sub(account.swap(bytes, Ordering::Relaxed))
         };
         let total = self.total.fetch_add(change, Ordering::Relaxed).wrapping_add(change);
-        self.peak.fetch_max(total, Ordering::Relaxed);
+        self.peak.fetch_max(total + self.handed_out.bytes(), Ordering::Relaxed);
         match self.limit {
             Some(limit) if total > limit => Err(self.exceeded(limit, total)),
             _ => Ok(()),
@@ -79,6 +89,31 @@ impl Memory {
     /// The most that was held at a time.
     pub(crate) fn peak(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)
+    }
+
+    /// What snapshots hold.
+    pub(super) fn handed_out(&self) -> &HandedOut {
+        &self.handed_out
+    }
+
+    /// What is held now may be the most.
+    pub(super) fn note_peak(&self) {
+        self.peak.fetch_max(self.total() + self.handed_out.bytes(), Ordering::Relaxed);
+    }
+
+    /// Why a snapshot is given up, if it is: with what it holds there is more than there may be.
+    pub(super) fn with_snapshots_above_limit(&self) -> Option<StreamError> {
+        let (limit, held) = (self.limit?, self.handed_out.bytes());
+        let total = self.total() + held;
+        (total > limit).then(|| StreamError::Limit {
+            message: format!(
+                "the query with its snapshot holds {} of memory, above its memory-limit of {}; {} of them are what was handed out and is not \
+                 written yet; raise the limit, or set a longer snapshot-interval",
+                mebibytes(total),
+                mebibytes(limit),
+                mebibytes(held)
+            ),
+        })
     }
 
     fn exceeded(&self, limit: u64, total: u64) -> StreamError {

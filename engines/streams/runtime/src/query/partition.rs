@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use savanna_streams_api::Result;
 use savanna_streams_api::ids::{Epoch, StageId};
@@ -17,6 +17,7 @@ use super::groups::FunctionGroups;
 use super::growth::Growing;
 use super::memory::Memory;
 use super::progress::{Progress, ScanProgress};
+use super::snapshots::Snapshotting;
 use super::standings::Standings;
 use super::turns::{Next, blocking};
 use crate::clock::{Clock, Instants};
@@ -55,6 +56,8 @@ pub(crate) struct ScanPartition {
     /// Hears of partitions that come to be.
     pub(crate) growing: Growing,
     pub(crate) memory: Arc<Memory>,
+    /// Snapshots of the query, if there are any: they hear how long the end of an epoch took.
+    pub(crate) snapshots: Option<Arc<Snapshotting>>,
     pub(crate) instants: Arc<Instants>,
     /// How far the others are, if it matters.
     pub(crate) standings: Option<Arc<Standings>>,
@@ -373,7 +376,11 @@ impl Filling {
         self.scan.operator.begin(self.epoch, instant);
         let ScanPartition { operator, again, standings, .. } = &mut self.scan;
         operator.splits().settle(again.mark(), standings.as_deref());
+        let began = self.scan.snapshots.as_ref().map(|snapshots| (snapshots, Instant::now()));
         let outgoing = self.scan.operator.seal(self.epoch)?;
+        if let Some((snapshots, began)) = began {
+            snapshots.flushed(self.epoch, began.elapsed());
+        }
         let cpu = self.function_cpu();
         self.scan.progress.invoked(cpu.saturating_sub(self.cpu_before));
         self.publish();

@@ -18,11 +18,14 @@ use savanna_streams_model::time::EventTime;
 
 use super::drivers::panicked;
 use super::forgetting::Forgetting;
+use super::handed_out::Charge;
+use super::memory::Memory;
+use super::pauses::Pauses;
 use crate::driver::EpochRecord;
 use crate::error::broken;
 use crate::member::Snapshots;
 use crate::records::EpochLog;
-use crate::snapshot::{self, Chains, Due, Manifest, MemberPart, Schedule, SnapshotStore, State, Step};
+use crate::snapshot::{self, BATCH_BYTES, Chains, Due, Manifest, MemberPart, Schedule, SnapshotStore, State, Step};
 
 /// What snapshots are of, and where they go.
 pub(super) struct Of {
@@ -32,6 +35,8 @@ pub(super) struct Of {
     pub(super) log: Arc<dyn EpochLog>,
     /// The sources that want to know what nobody needs any more.
     pub(super) forgetting: Arc<Forgetting>,
+    /// Where what they hold is counted.
+    pub(super) memory: Arc<Memory>,
     /// Results reach back over a bounded time, so that records which they need not go anyway.
     pub(super) is_bounded: bool,
     /// Of all stages.
@@ -48,16 +53,19 @@ pub(super) struct Of {
 }
 
 /// The snapshots of a running query.
-pub(super) struct Snapshotting {
+pub(crate) struct Snapshotting {
     of: Arc<Of>,
     began: Instant,
     making: Mutex<Making>,
     /// The parts of the snapshot that counts, of which the next one says what has changed. Nothing if that is not known: then it is whole.
     chains: Mutex<Arc<Chains>>,
+    /// What is known of their states.
+    known: Mutex<Charge>,
     counts: AtomicU64,
     bytes: AtomicU64,
     written: AtomicU64,
     failed: AtomicU64,
+    pauses: Pauses,
     /// The query is over: what is not written yet is given up.
     ends: AtomicBool,
 }
@@ -72,7 +80,7 @@ struct Making {
 }
 
 enum Work {
-    Write(Epoch, MemberPart, Result<State>),
+    Write(Epoch, MemberPart, Result<(State, Charge)>),
     /// The sinks hold the epoch, and all parts were written before.
     Switch,
 }
@@ -99,15 +107,18 @@ impl Snapshotting {
         let schedule = Schedule::new(of.interval, parts);
         let counts = AtomicU64::new(of.counts.0);
         let making = Making { schedule, work: None, thread: None, record: None, rows_at: of.rows_at };
+        let known = Mutex::new(Charge::bytes(&of.memory, 0));
         Arc::new(Self {
             of: Arc::new(of),
             began: Instant::now(),
             making: Mutex::new(making),
             chains: Mutex::default(),
+            known,
             counts,
             bytes: AtomicU64::new(0),
             written: AtomicU64::new(0),
             failed: AtomicU64::new(0),
+            pauses: Pauses::default(),
             ends: AtomicBool::new(false),
         })
     }
@@ -185,13 +196,25 @@ impl Snapshotting {
 
     /// Shows where it stands.
     pub(super) fn fill(&self, status: &mut QueryStatus) {
-        for (name, figure) in [
+        status.more.extend(self.figures().into_iter().map(|(name, figure)| (name.to_owned(), figure)));
+    }
+
+    fn figures(&self) -> BTreeMap<&'static str, f64> {
+        let counters = [
             ("snapshot_epoch", &self.counts),
             ("snapshot_bytes", &self.bytes),
             ("snapshot_written_bytes", &self.written),
             ("snapshots_failed", &self.failed),
-        ] {
-            status.more.insert(name.into(), figure.load(Ordering::Relaxed) as f64);
+        ];
+        let counters = counters.map(|(name, figure)| (name, figure.load(Ordering::Relaxed) as f64));
+        let held = ("snapshot_held_bytes", self.of.memory.handed_out().bytes() as f64);
+        counters.into_iter().chain([held]).chain(self.pauses.figures()).collect()
+    }
+
+    /// A source partition has put together what it sends of an epoch, which took so long.
+    pub(super) fn flushed(&self, epoch: Epoch, took: Duration) {
+        if self.is_due(epoch) {
+            self.pauses.flushed(epoch, took);
         }
     }
 
@@ -200,6 +223,8 @@ impl Snapshotting {
         let made = catch_unwind(AssertUnwindSafe(|| self.make(epoch, work)))
             .unwrap_or_else(|panic| Err(panicked("the thread of a snapshot", panic.as_ref())));
         self.of.due.set(Epoch::ZERO);
+        // What was to be known of one that was given up is not.
+        self.knows(None);
         match made {
             Ok(Made::InsteadOfRecords(record)) => {
                 self.of.log.forget_before(epoch.next());
@@ -230,7 +255,10 @@ impl Snapshotting {
                 }
                 Work::Write(..) if self.ends.load(Ordering::Acquire) => return Ok(Made::Nothing),
                 Work::Write(_, member, state) => {
-                    written += self.write(epoch, member, &state?, &before, &mut next)?;
+                    // Both go when the part is written.
+                    let (state, _charge) = state?;
+                    written += self.write(epoch, member, &state, &before, &mut next)?;
+                    self.knows(Some(&next));
                     self.making.lock().schedule.written(epoch, member) != Step::Wait
                 }
                 Work::Switch => true,
@@ -253,11 +281,21 @@ impl Snapshotting {
     ) -> Result<u64> {
         let (stage, shuffle) = member;
         let part = before.next(member, self.of.members.get(&stage).copied().unwrap_or_default(), state);
-        let mut write = |out: &mut dyn io::Write| part.write(&mut While { not: &self.ends, out });
+        let mut write = |out: &mut dyn io::Write| {
+            let encoded = Charge::bytes(&self.of.memory, state.bytes().min(BATCH_BYTES));
+            let (memory, gathers) = (&*self.of.memory, self.of.store.gathers());
+            part.write(&mut While { not: &self.ends, memory, encoded, gathers, unseen: BATCH_BYTES, out })
+        };
         let file = self.of.store.put(epoch, stage, shuffle, &mut write)?;
         let bytes = file.bytes;
         next.add(part, file);
         Ok(bytes)
+    }
+
+    /// What is known now: of the snapshot that counts, and of the next one, if there is one.
+    fn knows(&self, next: Option<&Chains>) {
+        let bytes = self.chains.lock().bytes() + next.map_or(0, Chains::bytes);
+        self.known.lock().set(bytes);
     }
 
     fn switch(&self, epoch: Epoch, next: Chains, written: u64) -> Result<Made> {
@@ -283,18 +321,35 @@ impl Snapshotting {
     }
 }
 
-/// Writes while the query is not over.
+/// Writes while the query is not over, and holds no more than it may.
 struct While<'a> {
     not: &'a AtomicBool,
+    memory: &'a Memory,
+    /// A batch, and all that was written where the store keeps it in memory.
+    encoded: Charge,
+    gathers: bool,
+    /// Bytes since memory was looked at. At first it is at once.
+    unseen: usize,
     out: &'a mut dyn io::Write,
 }
 
 impl io::Write for While<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.not.load(Ordering::Acquire) {
-            true => Err(io::Error::other("the query is over")),
-            false => self.out.write(bytes),
+        if self.not.load(Ordering::Acquire) {
+            return Err(io::Error::other("the query is over"));
         }
+        if self.unseen >= BATCH_BYTES {
+            self.unseen = 0;
+            if let Some(above) = self.memory.with_snapshots_above_limit() {
+                return Err(io::Error::other(above.to_string()));
+            }
+        }
+        let written = self.out.write(bytes)?;
+        self.unseen += written;
+        if self.gathers {
+            self.encoded.add(written);
+        }
+        Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -307,10 +362,25 @@ impl Snapshots for Snapshotting {
         self.of.due.is(epoch)
     }
 
-    fn hand_over(&self, epoch: Epoch, stage: StageId, shuffle: u16, state: Result<State>) {
+    fn begins(&self, epoch: Epoch, stage: StageId, shuffle: u16) {
+        self.pauses.begins(epoch, (stage, shuffle), self.began.elapsed());
+    }
+
+    fn hand_over(&self, epoch: Epoch, stage: StageId, shuffle: u16, state: &mut dyn FnMut() -> Result<State>) {
+        if !self.making.lock().schedule.takes(epoch) {
+            // It was given up. What the state costs is saved.
+            return;
+        }
+        let asked = self.began.elapsed();
+        let state = state();
+        self.pauses.handed_over(epoch, (stage, shuffle), asked, self.began.elapsed());
         let making = self.making.lock();
         // The snapshot for which it was asked may have been given up, and the next one begun, while the state was computed.
         if let Some(work) = making.work.as_ref().filter(|_| making.schedule.takes(epoch)) {
+            let state = state.map(|state| {
+                let charge = Charge::of(&self.of.memory, &state);
+                (state, charge)
+            });
             // A thread that has ended has given the snapshot up.
             let _ = work.send(Work::Write(epoch, (stage, shuffle), state));
         }

@@ -24,6 +24,7 @@ use super::life::Ready;
 use super::memory::Memory;
 use super::partition::{ScanLimits, ScanPartition};
 use super::progress::Progress;
+use super::snapshots::Snapshotting;
 use super::sources::{Partition, standings};
 use super::stages::WithoutTime;
 use super::standings::Standings;
@@ -45,6 +46,7 @@ pub(super) struct Common {
     pub(super) driver: Mailbox,
     pub(super) progress: Arc<Progress>,
     pub(super) memory: Arc<Memory>,
+    pub(super) snapshots: Option<Arc<Snapshotting>>,
     pub(super) instants: Arc<Instants>,
     pub(super) standings: Option<Arc<Standings>>,
     pub(super) room: Option<Room>,
@@ -141,7 +143,7 @@ impl Starting {
         let (mut members, give_up) =
             self.members(&topology, &progress, &driver, sink, recording.as_ref(), sources.total())?;
         let rows_at = snapshot.as_ref().map_or(EventTime::MIN, |snapshot| snapshot.manifest.rows_at);
-        let snapshots = self.snapshots(&topology, &mut members, &sources, snapshot, recorded, &forgetting)?;
+        let snapshots = self.snapshots(&topology, &mut members, &sources, snapshot, recorded, &forgetting, &memory)?;
         let (snapshots, no_snapshots) = match snapshots {
             Ok(snapshots) => (Some(snapshots), String::new()),
             Err(reason) => (None, reason),
@@ -189,6 +191,7 @@ impl Starting {
             driver: driver.clone(),
             progress: Arc::clone(&progress),
             memory: Arc::clone(&memory),
+            snapshots: snapshots.clone(),
             instants,
             standings,
             room,
@@ -280,6 +283,7 @@ impl Starting {
             counters: common.progress.scan(source),
             growing: common.growing.clone(),
             memory: Arc::clone(&common.memory),
+            snapshots: common.snapshots.clone(),
             stage: stage.id,
             number,
             instants: Arc::clone(&common.instants),

@@ -14,6 +14,8 @@ use parking_lot::Mutex;
 
 use super::Shared;
 use super::forgetting::Forgetting;
+use super::handed_out::Charge;
+use super::memory::Memory;
 use super::snapshots::{Of, Snapshotting};
 use super::sources::Sources;
 use super::starting::Starting;
@@ -21,7 +23,7 @@ use crate::driver::{EpochRecord, Outcome};
 use crate::lookup::LookupStore;
 use crate::member::{Member, Snapshots};
 use crate::records::{self, EpochLog, Kept, Reach, RecordGate, Recorded};
-use crate::snapshot::{self, Snapshot, SnapshotStore};
+use crate::snapshot::{self, Snapshot, SnapshotStore, State};
 use crate::topology::Topology;
 
 /// Results reach further back than the windows and joins of a query are long by at most this (`window_time` is a millisecond before
@@ -234,6 +236,7 @@ impl Starting {
         from: Option<Snapshot>,
         recorded: Epoch,
         forgetting: &Arc<Forgetting>,
+        memory: &Arc<Memory>,
     ) -> Result<Result<Arc<Snapshotting>, String>> {
         let Some(survival) = &self.survival else { return Ok(Err(String::new())) };
         let signatures: Vec<String> =
@@ -260,9 +263,14 @@ impl Starting {
                     (from.of(&taking, &signatures), taking)
                 }
             };
+            let mut read = Charge::bytes(memory, from.states.iter().map(State::bytes).sum());
             // Each goes when its member has it.
             for ((stage, shuffle), state) in snapshot::regroup(from, &signatures, &taking, columns)? {
-                members[usize::from(stage.0)][member_of(stage, shuffle)].restore(&state)?;
+                let place = member_of(stage, shuffle);
+                let member = &mut members[usize::from(stage.0)][place];
+                member.restore(&state)?;
+                memory.hold(stage, place, member.bytes())?;
+                read.sub(state.bytes());
             }
         }
         let (Some(store), Some(interval)) = (&survival.snapshots, self.options.snapshot_interval) else {
@@ -278,6 +286,7 @@ impl Starting {
             store: Arc::clone(store),
             log: Arc::clone(&survival.log),
             forgetting: Arc::clone(forgetting),
+            memory: Arc::clone(memory),
             is_bounded: reach != Reach::All,
             signatures,
             members: holding.clone(),

@@ -102,6 +102,11 @@ impl Chains {
         self.0.insert(member, chain);
     }
 
+    /// Memory of what is known of the states, in bytes: which pieces they have, and which of their rows are marked.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.values().map(Chain::bytes).sum()
+    }
+
     /// Its parts.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
         self.0.values().map(|chain| &chain.part)
@@ -121,6 +126,13 @@ impl Chain {
         let changes = chain.last.pieces.as_ref()?.until(state, now)?;
         let rows = chain.last.rows + changes.rows();
         (rows < 2 * rows_of(state).max(1)).then_some((chain, changes))
+    }
+
+    fn bytes(&self) -> usize {
+        let last = self.last.pieces.iter();
+        // One that is whole is both.
+        let base = self.base.pieces.iter().filter(|base| !last.clone().any(|last| Arc::ptr_eq(base, last)));
+        last.clone().chain(base).map(|pieces| pieces.bytes()).sum()
     }
 
     /// As it was when the state was whole: what is told next is all since.

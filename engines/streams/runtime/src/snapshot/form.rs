@@ -4,14 +4,17 @@
 //!   "SVNSTATE" | version u32 | length of the header u32 | header, JSON | for each kind: Arrow IPC stream | "SVNSTATE"
 //! ```
 //!
-//! Numbers are little-endian. A whole state has version 1, and changes have version 2: they are not taken for one another.
+//! A piece of many bytes is written as several batches, so that none of them takes much memory; it is one again when it is read. Numbers
+//! are little-endian. A whole state has version 1, and changes have version 2: they are not taken for one another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray as _, RecordBatch, UInt32Array};
+use arrow::compute::{concat_batches, take_record_batch};
 use arrow::datatypes::UInt32Type;
 use arrow::error::ArrowError;
 use arrow::ipc::reader::StreamReader;
@@ -19,12 +22,14 @@ use arrow::ipc::root_as_message;
 use arrow::ipc::writer::StreamWriter;
 use serde::{Deserialize, Serialize};
 
-use super::{Changes, PieceId, State, Table};
+use super::{Changes, PieceId, State, Table, Tie, bytes_of};
 use savanna_streams_functions::without_shared_strings;
 
 const MAGIC: &[u8; 8] = b"SVNSTATE";
 const VERSION: u32 = 1;
 const VERSION_OF_CHANGES: u32 = 2;
+/// Rows that take more bytes than this are written as several batches: a batch is encoded as a whole.
+pub(crate) const BATCH_BYTES: usize = 4 << 20;
 /// The stream of the rows that are marked now.
 const MARKED: &str = "marked";
 /// Stands before the length of each message.
@@ -56,6 +61,9 @@ struct Kind {
     /// Their numbers, if all of them are pieces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pieces: Vec<PieceId>,
+    /// How many batches each has, if some have several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    batches: Vec<usize>,
     /// Whether the last column says which rows are marked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     has_marks: bool,
@@ -66,6 +74,11 @@ struct Kind {
 /// # Errors
 /// As `out`.
 pub fn write_state(state: &State, out: &mut dyn Write) -> io::Result<()> {
+    write_in_batches(state, BATCH_BYTES, out)
+}
+
+/// As [`write_state`], in batches of about so many bytes.
+fn write_in_batches(state: &State, batch_bytes: usize, out: &mut dyn Write) -> io::Result<()> {
     let header = |kinds| Header {
         marks: state.marks.clone(),
         kinds,
@@ -74,7 +87,7 @@ pub fn write_state(state: &State, out: &mut dyn Write) -> io::Result<()> {
         follows: None,
         gives: state.sum(),
     };
-    write_form(VERSION, &state.tables, header, &[], out)
+    write_form(VERSION, &state.tables, batch_bytes, header, &[], out)
 }
 
 /// Writes the changes of a state.
@@ -93,12 +106,13 @@ pub fn write_changes(changes: &Changes, out: &mut dyn Write) -> io::Result<()> {
     };
     let rows = |rows: &UInt32Array| RecordBatch::try_from_iter([(MARKED, Arc::new(rows.clone()) as ArrayRef)]);
     let marked = marked.iter().map(|(_, marked)| rows(marked)).collect::<Result<Vec<_>, _>>();
-    write_form(VERSION_OF_CHANGES, tables, header, &marked.map_err(io::Error::other)?, out)
+    write_form(VERSION_OF_CHANGES, tables, BATCH_BYTES, header, &marked.map_err(io::Error::other)?, out)
 }
 
 fn write_form(
     version: u32,
     tables: &[Table],
+    batch_bytes: usize,
     header: impl FnOnce(Vec<Kind>) -> Header,
     marked: &[RecordBatch],
     out: &mut dyn Write,
@@ -114,6 +128,7 @@ fn write_form(
         name: (*name).to_owned(),
         at: tables.iter().map(|table| table.at).collect(),
         pieces: tables.iter().map(|table| table.piece).collect::<Option<_>>().unwrap_or_default(),
+        batches: numbers_of_batches(tables, batch_bytes),
         has_marks: tables.iter().all(|table| table.has_marks),
     };
     check_numbers(tables.iter().filter_map(|table| table.piece)).map_err(io::Error::other)?;
@@ -123,9 +138,10 @@ fn write_form(
     out.write_all(&u32::try_from(header.len()).map_err(io::Error::other)?.to_le_bytes())?;
     out.write_all(&header)?;
     for (_, tables) in &kinds {
-        stream(tables.iter().map(|table| &table.rows), out).map_err(io::Error::other)?;
+        stream(tables.iter().map(|table| &table.rows), batch_bytes, out).map_err(io::Error::other)?;
     }
-    stream(marked.iter(), out).map_err(io::Error::other)?;
+    // One for each piece.
+    stream(marked.iter(), usize::MAX, out).map_err(io::Error::other)?;
     // A stream may end between any two messages.
     out.write_all(MAGIC)
 }
@@ -140,16 +156,47 @@ fn check_numbers(mut pieces: impl Iterator<Item = PieceId>) -> Result<(), String
 }
 
 /// Nothing if there are no rows.
-fn stream<'r>(tables: impl Iterator<Item = &'r RecordBatch>, out: &mut dyn Write) -> Result<(), ArrowError> {
+fn stream<'r>(
+    tables: impl Iterator<Item = &'r RecordBatch>,
+    batch_bytes: usize,
+    out: &mut dyn Write,
+) -> Result<(), ArrowError> {
     let mut tables = tables.peekable();
     let Some(schema) = tables.peek().map(|rows| rows.schema()) else { return Ok(()) };
     let mut writer = StreamWriter::try_new(out, &schema)?;
     for rows in tables {
-        // Of a text that shares a buffer with others, the whole buffer would be written.
-        let rows = without_shared_strings(rows).map_err(|e| ArrowError::ComputeError(e.to_string()))?;
-        writer.write(&rows.with_schema(Arc::clone(&schema))?)?;
+        for part in parts(rows, batch_bytes) {
+            // Of a text that shares a buffer with others, the whole buffer would be written.
+            let part = without_shared_strings(&part_of(rows, part)?);
+            let part = part.map_err(|e| ArrowError::ComputeError(e.to_string()))?;
+            writer.write(&part.with_schema(Arc::clone(&schema))?)?;
+        }
     }
     writer.finish()
+}
+
+/// How many batches each of these has; nothing if all have one.
+fn numbers_of_batches(tables: &[&Table], batch_bytes: usize) -> Vec<usize> {
+    let numbers: Vec<usize> = tables.iter().map(|table| parts(&table.rows, batch_bytes).count()).collect();
+    if numbers.iter().all(|number| *number == 1) { Vec::new() } else { numbers }
+}
+
+/// The rows of each batch that these are written as.
+fn parts(rows: &RecordBatch, batch_bytes: usize) -> impl Iterator<Item = Range<usize>> {
+    let count = rows.num_rows();
+    let parts = bytes_of(rows.columns()).div_ceil(batch_bytes).clamp(1, count.max(1));
+    let each = count.div_ceil(parts).max(1);
+    let parts = count.div_ceil(each).max(1);
+    (0..parts).map(move |part| part * each..((part + 1) * each).min(count))
+}
+
+fn part_of(rows: &RecordBatch, part: Range<usize>) -> Result<RecordBatch, ArrowError> {
+    let is_nested = rows.schema_ref().fields().iter().any(|field| field.data_type().is_nested());
+    if is_nested && part.len() < rows.num_rows() {
+        // A part of lists would take all of their values along.
+        return take_record_batch(rows, &UInt32Array::from_iter_values(part.start as u32..part.end as u32));
+    }
+    Ok(rows.slice(part.start, part.len()))
 }
 
 /// Reads what [`write_state`] wrote.
@@ -208,27 +255,25 @@ fn read_form(expected: u32, what: &str, bytes: &[u8]) -> Result<(Header, Vec<Tab
         serde_json::from_slice(take(&mut rest, length)?).map_err(|e| format!("expected the header of {what}: {e}"))?;
     let mut all = Vec::new();
     for kind in &header.kinds {
-        let batches = batches(&mut rest).map_err(|e| format!("expected rows of {}: {e}", kind.name))?;
-        if batches.len() != kind.at.len() || ![0, batches.len()].contains(&kind.pieces.len()) {
-            return Err(format!("expected {} batches of {}, got {}", kind.at.len(), kind.name, batches.len()));
+        let one_each = vec![1; kind.at.len()];
+        let numbers = if kind.batches.is_empty() { &one_each } else { &kind.batches };
+        if numbers.len() != kind.at.len() || ![0, kind.at.len()].contains(&kind.pieces.len()) {
+            let (numbers, pieces) = (numbers.len(), kind.pieces.len());
+            return Err(format!("expected {} rows of {}, got {numbers} and {pieces}", kind.at.len(), kind.name));
         }
+        let batches = batches(&mut rest, numbers).map_err(|e| format!("expected rows of {}: {e}", kind.name))?;
         let pieces = kind.pieces.iter().copied().map(Some).chain(std::iter::repeat(None));
         let has_marks = kind.has_marks;
-        let table = |((rows, at), piece)| Table { name: kind.name.clone(), at, rows, piece, has_marks };
+        let table =
+            |((rows, at), piece)| Table { name: kind.name.clone(), at, rows, piece, has_marks, tie: Tie::default() };
         all.extend(batches.into_iter().zip(kind.at.iter().copied()).zip(pieces).map(table));
     }
     check_numbers(header.kinds.iter().flat_map(|kind| kind.pieces.iter().copied()))?;
     let marked = match header.marked.len() {
         0 => Vec::new(),
-        _ => batches(&mut rest).map_err(|e| format!("expected numbers of rows that are marked now: {e}"))?,
+        pieces => batches(&mut rest, &vec![1; pieces])
+            .map_err(|e| format!("expected numbers of rows that are marked now: {e}"))?,
     };
-    if marked.len() != header.marked.len() {
-        return Err(format!(
-            "expected rows of {} pieces that are marked now, got {}",
-            header.marked.len(),
-            marked.len()
-        ));
-    }
     if take(&mut rest, MAGIC.len())? != MAGIC {
         return Err(format!("expected the end of {what}, got something else"));
     }
@@ -239,11 +284,34 @@ fn read_form(expected: u32, what: &str, bytes: &[u8]) -> Result<(Header, Vec<Tab
     }
 }
 
-fn batches(rest: &mut &[u8]) -> Result<Vec<RecordBatch>, ArrowError> {
+/// The batches of a stream, so many of which are one.
+fn batches(rest: &mut &[u8], numbers: &[usize]) -> Result<Vec<RecordBatch>, ArrowError> {
     check_lengths(rest)?;
+    let read = || {
+        let mut reader = StreamReader::try_new(rest, None)?;
+        let read = numbers.iter().map(|number| joined(&mut reader, *number)).collect::<Result<_, ArrowError>>()?;
+        match reader.next() {
+            None => Ok(read),
+            Some(_) => {
+                Err(ArrowError::IpcError(format!("expected {} batches, got more", numbers.iter().sum::<usize>())))
+            }
+        }
+    };
     // Its reader panics where an array lies outside of its message.
-    catch_unwind(AssertUnwindSafe(|| StreamReader::try_new(rest, None)?.collect()))
+    catch_unwind(AssertUnwindSafe(read))
         .unwrap_or_else(|_| Err(ArrowError::IpcError("expected rows of Arrow, got something else".into())))
+}
+
+/// The next batches as one that holds no memory but its own: each column of a batch that is read holds all of its message.
+fn joined(reader: &mut StreamReader<&mut &[u8]>, number: usize) -> Result<RecordBatch, ArrowError> {
+    let schema = reader.schema();
+    let mut read = reader.take(number).collect::<Result<Vec<_>, _>>()?;
+    if read.len() != number || number == 0 {
+        return Err(ArrowError::IpcError(format!("expected {number} batches of one piece, got {}", read.len())));
+    }
+    // Of a single batch nothing would be copied.
+    read.push(RecordBatch::new_empty(Arc::clone(&schema)));
+    without_shared_strings(&concat_batches(&schema, &read)?).map_err(|e| ArrowError::ComputeError(e.to_string()))
 }
 
 /// Whether all that a stream says of lengths is there: its reader takes memory for what is said. Texts that are longer than they were
@@ -287,254 +355,4 @@ fn ended(expected: usize, got: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use arrow::array::{ArrayRef, BooleanArray, Int64Array, StringViewArray};
-
-    use super::*;
-    use crate::snapshot::{Piece, Pieces};
-
-    fn state() -> State {
-        let rows = |from: i64| {
-            let numbers: ArrayRef = Arc::new(Int64Array::from_iter((from..from + 3).map(Some).chain([None])));
-            let text = |i: i64| format!("a text that is too long for its view, number {i}");
-            let texts: ArrayRef = Arc::new(StringViewArray::from_iter_values((from..from + 4).map(text)));
-            RecordBatch::try_from_iter_with_nullable([("n", numbers, true), ("s", texts, true)]).unwrap()
-        };
-        let mut state = State { marks: [("closed".to_owned(), i64::MIN)].into(), tables: Vec::new() };
-        state.put("panes", [1, 2], rows(0));
-        state.put("others", [0; 2], rows(10).project(&[0]).unwrap());
-        state.put("panes", [3, i64::MAX], rows(20).slice(1, 2));
-        state
-    }
-
-    #[test]
-    fn a_state_comes_back_as_it_was() {
-        let mut bytes = Vec::new();
-        write_state(&state(), &mut bytes).unwrap();
-        let again = read_state(&bytes).unwrap();
-        assert_eq!(again.marks, state().marks);
-        for name in ["panes", "others"] {
-            assert_eq!(again.of(name).collect::<Vec<_>>(), state().of(name).collect::<Vec<_>>());
-        }
-        let mut nothing = Vec::new();
-        write_state(&State::default(), &mut nothing).unwrap();
-        assert_eq!(read_state(&nothing).unwrap(), State::default());
-        let mut long = Vec::new();
-        let mut one = State::default();
-        let texts: ArrayRef = Arc::new(StringViewArray::from_iter_values((0..9_000).map(|i| format!("{i:>40}"))));
-        one.put("rows", [0; 2], RecordBatch::try_from_iter([("s", texts)]).unwrap().slice(0, 1));
-        write_state(&one, &mut long).unwrap();
-        assert!(long.len() < 4_000, "{} bytes of one row", long.len());
-    }
-
-    #[test]
-    fn what_is_no_state_or_of_a_later_release_says_so() {
-        let mut bytes = Vec::new();
-        write_state(&state(), &mut bytes).unwrap();
-        let error = |bytes: &[u8]| read_state(bytes).unwrap_err();
-        assert!(error(b"something else").starts_with("expected a state, which begins with"));
-        for end in 0..bytes.len() {
-            error(&bytes[..end]);
-        }
-        let mut later = bytes.clone();
-        later[8] = 2;
-        assert!(error(&later).contains("got version 2"));
-        bytes.push(0);
-        assert!(error(&bytes).contains("1 more bytes"));
-    }
-
-    #[test]
-    fn no_more_memory_is_taken_than_there_are_bytes() {
-        let mut bytes = Vec::new();
-        write_state(&state(), &mut bytes).unwrap();
-        // The length of the first message of the first stream, and any number within it that may be the length of its rows.
-        let header = u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize;
-        let stream = 16 + header;
-        assert_eq!(bytes[stream..stream + 4], CONTINUATION.to_le_bytes());
-        let mut long = bytes.clone();
-        long[stream + 4..stream + 8].copy_from_slice(&0x7fff_fff0_u32.to_le_bytes());
-        let error = read_state(&long).unwrap_err();
-        assert!(error.contains("expected 2147483632 more bytes"), "{error}");
-        let mut refused = 0;
-        for at in (stream..bytes.len() - 8).step_by(8) {
-            let mut long = bytes.clone();
-            long[at..at + 8].copy_from_slice(&(1_i64 << 50).to_le_bytes());
-            refused +=
-                i32::from(read_state(&long).is_err_and(|error| error.contains(&format!("{} more bytes", 1_i64 << 50))));
-        }
-        assert!(refused > 0, "no length of rows was found");
-    }
-
-    /// A state in pieces, and what has become of it: a piece is gone, others have come, and a row of one is marked now.
-    fn in_pieces() -> [State; 2] {
-        let rows = |from: i64| -> RecordBatch {
-            let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(from..from + 3));
-            RecordBatch::try_from_iter([("n", numbers)]).unwrap()
-        };
-        let pieces: Vec<Piece> = (0..4).map(|from| Piece::new(rows(from * 10))).collect();
-        let met = |met: [bool; 3]| ("met", BooleanArray::from(met.to_vec()));
-        let mut whole = State { marks: [("closed".to_owned(), 5)].into(), tables: Vec::new() };
-        whole.put_marked("joined", [0; 2], &pieces[0], met([true, false, false])).unwrap();
-        whole.put_piece("panes", [1, 2], &pieces[1]);
-        let mut now = State { marks: [("closed".to_owned(), 7)].into(), tables: Vec::new() };
-        now.put_marked("joined", [0; 2], &pieces[0], met([true, false, true])).unwrap();
-        now.put_piece("panes", [1, 2], &pieces[2]);
-        now.put_marked("joined", [0; 2], &pieces[3], met([false; 3])).unwrap();
-        [whole, now]
-    }
-
-    #[test]
-    fn changes_come_back_as_they_were_and_are_no_state() {
-        let [whole, now] = in_pieces();
-        let changes = Pieces::of(&whole).unwrap().until(&now, &Pieces::of(&now).unwrap()).unwrap();
-        assert_eq!((changes.gone.len(), changes.tables.len(), changes.marked.len()), (1, 2, 1));
-        let mut bytes = Vec::new();
-        write_changes(&changes, &mut bytes).unwrap();
-        let mut base = Vec::new();
-        write_state(&whole, &mut base).unwrap();
-        let again = read_state(&base).unwrap().apply(read_changes(&bytes).unwrap()).unwrap();
-        assert_eq!(again.marks, now.marks);
-        for name in ["joined", "panes"] {
-            assert_eq!(again.of(name).collect::<Vec<_>>(), now.of(name).collect::<Vec<_>>());
-        }
-        // Those of another state, or twice.
-        let error = again.apply(read_changes(&bytes).unwrap()).unwrap_err();
-        assert!(error.contains("expected changes of this state, got those of another"), "{error}");
-        assert!(read_state(&bytes).unwrap_err().contains("expected a state of version 1, got version 2"));
-        assert!(read_changes(&base).unwrap_err().contains("expected changes of a state of version 2, got version 1"));
-        (0..bytes.len()).for_each(|end| drop(read_changes(&bytes[..end]).unwrap_err()));
-    }
-
-    #[test]
-    fn a_state_that_is_not_what_was_handed_out_is_refused() {
-        let rows: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
-        let pieces = [0; 3].map(|_| Piece::new(RecordBatch::try_from_iter([("n", Arc::clone(&rows))]).unwrap()));
-        let state = |pieces: &[&Piece], met: [bool; 2]| {
-            let mut state = State { marks: [("closed".to_owned(), 7)].into(), tables: Vec::new() };
-            let put = |piece: &&Piece| {
-                state.put_marked("joined", [0; 2], piece, ("met", BooleanArray::from(met.to_vec()))).unwrap();
-            };
-            pieces.iter().for_each(put);
-            state
-        };
-        let [one, two, three] = &pieces;
-        let (whole, now) = (state(&[one, two], [false; 2]), state(&[one, three], [true, false]));
-        let written = |changes: &Changes| {
-            let mut bytes = Vec::new();
-            write_changes(changes, &mut bytes).unwrap();
-            read_changes(&bytes).unwrap()
-        };
-        let changes = Pieces::of(&whole).unwrap().until(&now, &Pieces::of(&now).unwrap()).unwrap();
-        let applied = |changes: &Changes| whole.clone().apply(written(changes));
-        applied(&changes).unwrap();
-        let wrong = |change: &dyn Fn(&mut Changes)| {
-            let mut changed = changes.clone();
-            change(&mut changed);
-            let error = applied(&changed).unwrap_err();
-            assert!(error.contains("expected a state of the checksum"), "{error}");
-        };
-        wrong(&|changes| changes.tables.clear());
-        wrong(&|changes| changes.gone.clear());
-        wrong(&|changes| changes.marked.clear());
-        wrong(&|changes| *changes.marks.get_mut("closed").unwrap() = 8);
-        let mut bytes = Vec::new();
-        write_state(&whole, &mut bytes).unwrap();
-        read_state(&bytes).unwrap();
-        let at = bytes.windows(8).position(|text| text == b"\"gives\":").unwrap() + 8;
-        bytes[at] = if bytes[at] == b'1' { b'2' } else { b'1' };
-        let error = read_state(&bytes).unwrap_err();
-        assert!(error.contains("expected a state of the checksum"), "{error}");
-    }
-
-    #[test]
-    fn two_pieces_of_one_number_are_refused() {
-        let rows: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
-        let piece = || Piece::new(RecordBatch::try_from_iter([("n", Arc::clone(&rows))]).unwrap());
-        let number = |piece: &Piece| serde_json::to_string(&piece.id()).unwrap();
-        let (one, two) = std::iter::repeat_with(|| (piece(), piece()))
-            .find(|(one, two)| number(one).len() == number(two).len())
-            .unwrap();
-        let state = |pieces: &[(&str, &Piece)]| {
-            let mut state = State::default();
-            pieces.iter().for_each(|(name, piece)| state.put_piece(name, [0; 2], piece));
-            state
-        };
-        let written = |state: &State| {
-            let mut bytes = Vec::new();
-            write_state(state, &mut bytes).map(|()| bytes)
-        };
-        let once = state(&[("panes", &one), ("others", &two)]);
-        let bytes = written(&once).unwrap();
-        read_state(&bytes).unwrap();
-        for twice in [state(&[("panes", &one), ("panes", &one)]), state(&[("panes", &one), ("others", &one)])] {
-            let error = written(&twice).unwrap_err().to_string();
-            assert!(error.contains("expected pieces with a number each, got two with"), "{error}");
-            assert!(twice.sum().is_none() && Pieces::of(&twice).is_none());
-            let changes = Changes { tables: twice.tables.clone(), ..Changes::default() };
-            write_changes(&changes, &mut io::sink()).unwrap_err();
-            twice.apply(changes).unwrap_err();
-        }
-        // The same where a file says so.
-        let (one, two) = (number(&one), format!("\"pieces\":[{}]", number(&two)));
-        let at = bytes.windows(two.len()).position(|text| text == two.as_bytes()).unwrap() + two.len() - 1;
-        let mut damaged = bytes;
-        damaged[at - one.len()..at].copy_from_slice(one.as_bytes());
-        let error = read_state(&damaged).unwrap_err();
-        assert!(error.contains(&format!("got two with {one}")), "{error}");
-    }
-
-    #[test]
-    fn a_whole_state_follows_no_other_one() {
-        let mut changes = Vec::new();
-        let piece = Piece::new(state().tables[1].rows.clone());
-        let mut now = State::default();
-        now.put_piece("panes", [0; 2], &piece);
-        let of = |state: &State| Pieces::of(state).unwrap();
-        write_changes(&of(&State::default()).until(&now, &of(&now)).unwrap(), &mut changes).unwrap();
-        // As if it were a whole one.
-        changes[8] = VERSION as u8;
-        let error = read_state(&changes).unwrap_err();
-        assert!(error.contains("expected a whole state"), "{error}");
-    }
-
-    #[test]
-    fn rows_that_are_not_marked_any_more_are_told_as_a_whole() {
-        let rows: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
-        let piece = Piece::new(RecordBatch::try_from_iter([("n", rows)]).unwrap());
-        let state = |met: [bool; 2]| {
-            let mut state = State::default();
-            state.put_marked("joined", [0; 2], &piece, ("met", BooleanArray::from(met.to_vec()))).unwrap();
-            state
-        };
-        let before = Pieces::of(&state([true, false])).unwrap();
-        let until = |now: &State| before.until(now, &Pieces::of(now).unwrap());
-        assert!(until(&state([false, true])).is_none() && until(&state([true, true])).is_some());
-        let mut without = State::default();
-        without.put("rows", [0; 2], piece.rows().clone());
-        assert!(Pieces::of(&without).is_none());
-    }
-
-    /// The bytes that the first release with them wrote.
-    #[test]
-    fn states_of_version_1_are_read() {
-        let bytes = include_bytes!("state-1.bin");
-        let again = read_state(bytes).unwrap();
-        assert_eq!(again.marks, state().marks);
-        assert_eq!(again.of("panes").collect::<Vec<_>>(), state().of("panes").collect::<Vec<_>>());
-    }
-
-    /// The bytes that the first release with changes wrote.
-    #[test]
-    fn states_in_pieces_and_changes_of_version_2_are_read() {
-        let [before, now] = in_pieces();
-        let whole = read_state(include_bytes!("state-1-pieces.bin")).unwrap();
-        for name in ["joined", "panes"] {
-            assert_eq!(whole.of(name).collect::<Vec<_>>(), before.of(name).collect::<Vec<_>>());
-        }
-        let read = whole.apply(read_changes(include_bytes!("changes-2.bin")).unwrap()).unwrap();
-        assert_eq!(read.marks, now.marks);
-        for name in ["joined", "panes"] {
-            assert_eq!(read.of(name).collect::<Vec<_>>(), now.of(name).collect::<Vec<_>>());
-        }
-    }
-}
+mod tests;

@@ -15,6 +15,7 @@ mod form;
 mod manifest;
 mod pieces;
 mod regroup;
+mod row_marks;
 mod schedule;
 
 use std::collections::BTreeMap;
@@ -30,10 +31,13 @@ use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::time::EventTime;
 
 pub use self::chain::{Chains, Next};
+pub(crate) use self::form::BATCH_BYTES;
 pub use self::form::{read_changes, read_state, write_changes, write_state};
 pub use self::manifest::{Manifest, Part, PartFile, Snapshot, check};
+pub(crate) use self::pieces::Tie;
 pub use self::pieces::{Changes, Piece, PieceId, Pieces};
 pub(crate) use self::regroup::regroup;
+pub(crate) use self::row_marks::RowMarks;
 pub use self::schedule::{MemberPart, Schedule, Step};
 use crate::error::computing;
 
@@ -76,6 +80,8 @@ pub struct Table {
     pub piece: Option<PieceId>,
     /// Whether the last column says which rows are marked, which more of them may become.
     pub has_marks: bool,
+    /// Whether the operator still has them; marks are its own.
+    pub(crate) tie: Tie,
 }
 
 /// Rows with one more column, which has a value for each.
@@ -85,6 +91,15 @@ pub(crate) fn marked(rows: &RecordBatch, (name, marks): (&str, BooleanArray)) ->
     let fields = schema.fields().iter().cloned().chain([mark]).collect::<Vec<_>>();
     let columns = rows.columns().iter().cloned().chain([Arc::new(marks) as ArrayRef]).collect();
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(|e| computing("marking rows", &e))
+}
+
+/// Memory of columns, in bytes. Marks of several batches lie in one buffer, of which each has a part.
+pub(crate) fn bytes_of(columns: &[ArrayRef]) -> usize {
+    let bytes = |column: &ArrayRef| match column.data_type() {
+        DataType::Boolean => column.len().div_ceil(8),
+        _ => column.get_array_memory_size(),
+    };
+    columns.iter().map(bytes).sum()
 }
 
 /// The columns of a schema in words.
@@ -112,20 +127,25 @@ pub(crate) fn check_columns(rows: &RecordBatch, expected: &Schema) -> Result<()>
 impl State {
     /// Adds rows of some kind, which may be others in the next state.
     pub fn put(&mut self, name: &str, at: [i64; 2], rows: RecordBatch) {
-        self.tables.push(Table { name: name.to_owned(), at, rows, piece: None, has_marks: false });
+        self.tables.push(Table { name: name.to_owned(), at, rows, piece: None, has_marks: false, tie: Tie::default() });
     }
 
     /// Adds a piece. Those of one kind that belong to the same are in the order of their numbers.
     pub fn put_piece(&mut self, name: &str, at: [i64; 2], piece: &Piece) {
-        let (rows, piece) = (piece.rows().clone(), Some(piece.id()));
-        self.tables.push(Table { name: name.to_owned(), at, rows, piece, has_marks: false });
+        let (rows, tie, piece) = (piece.rows().clone(), piece.tie(), Some(piece.id()));
+        self.tables.push(Table { name: name.to_owned(), at, rows, piece, has_marks: false, tie });
     }
 
     /// Adds a piece with a column behind its own that says which rows are marked. A row that is marked stays so.
     pub fn put_marked(&mut self, name: &str, at: [i64; 2], piece: &Piece, marks: (&str, BooleanArray)) -> Result<()> {
-        let (rows, piece) = (marked(piece.rows(), marks)?, Some(piece.id()));
-        self.tables.push(Table { name: name.to_owned(), at, rows, piece, has_marks: true });
+        let (rows, tie, piece) = (marked(piece.rows(), marks)?, piece.tie(), Some(piece.id()));
+        self.tables.push(Table { name: name.to_owned(), at, rows, piece, has_marks: true, tie });
         Ok(())
+    }
+
+    /// Memory of its rows, in bytes, whoever else has them.
+    pub(crate) fn bytes(&self) -> usize {
+        self.tables.iter().map(|table| bytes_of(table.rows.columns())).sum()
     }
 
     /// An instant; before all others if it is not there.
@@ -164,6 +184,11 @@ pub trait SnapshotStore: Debug + Send + Sync {
 
     /// The query is over: what is not written yet is not waited for. Called by any thread.
     fn give_up(&self) {}
+
+    /// Whether a file is in memory as a whole while it is written.
+    fn gathers(&self) -> bool {
+        false
+    }
 
     /// Whether records before a snapshot go also where they lead back in another way: there would be too many of them.
     fn spares_records(&self) -> bool {

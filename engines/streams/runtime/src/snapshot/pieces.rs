@@ -11,8 +11,8 @@
 //! Changes say by a checksum which state they follow, and which one they give: none is left out of a chain unseen.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use arrow::array::{ArrayRef, AsArray as _, BooleanArray, RecordBatch, UInt32Array};
 use arrow::buffer::BooleanBuffer;
@@ -30,18 +30,42 @@ pub struct PieceId(pub(super) u64);
 pub struct Piece {
     id: PieceId,
     rows: RecordBatch,
+    /// There as long as an operator has it.
+    tie: Arc<()>,
+}
+
+/// Whether an operator still has rows that it has handed out.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tie(Weak<()>);
+
+impl Tie {
+    pub(crate) fn holds(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
+
+/// Who else has rows makes them no others.
+impl PartialEq for Tie {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 impl Piece {
     /// These rows are a piece from now on.
     pub fn new(rows: RecordBatch) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self { id: PieceId(NEXT.fetch_add(1, Ordering::Relaxed)), rows }
+        Self { id: PieceId(NEXT.fetch_add(1, Ordering::Relaxed)), rows, tie: Arc::default() }
     }
 
     /// The rows.
     pub fn rows(&self) -> &RecordBatch {
         &self.rows
+    }
+
+    /// Tells whether an operator has it.
+    pub(super) fn tie(&self) -> Tie {
+        Tie(Arc::downgrade(&self.tie))
     }
 
     /// Its number.
@@ -87,6 +111,12 @@ impl Pieces {
         let marks =
             state.tables.iter().map(|table| Some((table.piece?, table.marks().cloned()))).collect::<Option<_>>()?;
         Some(Self { marks, sum: state.sum()? })
+    }
+
+    /// Memory that they take beside the state, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let marks = self.marks.values().flatten().map(|marks| marks.len().div_ceil(8)).sum::<usize>();
+        marks + self.marks.len() * size_of::<(PieceId, Option<BooleanArray>)>()
     }
 
     /// The checksum of their state.

@@ -254,3 +254,34 @@ fn snapshots_of_keys_that_come_again_and_again_take_no_more_than_a_few_times_the
         state.scan(i64::MAX).map(sums).unwrap();
     }
 }
+
+#[test]
+fn a_snapshot_joins_few_rows_and_the_rest_is_joined_in_the_epochs_behind_it() {
+    const KEYS: i64 = 1_000;
+    let window = WindowSpec::hop(1_000_000 * MILLI, 1_000_000 * MILLI);
+    let rows: Vec<Row> = (0..KEYS).map(|key| Row { time: Some(5), key: Some(key), value: 1 }).collect();
+    let few = [Row { time: Some(5), key: Some(7), value: 1 }];
+    let mut state = state(window, true).joining(100);
+    let parts = |state: &mut PaneState| {
+        state.state().unwrap().0.panes.iter().map(|pane| pane.rows.num_rows()).collect::<Vec<_>>()
+    };
+    for _ in 0..2 {
+        state.update(&batch(&rows)).unwrap();
+        assert!(state.scan(0).unwrap().is_empty());
+        parts(&mut state);
+    }
+    // 2,000 rows are to be joined: 100 in each snapshot and each epoch, and twice what comes.
+    let (mut epochs, mut handed_out) = (0, parts(&mut state));
+    while handed_out[1] == KEYS as usize {
+        assert_eq!(handed_out[0], KEYS as usize);
+        state.update(&batch(&few)).unwrap();
+        state.scan(0).unwrap();
+        handed_out = parts(&mut state);
+        epochs += 1;
+        assert!(epochs < 20, "it never ends");
+    }
+    assert!(epochs > 5 && handed_out[0] == KEYS as usize, "{epochs} epochs: {handed_out:?}");
+    let closed = groups_of(state.scan(i64::MAX).unwrap(), true);
+    let rows: i64 = closed.values().map(|(count, ..)| count).sum();
+    assert_eq!((closed.len() as i64, rows), (KEYS, 2 * KEYS + epochs));
+}

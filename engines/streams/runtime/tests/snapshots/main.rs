@@ -4,6 +4,7 @@ mod followed;
 #[expect(dead_code, reason = "the other tests use more of it")]
 #[path = "../it/graphs.rs"]
 mod graphs;
+mod measured;
 #[expect(dead_code, reason = "the other tests use more of it")]
 #[path = "../it/memory.rs"]
 mod memory;

@@ -96,6 +96,16 @@ fn assert_seen(seen: Seen) {
 
 #[test]
 fn panes_and_what_has_changed_of_them_come_to_the_whole() {
+    panes_survive(|panes, _| panes);
+}
+
+#[test]
+fn panes_whose_parts_are_joined_a_few_rows_at_a_time_come_to_the_whole() {
+    // Rows come, windows close, and snapshots are made and given up between any two of them.
+    panes_survive(|panes, seed| panes.joining(1 + seed as usize % 40));
+}
+
+fn panes_survive(as_is: impl Fn(PaneState, u64) -> PaneState) {
     let mut seen = Seen::default();
     for seed in 0..120 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -113,8 +123,12 @@ fn panes_and_what_has_changed_of_them_come_to_the_whole() {
             panes.update_from(&batch(&step.rows), step.before.map_or(i64::MIN, |before| before * MILLI)).unwrap();
             results(panes.scan(step.watermark * MILLI).unwrap())
         };
-        let operator =
-            Operator { new: &|| panes(window), apply: &apply, state: &state_of_panes, restore: &restore_panes };
+        let operator = Operator {
+            new: &|| as_is(panes(window), seed),
+            apply: &apply,
+            state: &state_of_panes,
+            restore: &restore_panes,
+        };
         seen += operator.survives(seed, &steps);
     }
     assert_seen(seen);

@@ -11,6 +11,7 @@ use savanna_streams_api::ids::{Epoch, QueryId, StageId};
 use savanna_streams_model::graph::StageGraph;
 use savanna_streams_model::join::JoinKind;
 use savanna_streams_model::time::{EventTime, Windows};
+use savanna_streams_runtime::driver::EpochRecord;
 use savanna_streams_runtime::{Clock, Mode, RuntimeOptions};
 
 use crate::graphs::{MILLI, by_the_clock, counts_joined, identity, input_schema, join_graph, scan, window, windowed};
@@ -102,6 +103,44 @@ fn windows_go_on_from_their_snapshots_and_are_written_once() {
             assert_eq!(epochs, (1..=epochs.len() as u64).collect::<Vec<_>>());
         }
     }
+}
+
+/// Keys that come once each.
+const KEYS: i64 = 100_000;
+
+/// Runs a query until it holds all keys: the bytes of its state then, and the most that was accounted.
+fn accounted(disk: &Disk, snapshot_interval: Option<Duration>) -> (f64, f64) {
+    let row = |key: i64| Row { time: Some(key / 100), key: Some(key), value: key % 13 };
+    let memory = Arc::new(Memory::with("t", vec![(0..KEYS).map(row).collect()]).then(Then::Wait));
+    let mut options = RuntimeOptions { snapshot_interval, batch_rows: 512, ..options(Mode::Serverless) };
+    options.epoch.max_events = 5_000;
+    let all = window(1_000_000, 1_000_000, 0);
+    let query = disk.start(&memory, graph(all), options).unwrap();
+    let read = |record: &EpochRecord| record.sources.iter().all(|mark| mark.offset.0 == KEYS.to_string());
+    until("all keys are held", || {
+        let by_snapshot = disk.manifest.lock().as_ref().map(|manifest| manifest.record.clone());
+        let record = query.last_record().or(by_snapshot).filter(&read);
+        record.is_some_and(|record| query.status().epoch >= record.epoch.0)
+    });
+    until("what was handed out is written", || {
+        query.status().more.get("snapshot_held_bytes").is_none_or(|held| *held < f64::from(1 << 20))
+    });
+    let status = query.status();
+    query.cancel();
+    query.wait_timeout(FOREVER).unwrap().unwrap();
+    (status.state_bytes as f64, status.more["peak_bytes"])
+}
+
+#[test]
+fn what_is_accounted_stays_within_twice_while_snapshots_are_made_and_is_the_same_after_going_on() {
+    let (_, without) = accounted(&Disk::default(), None);
+    let disk = Disk::default();
+    let (state, with) = accounted(&disk, Some(Duration::ZERO));
+    assert!(!disk.switched.lock().is_empty());
+    assert!(with <= 2.0 * without, "{with} with snapshots, {without} without");
+    let (again, peak) = accounted(&disk, Some(Duration::ZERO));
+    assert!(again <= 1.25 * state, "{again} after going on, {state} before");
+    assert!(peak <= 2.0 * state.max(again), "{peak} while going on, {state} before");
 }
 
 #[test]

@@ -178,6 +178,11 @@ impl SnapshotStore for RemoteSnapshots {
         (self.bucket.give_up())();
     }
 
+    /// One is created in one request.
+    fn gathers(&self) -> bool {
+        true
+    }
+
     /// Each is an object.
     fn spares_records(&self) -> bool {
         true

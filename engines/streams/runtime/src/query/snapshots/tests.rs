@@ -104,12 +104,18 @@ impl Disk {
 }
 
 fn snapshots(disk: &Arc<Disk>) -> Arc<Snapshotting> {
+    snapshots_within(disk, None)
+}
+
+/// As [`snapshots`], of a query that may hold so many bytes.
+fn snapshots_within(disk: &Arc<Disk>, limit: Option<u64>) -> Arc<Snapshotting> {
     Snapshotting::new(Of {
         query: QueryId { code: "0123456789ab".into(), job: 1 },
         due: Due::default(),
         store: Arc::clone(disk) as _,
         log: Arc::clone(disk) as _,
         forgetting: Arc::new(Forgetting::new(Vec::new())),
+        memory: Arc::new(Memory::without_stages(limit)),
         is_bounded: false,
         signatures: vec![String::new(), "numbers".into()],
         members: BTreeMap::from([(STAGE, 2)]),
@@ -130,7 +136,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 fn hand_over(snapshots: &Snapshotting, epoch: u64, member: u16) {
     let state = State { marks: BTreeMap::from([("epoch".to_owned(), epoch as i64)]), tables: Vec::new() };
-    snapshots.hand_over(Epoch(epoch), STAGE, member, Ok(state));
+    snapshots.hand_over(Epoch(epoch), STAGE, member, &mut || Ok(state.clone()));
 }
 
 /// Cuts epochs until a snapshot is begun: one that took a while is followed by a pause.
@@ -222,7 +228,7 @@ fn a_state_that_cannot_be_computed_is_a_snapshot_that_failed() {
     let disk = Arc::new(Disk::default());
     let snapshots = snapshots(&disk);
     cut(&snapshots, 3);
-    snapshots.hand_over(Epoch(3), STAGE, 0, Err(StreamError::invalid("too long")));
+    snapshots.hand_over(Epoch(3), STAGE, 0, &mut || Err(StreamError::invalid("too long")));
     until("it is given up", || failed(&snapshots) == 1 && snapshots.making.lock().work.is_none());
     cut(&snapshots, 4);
     sealed(&snapshots, 4);
@@ -230,6 +236,91 @@ fn a_state_that_cannot_be_computed_is_a_snapshot_that_failed() {
     hand_over(&snapshots, 4, 1);
     snapshots.held(Epoch(4));
     until("the next one counts", || disk.counts() == Some((4, vec![4, 4])));
+    snapshots.end();
+}
+
+#[test]
+fn how_long_a_member_was_held_up_is_told_of_the_last_snapshot_and_of_all() {
+    const TOOK: Duration = Duration::from_millis(5);
+    const NAMES: [&str; 4] =
+        ["snapshot_pauses", "snapshot_pause_seconds", "snapshot_pause_max_seconds", "snapshot_paused_seconds"];
+    let disk = Arc::new(Disk::default());
+    let snapshots = snapshots(&disk);
+    let figures = |names: [&str; 4]| {
+        let more = snapshots.figures();
+        names.map(|name| more[name])
+    };
+    assert_eq!(figures(NAMES), [0.0; 4]);
+    cut(&snapshots, 3);
+    sealed(&snapshots, 3);
+    for member in 0..2 {
+        snapshots.begins(Epoch(3), STAGE, member);
+        snapshots.hand_over(Epoch(3), STAGE, member, &mut || {
+            thread::sleep(TOOK);
+            Ok(State { marks: BTreeMap::from([("epoch".to_owned(), 3)]), tables: Vec::new() })
+        });
+    }
+    snapshots.flushed(Epoch(3), TOOK);
+    snapshots.flushed(Epoch(2), TOOK * 1000);
+    let [count, last, longest, sum] = figures(NAMES);
+    assert!(count == 2.0 && last == longest && last >= TOOK.as_secs_f64() && sum >= 2.0 * TOOK.as_secs_f64());
+    let [computed, flushed] = {
+        let more = snapshots.figures();
+        ["snapshot_epoch_seconds", "snapshot_flush_seconds"].map(|name| more[name])
+    };
+    assert!(computed >= last && flushed == TOOK.as_secs_f64(), "{computed} {flushed}");
+    snapshots.held(Epoch(3));
+    until("it counts", || disk.counts().is_some());
+    cut(&snapshots, 5);
+    hand_over(&snapshots, 5, 0);
+    assert_eq!(figures(NAMES)[0], 3.0);
+    snapshots.end();
+}
+
+#[test]
+fn a_state_is_not_computed_for_a_snapshot_that_was_given_up() {
+    let disk = Arc::new(Disk { failures: AtomicUsize::new(1), ..Disk::default() });
+    let snapshots = snapshots(&disk);
+    cut(&snapshots, 3);
+    hand_over(&snapshots, 3, 0);
+    until("it is given up", || failed(&snapshots) == 1 && snapshots.making.lock().work.is_none());
+    snapshots.hand_over(Epoch(3), STAGE, 1, &mut || panic!("nobody wants it"));
+    snapshots.end();
+}
+
+#[test]
+fn a_snapshot_that_would_take_the_query_above_its_memory_limit_is_given_up_and_one_that_fits_counts() {
+    const ROWS: usize = 100_000;
+    let disk = Arc::new(Disk::default());
+    let snapshots = snapshots_within(&disk, Some(12 * ROWS as u64));
+    let piece = || {
+        let numbers: ArrayRef = Arc::new(Int64Array::from(vec![7; ROWS]));
+        Piece::new(RecordBatch::try_from_iter([("n", numbers)]).unwrap())
+    };
+    let first_hands_over = |epoch: u64, of: &Piece| {
+        let mut state = State { marks: BTreeMap::from([("epoch".to_owned(), epoch as i64)]), tables: Vec::new() };
+        state.put_piece("numbers", [0; 2], of);
+        snapshots.hand_over(Epoch(epoch), STAGE, 0, &mut || Ok(state.clone()));
+    };
+    let held = || snapshots.of.memory.handed_out().bytes();
+    let gate = disk.gate.lock();
+    cut(&snapshots, 3);
+    sealed(&snapshots, 3);
+    let given_up = piece();
+    first_hands_over(3, &given_up);
+    assert!(held() < ROWS as u64, "the member has its rows, too");
+    drop(given_up);
+    assert!(held() >= 8 * ROWS as u64, "the snapshot alone has them");
+    drop(gate);
+    until("it is given up", || failed(&snapshots) == 1 && snapshots.making.lock().work.is_none());
+    until("nothing is held any more", || held() < ROWS as u64);
+    let kept = piece();
+    cut(&snapshots, 5);
+    sealed(&snapshots, 5);
+    first_hands_over(5, &kept);
+    hand_over(&snapshots, 5, 1);
+    snapshots.held(Epoch(5));
+    until("it counts", || disk.counts() == Some((5, vec![5, 5])));
     snapshots.end();
 }
 
@@ -251,7 +342,7 @@ fn snapshot(snapshots: &Arc<Snapshotting>, epoch: u64, pieces: &[&Piece]) {
     for member in 0..2 {
         let mut state = State::default();
         pieces.iter().for_each(|piece| state.put_piece("numbers", [0; 2], piece));
-        snapshots.hand_over(Epoch(epoch), STAGE, member, Ok(state));
+        snapshots.hand_over(Epoch(epoch), STAGE, member, &mut || Ok(state.clone()));
     }
     snapshots.held(Epoch(epoch));
     until("it is over", || {
