@@ -344,7 +344,10 @@ fn each_row_is_written_once_whatever_steps_a_process_dies_between() {
         (crashes, skipped) = (crashes + crashed, skipped + not_read);
     }
     let many = seeds() * 5 / 2;
-    assert!(u64::from(crashes) > many && skipped > many, "{crashes} crashes, {skipped} epochs that were not read again");
+    assert!(
+        u64::from(crashes) > many && skipped > many,
+        "{crashes} crashes, {skipped} epochs that were not read again"
+    );
 }
 
 #[test]
