@@ -14,6 +14,7 @@ import tempfile
 import time
 
 import psycopg
+import pytest
 
 EXTENSION = pathlib.Path(__file__).resolve().parents[1]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", EXTENSION / "target"))
@@ -44,6 +45,11 @@ def place_of_data(in_memory):
 
 def config(what):
     return pathlib.Path(subprocess.check_output([PG_CONFIG, f"--{what}"], text=True).strip())
+
+
+def needs(program):
+    """Of tests that need a program of the server's package: not every one has it."""
+    return pytest.mark.skipif(not (config("bindir") / program).exists(), reason=f"the server of {PG_CONFIG} comes without {program}")
 
 
 def lay_out(root, library, extension):

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from conftest import LIBRARY, SETTINGS, answered, differing, migrate, moved, reconnect, wait_for_crash
-from server import Server, config
+from server import Server, config, needs
 
 LIVE = ", live => ARRAY['line']"
 TOTALS = "SELECT shop, number, sum(amount) AS amount, count(*) AS lines, max(kind) AS kind FROM line GROUP BY shop, number"
@@ -369,6 +369,7 @@ def server_of_the_second_epoch():
         server.remove()
 
 
+@needs("pg_resetwal")
 def test_rows_whose_numbers_come_again(server_of_the_second_epoch):
     with server_of_the_second_epoch.connect() as connection:
         with pytest.raises(psycopg.errors.FeatureNotSupported, match="too old"):

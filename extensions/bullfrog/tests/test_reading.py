@@ -4,7 +4,7 @@ import psycopg
 import pytest
 
 from conftest import CUSTOMERS, SPLIT, migrate, moved, setting
-from server import PG_CONFIG, config
+from server import needs
 from test_estimates import plan
 
 
@@ -92,7 +92,7 @@ def test_copy_reads_both_parts(split):
         assert len(list(copy.rows())) == CUSTOMERS
 
 
-@pytest.mark.skipif(not (config("bindir") / "pg_dump").exists(), reason=f"the server of {PG_CONFIG} comes without pg_dump")
+@needs("pg_dump")
 def test_a_dump_reads_both_parts(database, split):
     dump = database.server.run("pg_dump", "-h", database.server.root, "-U", "postgres", "-T", "customer", "-N", "bullfrog", database.name)
     assert dump.count("\tnick ") == CUSTOMERS

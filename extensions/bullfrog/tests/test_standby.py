@@ -9,7 +9,9 @@ import psycopg
 import pytest
 
 from conftest import CUSTOMERS, SPLIT, database_from, differing, migrate, moved, wait_until
-from server import USER, config, place_of_data
+from server import USER, config, needs, place_of_data
+
+pytestmark = needs("pg_basebackup")
 
 
 class Standby:

@@ -4,9 +4,9 @@ import psycopg
 import pytest
 
 from conftest import CUSTOMERS, LIBRARY, SETTINGS, migrate
-from server import PG_CONFIG, Server, config
+from server import Server, needs
 
-pytestmark = pytest.mark.skipif(not (config("bindir") / "pg_upgrade").exists(), reason=f"the server of {PG_CONFIG} comes without pg_upgrade")
+pytestmark = needs("pg_upgrade")
 
 # What a table's form is made of: constraints, triggers, functions, keys of all kinds; a live table, too.
 SCHEMA = """

@@ -144,8 +144,8 @@ class Sweep:
         admin.execute(f"ALTER DATABASE \"{database.name}\" RESET bullfrog.stop_at")
 
     def end(self):
-        """It is undone, and begins again."""
-        self.admin.execute("SELECT pg_terminate_backend(%s)", (self.mover,))
+        """It is undone, and begins again. Another mover that began meanwhile would stop, too."""
+        self.admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'bullfrog mover' AND datname = current_database()")
 
 
 @pytest.mark.parametrize("conflicts", ["tracker", "on_conflict"])
