@@ -52,6 +52,7 @@ class Kafka:
     """Two topics of a broker of its own."""
 
     def __init__(self, directory):
+        self.directory = directory
         self.broker = pinned(1, lambda: Broker(directory / "broker"))
         self.made = 0
 
@@ -221,11 +222,10 @@ def drained(ways, events, options):
             write([ways.event(0, n % SHARE) for n in range(1000)])
         end()
 
-    with Run(options.binary) as run:
+    with Run(options.binary, ways.directory) as run:
         begun = begin(run, ways, options.epoch[0], True, fill)
-        # A query with a name that has finished is shown no more.
         with run.connect() as connection:
-            while status := run.status(connection):
+            while (status := run.status(connection)) and status["state"] != "finished":
                 if status["state"] not in ("running", "loading"):
                     raise SystemExit(f"the query did not finish: {status}")
                 time.sleep(0.01)
@@ -249,7 +249,7 @@ def paced(write, event, rate, seconds):
 def measure(ways, rate, options):
     """Latencies in seconds, and how the writing went."""
     context = multiprocessing.get_context("spawn")
-    with Run(options.binary) as run:
+    with Run(options.binary, ways.directory) as run:
         begin(run, ways, options.epoch[0], False)
         read, arguments = ways.reader()
         ends, (told, tells) = context.Event(), context.Pipe(duplex=False)

@@ -54,13 +54,14 @@ def nexmark(events, seed=1):
 
 
 class Run:
-    """A node that has done nothing yet."""
+    """A node that has done nothing yet, whose tables may use a folder: its own, unless another one is told."""
 
-    def __init__(self, binary):
+    def __init__(self, binary, files=None):
         node.SAVANNA = binary
         self.folder = tempfile.TemporaryDirectory()
         self.directory = pathlib.Path(self.folder.name)
-        self.node = pinned(0, lambda: node.Node(self.directory, files=self.directory))
+        self.files = files or self.directory
+        self.node = pinned(0, lambda: node.Node(self.directory, files=self.files))
 
     def __enter__(self):
         return self
@@ -72,7 +73,7 @@ class Run:
     def start_again(self):
         """The node is killed, and another one begins with what it has left."""
         self.node.kill()
-        self.node = pinned(0, lambda: node.Node(self.directory, files=self.directory))
+        self.node = pinned(0, lambda: node.Node(self.directory, files=self.files))
 
     def figures(self):
         """All figures of the only query that is not over; none if there is none."""
