@@ -5,7 +5,7 @@ mod parted;
 
 use std::{cell::RefCell, collections::HashSet, ops::ControlFlow, rc::Rc};
 
-use savanna_tenants_catalog::{EntryColumns, Index, Table, row};
+use savanna_tenants_catalog::{Index, Table, row};
 use savanna_tenants_sql::{
     expression::{Env, Expr, rows::fingerprint},
     plan::{
@@ -463,7 +463,7 @@ impl Run<'_> {
         emit: &mut EmitKeyed<'_>,
     ) -> Flow {
         let direction = if scan.backwards { Direction::Descending } else { Direction::Ascending };
-        let in_entries = index.and_then(|index| read_in_entries(scan, index));
+        let in_entries = index.and_then(|index| scan.in_entries(index));
         self.batches(range, direction, row.ahead, &mut |batch| {
             for (place, bytes) in batch.iter() {
                 let flow = match index {
@@ -473,7 +473,7 @@ impl Run<'_> {
                     }
                     Some(index) => {
                         let key = row_key(&scan.table, bytes);
-                        if let Some(columns) = &in_entries {
+                        if let Some(columns) = in_entries {
                             let part = scan.base..scan.base + scan.table.columns.len();
                             columns.read(place, bytes, &mut row.values[part])?;
                         } else if !self.read(scan, &key, row)? {
@@ -546,11 +546,6 @@ fn show(scan: &Scan, key: &[u8], bytes: &[u8], row: &mut Row) -> Result<()> {
         row.keys[place] = key.to_vec();
     }
     Ok(())
-}
-
-/// How what is wanted of rows is read from entries of an index, if it is all there and nobody asks for the rows themselves.
-pub(crate) fn read_in_entries(scan: &Scan, index: &Index) -> Option<EntryColumns> {
-    if scan.key.is_some() { None } else { EntryColumns::of(&scan.table, index, &scan.wanted) }
 }
 
 /// The range of a table's rows, or of an index's entries.

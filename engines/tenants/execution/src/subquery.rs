@@ -6,7 +6,7 @@ use savanna_tenants_catalog::Sequence;
 use savanna_tenants_sql::{
     expression::{Comparison, Env, Expr, Queries, rows::fingerprint},
     function::{AdvisoryFunction, SleepFunction},
-    plan::query::{Hashed, Query, Subquery, Test},
+    plan::query::{Arguments, Hashed, Query, Subquery, Test},
 };
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
@@ -27,10 +27,10 @@ pub(crate) enum Answer {
     Rows(Vec<Vec<Value>>),
 }
 
-/// How often a query was asked for one row, and when it is tried to find its answer for all of them.
+/// How often a query was asked for one row, and when it is tried to find its answer for all of them, if it is.
 pub(crate) struct Asked {
     count: usize,
-    next: usize,
+    next: Option<usize>,
 }
 
 /// A query is asked so often for one row at least.
@@ -161,21 +161,25 @@ impl Run<'_> {
         let known = self.answers.borrow().get(&(subquery.id, false)).map(Rc::clone);
         let known = known.map_or_else(|| self.ask_for_all(subquery.id, hashed), |known| Ok(Some(known)))?;
         let Some(Answer::Set { rows, .. }) = known.as_deref() else { return Ok(None) };
-        let around = self.around(&subquery.query, &subquery.arguments, env.row)?;
-        let probe = project(&hashed.probe, env.with_row(&around))?;
         // No row with NULL, which equals nothing, is among them.
-        Ok(Some(rows.contains(&fingerprint(&probe)?)))
+        let probe = if are_in_place(&subquery.arguments) {
+            fingerprint_in(&hashed.probe, env)?
+        } else {
+            let around = self.around(&subquery.query, &subquery.arguments, env.row)?;
+            fingerprint_in(&hashed.probe, env.with_row(&around))?
+        };
+        Ok(Some(rows.contains(&probe)))
     }
 
     /// Looks for the answers of EXISTS for all rows, as soon as so many were asked that it takes no longer than these did.
     fn ask_for_all(&self, id: usize, hashed: &Hashed) -> Result<Option<Rc<Answer>>> {
         let mut asked = self.asked.borrow_mut();
-        let Asked { count, next } = asked.entry(id).or_insert(Asked { count: 0, next: ASKED_MIN });
+        let Asked { count, next } = asked.entry(id).or_insert(Asked { count: 0, next: Some(ASKED_MIN) });
         *count += 1;
-        if *count < *next || self.budget.get().is_some() {
+        if next.is_none_or(|next| *count < next) || self.budget.get().is_some() {
             return Ok(None);
         }
-        *next = 4 * *count;
+        *next = Some(4 * *count);
         self.budget.set(Some((ROWS_LIKE_AN_ANSWER * *count) as isize));
         drop(asked);
         let mut memory = self.memory();
@@ -183,8 +187,17 @@ impl Run<'_> {
         if self.budget.take().is_some_and(|left| left < 0) {
             return Ok(None);
         }
+        let set = match set {
+            // There is room for one row's answer.
+            Err(error) if error.state == state::OUT_OF_MEMORY => {
+                drop(memory);
+                self.asked.borrow_mut().insert(id, Asked { count: 0, next: None });
+                return Ok(None);
+            }
+            set => set?,
+        };
         memory.keep();
-        let answer = Rc::new(set?);
+        let answer = Rc::new(set);
         self.answers.borrow_mut().insert((id, false), Rc::clone(&answer));
         Ok(Some(answer))
     }
@@ -227,6 +240,19 @@ impl Run<'_> {
         };
         memory.keep();
         Ok(answer)
+    }
+}
+
+/// Whether a query reads the row around it as it is.
+fn are_in_place(arguments: &Arguments) -> bool {
+    arguments.iter().all(|(place, value)| matches!(value, Expr::Column(at) if at == place))
+}
+
+/// Bytes that are equal for equal values of expressions.
+fn fingerprint_in(exprs: &[Expr], env: Env<'_>) -> Result<Vec<u8>> {
+    match exprs {
+        [one] => fingerprint([&*one.value(env)?]),
+        all => fingerprint(&project(all, env)?),
     }
 }
 

@@ -126,8 +126,14 @@ impl Cursor {
     fn enter_group(&mut self, group: usize) {
         let Self { block: Some(block), range, entries, .. } = self else { return };
         block.read_group(group, entries);
-        let first = entries.place_of(&range.start);
-        let end = range.end.as_ref().map_or(entries.len(), |end| entries.place_of(end));
+        // Most groups are as a whole in a range: the first and the last key tell.
+        let last = entries.len().saturating_sub(1);
+        let begins = entries.len() > 0 && entries.key(0) >= range.start.as_slice();
+        let first = if begins { 0 } else { entries.place_of(&range.start) };
+        let end = match &range.end {
+            Some(end) if entries.len() > 0 && entries.key(last) >= end.as_slice() => entries.place_of(end),
+            _ => entries.len(),
+        };
         self.left = first..end.max(first);
     }
 

@@ -239,6 +239,51 @@ fn what_a_subquery_reads_is_read_by_its_transaction() {
 }
 
 #[test]
+fn what_is_read_in_entries_of_an_index_is_read_by_its_transaction() {
+    // Both count the values that an index has in a range, without the rows, and add one where the other one has counted.
+    for (count, write) in [
+        ("SELECT count(*) FROM t WHERE n > 10", "INSERT INTO t VALUES ({}, 15, 0)"),
+        ("SELECT max(n) FROM t WHERE n < 100", "UPDATE t SET n = 30 + {} WHERE id = {}"),
+        ("SELECT n, id FROM t WHERE n = 20", "DELETE FROM t WHERE id = {}"),
+    ] {
+        for (level, expected) in [("SERIALIZABLE", Seen::Failed("40001")), ("REPEATABLE READ", done("COMMIT"))] {
+            let mut desk = Desk::new();
+            let (one, two) = (desk.client(), desk.client());
+            desk.setup(
+                one,
+                &[
+                    "CREATE TABLE t (id int PRIMARY KEY, n int, m int)",
+                    "CREATE INDEX t_n ON t (n)",
+                    "INSERT INTO t VALUES (1, 20, 0), (2, 20, 0), (3, 5, 0)",
+                ],
+            );
+            let plan = desk.query(one, &format!("EXPLAIN {count}")).join("\n");
+            assert!(plan.contains("Index Only Scan") && plan.contains("using t_n on t"), "{plan}");
+            for (client, id) in [(one, 1), (two, 2)] {
+                desk.setup(client, &[&format!("BEGIN ISOLATION LEVEL {level}"), count]);
+                let id = if write.starts_with("INSERT") { id + 10 } else { id };
+                desk.setup(client, &[&write.replace("{}", &id.to_string())]);
+            }
+            assert_eq!(desk.run(one, "COMMIT"), done("COMMIT"), "{count}");
+            assert_eq!(desk.run(two, "COMMIT"), expected, "{level}: {count}");
+        }
+    }
+    // Of what nobody has counted a transaction may write.
+    let mut desk = Desk::new();
+    let (one, two) = (desk.client(), desk.client());
+    desk.setup(one, &["CREATE TABLE t (id int PRIMARY KEY, n int)", "CREATE INDEX t_n ON t (n)"]);
+    desk.setup(one, &["INSERT INTO t VALUES (1, 20), (2, 40)"]);
+    for (client, n) in [(one, 20), (two, 40)] {
+        let count = format!("SELECT n FROM t WHERE n = {n}");
+        desk.setup(
+            client,
+            &["BEGIN ISOLATION LEVEL SERIALIZABLE", &count, &format!("INSERT INTO t VALUES ({n}, {n})")],
+        );
+    }
+    assert_eq!((desk.run(one, "COMMIT"), desk.run(two, "COMMIT")), (done("COMMIT"), done("COMMIT")));
+}
+
+#[test]
 fn rows_that_a_subquery_locks_are_waited_for() {
     let mut desk = Desk::new();
     let (one, two) = (desk.client(), desk.client());

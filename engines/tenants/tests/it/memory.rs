@@ -30,3 +30,22 @@ fn without_a_bound_nobody_is_refused() {
         assert!(matches!(desk.run(client, MUCH), Seen::Rows(_)));
     }
 }
+
+#[test]
+fn exists_is_asked_for_each_row_if_there_is_no_memory_for_all() {
+    let mut desk = Desk::new();
+    let client = desk.client();
+    desk.setup(
+        client,
+        &[
+            "CREATE TABLE wide (id int PRIMARY KEY, w text)",
+            "INSERT INTO wide SELECT g, repeat('x', 4000) || g % 7 FROM generate_series(1, 2000) g",
+        ],
+    );
+    desk.tenant = desk.tenant.sharing(Pool::new(2 << 20));
+    let client = desk.client();
+    for (not, count) in [("", "1714"), ("NOT ", "286")] {
+        let exists = "EXISTS (SELECT 1 FROM wide o WHERE o.id = w.id AND o.w = w.w AND o.id % 7 <> 3)";
+        assert_eq!(desk.query(client, &format!("SELECT count(*) FROM wide w WHERE {not}{exists}")), [count]);
+    }
+}

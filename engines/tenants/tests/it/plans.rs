@@ -757,6 +757,41 @@ fn values_in_an_index_are_those_of_rows_or_are_not_read_there() {
 }
 
 #[test]
+fn entries_of_a_unique_index_have_the_key_of_their_row_also_without_a_value() {
+    let mut desk = Desk::new();
+    let client = desk.client();
+    desk.setup(
+        client,
+        &[
+            "CREATE TABLE k (a int, b text, c int, n int, PRIMARY KEY (a, b))",
+            "INSERT INTO k SELECT g % 6, 'b' || g, nullif(g % 4, 3) + 4 * (g / 4), nullif(g, 5) FROM generate_series(1, 40) g",
+            "CREATE TABLE plain (a int, b text, c int, n int)",
+            "INSERT INTO plain SELECT * FROM k",
+            "CREATE UNIQUE INDEX k_c ON k (c)",
+            "CREATE UNIQUE INDEX k_cn ON k (n DESC, c)",
+        ],
+    );
+    // Those without a value come at the end of the order.
+    for (select, rest, index) in [
+        ("b, c", "WHERE c > 7 ORDER BY c", "k_c"),
+        ("b", "ORDER BY c LIMIT 100", "k_c"),
+        ("a, b, c", "ORDER BY c LIMIT 100", "k_c"),
+        ("a, c", "ORDER BY c DESC LIMIT 100", "k_c"),
+        ("a, c, n", "WHERE n > 3 AND n < 39 ORDER BY n", "k_cn"),
+        ("b, n", "ORDER BY n DESC LIMIT 100", "k_cn"),
+    ] {
+        let text = |table| format!("SELECT {select} FROM {table} {rest}");
+        let plan = desk.query(client, &format!("EXPLAIN {}", text("k"))).join("\n");
+        let (mut seen, mut expected) = (desk.query(client, &text("k")), desk.query(client, &text("plain")));
+        seen.sort();
+        expected.sort();
+        assert_eq!(seen, expected, "{}: {plan}", text("k"));
+        let is_there = plan.contains("Index Only Scan") && plan.contains(&format!("using {index} on k"));
+        assert!(!seen.is_empty() && is_there, "{rest}: {plan}");
+    }
+}
+
+#[test]
 fn an_index_may_have_a_column_twice() {
     let (mut desk, client) = desk();
     desk.setup(client, &["CREATE INDEX twice ON u (n, n DESC)"]);

@@ -10,7 +10,6 @@ use savanna_tenants_sql::{
 };
 
 use super::{Explainer, Shown};
-use crate::join::read_in_entries;
 
 impl<'a> Explainer<'a> {
     pub(super) fn joined(&mut self, joined: &'a Joined, outer: usize) -> Shown {
@@ -197,7 +196,7 @@ impl<'a> Explainer<'a> {
 /// Whether no row is read, only the entries of indexes.
 fn reads_entries_alone(scan: &Scan) -> bool {
     scan.access.ways.iter().all(|way| match way {
-        Way::Range { index: Some(index), .. } => read_in_entries(scan, &scan.table.indexes[*index]).is_some(),
+        Way::Range { index: Some(index), .. } => scan.in_entries(&scan.table.indexes[*index]).is_some(),
         _ => false,
     })
 }

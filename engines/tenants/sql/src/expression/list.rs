@@ -1,6 +1,6 @@
 //! What `IN` and `= ANY` compare a value with.
 
-use std::{cell::RefCell, ops::Deref, sync::Arc};
+use std::{cell::RefCell, collections::HashSet, ops::Deref, sync::Arc};
 
 use savanna_tenants_values::{
     error::Result,
@@ -24,7 +24,41 @@ pub struct List {
 #[derive(Debug, PartialEq)]
 struct Sorted {
     values: Vec<Value>,
+    integers: Option<Integers>,
     has_null: bool,
+}
+
+/// Integers that others are looked up among.
+#[derive(Debug, PartialEq)]
+struct Integers(HashSet<i64>);
+
+impl Integers {
+    /// Values without NULL, if all are integers.
+    fn of<'v>(values: impl IntoIterator<Item = &'v Value>) -> Option<Self> {
+        let integer = |value: &Value| match value {
+            Value::Int(value) => Some(*value),
+            _ => None,
+        };
+        values.into_iter().map(integer).collect::<Option<_>>().map(Self)
+    }
+
+    /// About how many bytes so many of them take, in a table that grew.
+    const fn bytes(count: usize) -> usize {
+        4 * count * (size_of::<i64>() + 1)
+    }
+
+    /// Whether a value is one of them; `None` if it is no integer.
+    fn have(&self, value: &Value) -> Option<bool> {
+        match value {
+            Value::Int(value) => Some(self.0.contains(value)),
+            _ => None,
+        }
+    }
+}
+
+/// What is known of a value that is among others or not, if perhaps a NULL is among them, too.
+const fn among(is_found: bool, has_null: bool) -> Option<bool> {
+    if !is_found && has_null { None } else { Some(is_found) }
 }
 
 impl List {
@@ -35,12 +69,10 @@ impl List {
 
     /// Whether a value is one of many constants; `None` within if a NULL leaves it open, and for other lists.
     pub(crate) fn has(&self, value: &Value) -> Option<Option<bool>> {
-        let Sorted { values, has_null } = &**self.sorted.as_ref()?;
-        Some(match values.binary_search_by(|other| other.compare(value)) {
-            Ok(_) => Some(true),
-            Err(_) if *has_null => None,
-            Err(_) => Some(false),
-        })
+        let Sorted { values, integers, has_null } = &**self.sorted.as_ref()?;
+        let hashed = integers.as_ref().and_then(|integers| integers.have(value));
+        let is_found = hashed.unwrap_or_else(|| values.binary_search_by(|other| other.compare(value)).is_ok());
+        Some(among(is_found, *has_null))
     }
 
     /// Its values, if it has many and all are constants.
@@ -64,7 +96,8 @@ fn sorted(exprs: &[Expr]) -> Option<Sorted> {
     values.retain(|value| !value.is_null());
     values.sort_by(Value::compare);
     values.dedup_by(|a, b| a.compare(b).is_eq());
-    Some(Sorted { values, has_null })
+    let integers = Integers::of(&values);
+    Some(Sorted { values, integers, has_null })
 }
 
 /// The array that a statement searched last, with the places of its elements in their order as soon as it is asked again: most statements
@@ -78,11 +111,18 @@ struct Last {
     places: Option<Arc<Places>>,
 }
 
-/// The places of an array's elements in their order.
+/// An array's elements, to be searched.
 #[derive(Debug)]
 struct Places {
-    order: Vec<u32>,
+    elements: Elements,
     has_null: bool,
+}
+
+#[derive(Debug)]
+enum Elements {
+    Integers(Integers),
+    /// The places of the elements in their order.
+    InOrder(Vec<u32>),
 }
 
 impl Searched {
@@ -103,7 +143,7 @@ impl Searched {
                 Some(places) => Arc::clone(places),
                 None => {
                     let mut memory = lent.memory();
-                    memory.take_bytes(elements.len() * size_of::<u32>())?;
+                    memory.take_bytes(Places::bytes(elements))?;
                     memory.keep();
                     Arc::clone(places.insert(Arc::new(Places::of(elements))))
                 }
@@ -114,21 +154,36 @@ impl Searched {
             }
         };
         drop(last);
-        Ok(Some(match places.order.binary_search_by(|at| elements[*at as usize].compare(value)) {
-            Ok(_) => Some(true),
-            Err(_) if places.has_null => None,
-            Err(_) => Some(false),
-        }))
+        Ok(places.have(elements, value).map(|is_found| among(is_found, places.has_null)))
     }
 }
 
 impl Places {
+    /// About how many bytes those of so many elements take.
+    fn bytes(elements: &[Value]) -> usize {
+        let are_integers = elements.iter().all(|element| matches!(element, Value::Int(_) | Value::Null));
+        if are_integers { Integers::bytes(elements.len()) } else { elements.len() * size_of::<u32>() }
+    }
+
     fn of(elements: &[Value]) -> Self {
+        let has_null = elements.iter().any(Value::is_null);
+        if let Some(integers) = Integers::of(elements.iter().filter(|element| !element.is_null())) {
+            return Self { elements: Elements::Integers(integers), has_null };
+        }
         let all = 0..elements.len() as u32;
         let mut order: Vec<u32> = all.filter(|at| !elements[*at as usize].is_null()).collect();
         order.sort_by(|a, b| elements[*a as usize].compare(&elements[*b as usize]));
-        let has_null = order.len() < elements.len();
-        Self { order, has_null }
+        Self { elements: Elements::InOrder(order), has_null }
+    }
+
+    /// Whether one of the elements that these are places of is a value; `None` if they have to be gone through.
+    fn have(&self, elements: &[Value], value: &Value) -> Option<bool> {
+        match &self.elements {
+            Elements::Integers(integers) => integers.have(value),
+            Elements::InOrder(order) => {
+                Some(order.binary_search_by(|at| elements[*at as usize].compare(value)).is_ok())
+            }
+        }
     }
 }
 
@@ -154,6 +209,14 @@ mod tests {
         let (whole, open, few) =
             (array(false), array(true), Arc::new(Array::from(vec![Value::Int(1); SORTED_MIN - 1])));
         let has = |array: &Arc<Array>, value: i64| searched.has(array, &Value::Int(value), &lent).expect("memory");
+        let texts = Array::from((0..20).map(|at| Value::Text(format!("{}", at * 7 % 40))).collect::<Vec<_>>());
+        let texts = Arc::new(texts);
+        for value in [0, 7, 8, 39] {
+            let text = Value::Text(value.to_string());
+            let _once = searched.has(&texts, &text, &lent).expect("memory");
+            let listed = texts.elements.contains(&text);
+            assert_eq!(searched.has(&texts, &text, &lent).expect("memory"), Some(Some(listed)), "{value}");
+        }
         for array in [&whole, &open] {
             assert_eq!(has(array, 7), None, "once");
             for value in -1..41 {
@@ -185,6 +248,15 @@ mod tests {
                 let expected = if null && !listed { None } else { Some(listed) };
                 let has = list.has(&Value::Int(value));
                 assert!(has == Some(expected) || has.is_none() && count < 9, "{value} of {count}: {has:?}");
+            }
+        }
+        for null in [false, true] {
+            let text = |at: i64| Expr::Constant(Value::Text((at * 7 % 11).to_string()));
+            let list = List::new((0..9).map(text).chain(null.then_some(Expr::NULL)).collect());
+            for value in 0..13_i64 {
+                let listed = (0..9).any(|at| at * 7 % 11 == value);
+                let expected = if null && !listed { None } else { Some(listed) };
+                assert_eq!(list.has(&Value::Text(value.to_string())), Some(expected), "{value}");
             }
         }
         let mut others = constants(20);

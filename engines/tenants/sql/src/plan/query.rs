@@ -7,10 +7,10 @@
 use std::{
     collections::BTreeSet,
     ops::Range,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
 };
 
-use savanna_tenants_catalog::Table;
+use savanna_tenants_catalog::{EntryColumns, Index, Table};
 use savanna_transaction::RowLock;
 
 use crate::{
@@ -201,6 +201,21 @@ pub struct Scan {
     pub wanted: Vec<usize>,
     /// Where the keys of its rows are noted.
     pub key: Option<usize>,
+    /// What is wanted as each index has it, once somebody has asked: not before all of the above is known.
+    pub(crate) in_entries: OnceLock<Vec<(u32, Option<EntryColumns>)>>,
+}
+
+impl Scan {
+    /// How what is wanted of rows is read from entries of an index, if it is all there and nobody asks for the rows themselves.
+    pub fn in_entries(&self, index: &Index) -> Option<&EntryColumns> {
+        let of = |index: &Index| match self.key {
+            Some(_) => None,
+            None => EntryColumns::of(&self.table, index, &self.wanted),
+        };
+        let all = || self.table.indexes.iter().map(|index| (index.relation, of(index))).collect();
+        let known = self.in_entries.get_or_init(all).iter().find(|(relation, _)| *relation == index.relation);
+        known.and_then(|(_, columns)| columns.as_ref())
+    }
 }
 
 /// Rows of a query in `FROM`.

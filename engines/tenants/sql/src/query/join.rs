@@ -1,6 +1,6 @@
 //! How tables are joined: in which order, and how the rows of one are found for the rows of another.
 
-use std::ops::Range;
+use std::{ops::Range, sync::OnceLock};
 
 use crate::{
     expression::{Comparison, Expr},
@@ -211,7 +211,8 @@ impl Joiner<'_> {
 fn scan(item: Item, access: access::Access) -> Node {
     match item {
         Item::Table { table, alias, base } => {
-            Node::Scan(Scan { table, alias, base, access, backwards: false, wanted: Vec::new(), key: None })
+            let (wanted, in_entries) = (Vec::new(), OnceLock::new());
+            Node::Scan(Scan { table, alias, base, access, backwards: false, wanted, key: None, in_entries })
         }
         _ => Node::One,
     }
