@@ -33,7 +33,7 @@ use crate::format::{
     CSV_DELIMITER, CSV_HEADER, CSV_QUOTE, Format, ON_ERROR, TextFormat, csv, declares_none, infer, ndjson, parquet,
 };
 use crate::options::{Kind, OptionSpec, Options, Presence, size};
-use crate::roots::{Roots, is_url};
+use crate::roots::{Roots, as_path, is_url};
 use folders::Folders;
 use objects::ObjectSink;
 use partitions::Partitions;
@@ -49,7 +49,7 @@ const OPTIONS: &[OptionSpec] = &[
         name: "path",
         kind: Kind::Text,
         presence: Presence::Required,
-        help: "The file, directory or glob pattern to read; the directory to write into, or s3://BUCKET/FOLDER.",
+        help: "The file, directory or glob pattern to read; the directory to write into, or s3://BUCKET/FOLDER. Paths may be URLs: file:///FOLDER.",
     },
     OptionSpec {
         name: "format",
@@ -120,7 +120,7 @@ impl Settings {
     fn new(table: &TableDef, roots: &Roots) -> Result<Self> {
         let options = Options::check(NAME, OPTIONS, &table.options)?;
         let settings = Self {
-            path: options.get("path", |path| Some(path.to_owned()))?,
+            path: options.get("path", |path| Some(as_path(path).to_owned()))?,
             format: Format::of(&options)?,
             follow: options.get("follow", |text| match text {
                 "false" => Some(Follow::No),
@@ -138,12 +138,6 @@ impl Settings {
         };
         if settings.is_in_bucket() {
             roots.check(Path::new(&settings.path))?;
-            if settings.rolling.spans_epochs() {
-                return Err(options.error(
-                    if settings.rolling.bytes.is_some() { ROLL_SIZE } else { ROLL_INTERVAL },
-                    "none for a path in a bucket: each epoch has its own objects",
-                ));
-            }
             return Ok(settings);
         }
         roots.check_pattern(&settings.path)?;
@@ -264,7 +258,7 @@ impl Connector for FileConnector {
         let Settings { path, format, csv, rolling, retry, .. } = settings;
         if is_url(&path) {
             let partitions = Partitions::new(&table.partitioned_by, &schema)?;
-            return Ok(Box::new(ObjectSink::new(Bucket::of_url(&path, retry)?, format, csv, partitions)));
+            return Ok(Box::new(ObjectSink::new(Bucket::of_url(&path, retry)?, format, csv, partitions, rolling)));
         }
         let directory = sink::directory(&path)?;
         if table.partitioned_by.is_empty() && !rolling.spans_epochs() {
