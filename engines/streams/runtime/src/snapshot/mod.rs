@@ -16,6 +16,7 @@ mod manifest;
 mod pieces;
 mod regroup;
 mod schedule;
+mod taking;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -35,6 +36,7 @@ pub use self::manifest::{Manifest, Part, PartFile, Snapshot, check};
 pub use self::pieces::{Changes, Piece, PieceId, Pieces};
 pub(crate) use self::regroup::regroup;
 pub use self::schedule::{MemberPart, Schedule, Step};
+pub use self::taking::{FormerAggregates, Taking};
 use crate::error::computing;
 
 /// The epoch of which a snapshot is made, or none: behind it members hand their states out, and before it everything is sent that would
