@@ -1,75 +1,31 @@
 //! What statements take of the allocator, beside what is counted.
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
+use savanna_allocations::measured;
 use savanna_tenants_store::database::Step;
 use savanna_tenants_values::memory::Pool;
 
 use crate::desk::Desk;
 
-thread_local! {
-    /// Bytes that this thread has of the allocator, and the most that it had.
-    static HELD: Cell<isize> = const { Cell::new(0) };
-    static MOST: Cell<isize> = const { Cell::new(0) };
-}
-
-/// Counts what each thread asks for.
-struct Counting;
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-fn note(bytes: isize) {
-    // At the end of a thread nobody counts any more.
-    _ = HELD.try_with(|held| {
-        held.set(held.get() + bytes);
-        _ = MOST.try_with(|most| most.set(most.get().max(held.get())));
-    });
-}
-
-// SAFETY: the system's allocator does what is asked for, and what is noted beside allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(layout.size() as isize);
-        // SAFETY: as the caller has it.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        note(-(layout.size() as isize));
-        // SAFETY: as the caller has it.
-        unsafe { System.dealloc(place, layout) }
-    }
-
-    unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        note(size as isize - layout.size() as isize);
-        // SAFETY: as the caller has it.
-        unsafe { System.realloc(place, layout, size) }
-    }
-}
-
 /// Bytes that differ whatever a statement does: a plan, a piece of the pool, buffers.
 const ALWAYS: isize = 3 << 20;
 
 /// The most that a statement takes while it runs, and what it counts.
-fn measured(desk: &mut Desk, pool: &Pool, text: &str) -> (isize, isize) {
+fn taken(desk: &mut Desk, pool: &Pool, text: &str) -> (isize, isize) {
     let client = desk.client();
-    let before = HELD.get();
-    MOST.set(before);
-    loop {
-        match desk.tenant.run(client, text).unwrap_or_else(|error| panic!("{text}: {error}")) {
-            // What the answer holds was counted, too.
-            Step::Done(_answer) => break,
-            Step::Wait => assert!(desk.tenant.gives_way(client), "{text}"),
+    let ((), most) = measured(|| {
+        loop {
+            match desk.tenant.run(client, text).unwrap_or_else(|error| panic!("{text}: {error}")) {
+                // What the answer holds was counted, too.
+                Step::Done(_answer) => break,
+                Step::Wait => assert!(desk.tenant.gives_way(client), "{text}"),
+            }
         }
-    }
-    let (most, counted) = (MOST.get() - before, pool.taken() as isize);
+    });
+    let counted = pool.taken() as isize;
     desk.tenant.close_session(client);
-    (most, counted)
+    (most.cast_signed(), counted)
 }
 
 #[test]
@@ -102,7 +58,7 @@ fn what_steps_take_is_counted() {
         format!("WITH w AS MATERIALIZED (SELECT * FROM {many}) SELECT count(*), (SELECT max(g) FROM w) FROM w"),
         "WITH RECURSIVE r(x) AS (SELECT 1 UNION SELECT x + 1 FROM r WHERE x < 60000) SELECT count(*) FROM r".to_owned(),
     ] {
-        let (most, counted) = measured(&mut desk, &pool, &text);
+        let (most, counted) = taken(&mut desk, &pool, &text);
         println!("{:>6} KiB of {:>6} counted: {text}", most >> 10, counted >> 10);
         // And not many times as much.
         if most > counted + counted / 10 + ALWAYS || counted > 3 * most + ALWAYS {
@@ -142,7 +98,7 @@ fn what_steps_with_files_take_is_counted_and_no_more_than_they_may() {
         let pool = Pool::new(24 << 20);
         let (mut desk, spills, _folder) = Desk::new().spilling(usize::MAX);
         desk.tenant = desk.tenant.sharing(std::sync::Arc::clone(&pool));
-        let (most, _) = measured(&mut desk, &pool, text);
+        let (most, _) = taken(&mut desk, &pool, text);
         println!("{:>6} KiB: {text}", most >> 10);
         if most > 30 << 20 {
             wrong.push(format!("{} KiB, and 24,576 may be: {text}", most >> 10));

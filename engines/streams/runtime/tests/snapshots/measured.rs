@@ -1,61 +1,11 @@
 //! What writing and reading a state takes of the allocator.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
+use savanna_allocations::measured;
 use savanna_streams_runtime::snapshot::{Piece, State, read_state, write_state};
-
-thread_local! {
-    /// Bytes that this thread has of the allocator, and the most that it had.
-    static HELD: Cell<isize> = const { Cell::new(0) };
-    static MOST: Cell<isize> = const { Cell::new(0) };
-}
-
-/// Counts what each thread asks for.
-struct Counting;
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-fn note(bytes: isize) {
-    // At the end of a thread nobody counts any more.
-    _ = HELD.try_with(|held| {
-        held.set(held.get() + bytes);
-        _ = MOST.try_with(|most| most.set(most.get().max(held.get())));
-    });
-}
-
-// SAFETY: the system's allocator does what is asked for, and what is noted beside allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(layout.size() as isize);
-        // SAFETY: as the caller has it.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        note(-(layout.size() as isize));
-        // SAFETY: as the caller has it.
-        unsafe { System.dealloc(place, layout) }
-    }
-
-    unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        note(size as isize - layout.size() as isize);
-        // SAFETY: as the caller has it.
-        unsafe { System.realloc(place, layout, size) }
-    }
-}
-
-/// What is there behind some work, and the most that this thread took meanwhile beside what it had.
-fn measured<T>(work: impl FnOnce() -> T) -> (T, usize) {
-    let before = HELD.get();
-    MOST.set(before);
-    let done = work();
-    (done, (MOST.get() - before).cast_unsigned())
-}
 
 const MIB: usize = 1 << 20;
 
