@@ -9,9 +9,13 @@ use savanna_streams_model::names;
 use savanna_streams_model::time::parse_duration;
 
 /// Options that belong to the engine: every table may have them, no connector reads them.
-pub const ENGINE_OPTIONS: [&str; 6] = [
+pub const ENGINE_OPTIONS: [&str; 10] = [
     "connector",
     "lookup.refresh",
+    "lookup.cache",
+    "lookup.cache.max-rows",
+    "lookup.cache.ttl",
+    "lookup.retry.timeout",
     "late-data",
     "scan.watermark.idle-timeout",
     "scan.watermark.alignment.group",

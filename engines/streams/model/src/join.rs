@@ -108,7 +108,7 @@ impl IntervalJoin {
     }
 }
 
-/// A join of a stream with a bounded table, which is read when the query starts:
+/// A join of a stream with a bounded table, which is read when the query starts, or asked for the rows of the keys that come:
 /// `JOIN t FOR SYSTEM_TIME AS OF s.proctime ON s.key = t.key`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lookup {
@@ -116,6 +116,9 @@ pub struct Lookup {
     pub table: ScanSpec,
     /// The table is read anew so often.
     pub refresh: Option<Duration>,
+    /// How it is asked by key, if it is not read as a whole.
+    #[serde(default)]
+    pub by_key: Option<ByKey>,
     /// Filters and projections over the table's rows.
     pub chain: PlanBytes,
     /// Whether rows of the stream that have no partner come out, with NULLs for the table's columns.
@@ -128,4 +131,24 @@ pub struct Lookup {
     pub condition: Option<JoinCondition>,
     /// Filters and projections over the stream's columns followed by the table's.
     pub after: PlanBytes,
+}
+
+/// How a table is asked for the rows of the keys that come, and for how long its answers are used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ByKey {
+    /// The table's columns that must equal the stream's keys, in the order of [`Lookup::stream_keys`].
+    pub columns: Vec<String>,
+    /// What is kept of answers, if anything.
+    pub cache: Option<CacheBounds>,
+    /// For so long the table may be away when it is asked.
+    pub patience: Duration,
+}
+
+/// What a cache of answers holds at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheBounds {
+    /// So many rows. That a key has none counts as one.
+    pub max_rows: usize,
+    /// Answers of this age are not used.
+    pub ttl: Duration,
 }

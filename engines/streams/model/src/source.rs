@@ -13,8 +13,10 @@ use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::TableDef;
+use crate::join::ByKey;
+use crate::sink::GiveUp;
 use crate::time::EventTime;
-use savanna_streams_api::Result;
+use savanna_streams_api::{Result, StreamError};
 
 /// A column, or a field inside `ROW` columns: `["bid", "auction"]` is `bid.auction`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -140,6 +142,38 @@ pub trait Source: Debug + Send + Sync {
         partitions: usize,
         from: Option<&Offset>,
     ) -> Result<Box<dyn SourceReader>>;
+
+    /// What asks the table for the rows of keys: values of these columns, of which `scan` reads all. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// It cannot be asked, by these columns or at all.
+    fn by_key(&self, scan: &ScanSpec, key: &ByKey) -> Result<Box<dyn KeyedReader>> {
+        let _ = key;
+        let table = &scan.table;
+        Err(StreamError::invalid(format!(
+            "table {} is read as a whole, because connector {} cannot be asked by key; leave 'lookup.cache' out, or use a table of postgres or redis",
+            table.name,
+            table.connector()
+        )))
+    }
+}
+
+/// Asks a table for rows by their keys. It lives on one thread at a time.
+pub trait KeyedReader: Send {
+    /// All rows of some keys, in the schema of the scan and in any order; rows of other keys may be among them. `keys` has the columns of the
+    /// key in order, each key once and none with NULL in it. Waits for a table that is away as long as [`ByKey::patience`] says.
+    ///
+    /// # Errors
+    /// The table is away for too long, refuses, or has what is no row; or [`StreamError::Cancelled`].
+    fn rows(&mut self, keys: &RecordBatch) -> Result<Vec<RecordBatch>>;
+
+    /// Ends the waiting.
+    fn give_up(&self) -> GiveUp;
+
+    /// How often the table did not answer and was asked again.
+    fn retries(&self) -> u64 {
+        0
+    }
 }
 
 /// How far the rows of a source come again.

@@ -179,6 +179,7 @@ impl OutputOperator {
                 self.pass(rows, None)?;
             }
         }
+        self.lookups.iter().for_each(|lookup| lookup.sealed(epoch));
         let members = self.outlet.parts();
         let mut first_rows = self.first_rows.as_mut();
         let bodies: Vec<Body> = match &mut self.end {

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::iter::successors;
+use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::TaskContext;
@@ -250,6 +251,10 @@ fn meaning(stage: &Stage, of: StageId) -> (Stage, Option<SchemaRef>) {
         // They are kept as they were read.
         lookup.table.table = bare_table(&lookup.table.table);
         lookup.refresh = None;
+        // How much of its answers is kept, and for how long, changes none that was recorded.
+        if let Some(by_key) = &mut lookup.by_key {
+            (by_key.cache, by_key.patience) = (None, Duration::ZERO);
+        }
     }
     (stage, read)
 }
@@ -322,14 +327,24 @@ fn lookups(graph: &StageGraph) -> Vec<&Lookup> {
     graph.stages.iter().flat_map(|stage| &stage.output).flat_map(|output| &output.lookups).collect()
 }
 
+/// Options of such tables that change no rows that were looked up.
+const HARMLESS_LOOKUPS: [&str; 4] = [
+    "option 'lookup.refresh'",
+    "option 'lookup.cache.max-rows'",
+    "option 'lookup.cache.ttl'",
+    "option 'lookup.retry.timeout'",
+];
+
 /// In what the tables of look-ups differ from those that the query keeps as they were read, if they do.
 fn other_lookups(former: &[&Lookup], new: &[&Lookup]) -> Option<String> {
+    let key = |lookup: &Lookup| lookup.by_key.as_ref().map(|by_key| by_key.columns.clone());
     let is_same = |former: &Lookup, new: &Lookup| {
         let mut differences = former.table.table.differences(&new.table.table);
-        differences.retain(|difference| difference != "columns" && difference != "option 'lookup.refresh'");
+        differences.retain(|difference| difference != "columns" && !HARMLESS_LOOKUPS.contains(&difference.as_str()));
         differences.is_empty()
             && former.table.schema() == new.table.schema()
             && former.table.equal_to == new.table.equal_to
+            && key(former) == key(new)
     };
     if former.len() == new.len() && former.iter().zip(new).all(|(former, new)| is_same(former, new)) {
         return None;

@@ -12,7 +12,7 @@ use savanna_streams_model::graph::{
     Exchange, Lateness, Operator, Output, ProcessingTime, Scan, SinkSpec, Stage, StageGraph, WindowAggregate,
     WindowPlan,
 };
-use savanna_streams_model::join::{IntervalJoin, JoinKind, JoinSide, Lookup};
+use savanna_streams_model::join::{ByKey, IntervalJoin, JoinKind, JoinSide, Lookup};
 use savanna_streams_model::plan::PlanBytes;
 use savanna_streams_model::source::Literal;
 use savanna_streams_model::state::StateKind;
@@ -38,6 +38,15 @@ pub(crate) fn explain_stage(stage: &Stage, functions: &TaskContext) -> String {
     let mut text = String::new();
     Block { text: &mut text, functions }.stage(stage);
     text
+}
+
+/// How a table is asked by key.
+fn asked(by_key: &ByKey) -> String {
+    let cache = by_key.cache.map_or_else(
+        || "no answers are kept".to_owned(),
+        |cache| format!("answers of {} rows are kept for {:?}", cache.max_rows, cache.ttl),
+    );
+    format!("asked by key ({}), {cache}", by_key.columns.join(", "))
 }
 
 /// What an operator is.
@@ -177,7 +186,11 @@ impl Block<'_> {
 
     fn lookup(&mut self, lookup: &Lookup) {
         let kind = if lookup.outer { "left look-up" } else { "look-up" };
-        let read = lookup.refresh.map_or_else(|| "read once".to_owned(), |every| format!("read anew every {every:?}"));
+        let read = match (&lookup.by_key, lookup.refresh) {
+            (Some(by_key), _) => asked(by_key),
+            (None, Some(every)) => format!("read anew every {every:?}"),
+            (None, None) => "read once".to_owned(),
+        };
         self.item(kind, &format!("table {}, {read}", lookup.table.table.name));
         if let Some(condition) = &lookup.condition {
             let holds = self.projected(&condition.holds);

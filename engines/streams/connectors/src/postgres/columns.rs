@@ -22,7 +22,7 @@ pub(super) enum Way {
 pub(super) struct Found {
     name: String,
     /// The type as the catalog calls it, such as `int8`, or `_int8` for an array of them.
-    type_name: String,
+    pub(super) type_name: String,
     /// The type as it stands in SQL, with the collation if equal texts may differ in it.
     pub(super) sql: String,
     is_enum: bool,

@@ -1,8 +1,9 @@
 //! The `postgres` sink and look-up: a table of PostgreSQL, or of a database that speaks its protocol.
 //!
-//! It is read once, to its end. When it is written, each epoch is one transaction: its rows, and its number in a table beside them. So the database itself tells which epochs it holds, and
+//! It is read once, to its end, or asked for the rows of keys. When it is written, each epoch is one transaction: its rows, and its number in a table beside them. So the database itself tells which epochs it holds, and
 //! which process may write the next one.
 
+mod by_key;
 mod changes;
 mod client;
 mod columns;

@@ -9,11 +9,13 @@ use arrow::datatypes::{Field, SchemaRef};
 use bytes::Bytes;
 use futures::StreamExt;
 use savanna_streams_api::{Result, StreamError};
-use savanna_streams_model::source::{Offset, Read, ScanSpec, Source, SourceBatch, SourceReader};
+use savanna_streams_model::join::ByKey;
+use savanna_streams_model::source::{KeyedReader, Offset, Read, ScanSpec, Source, SourceBatch, SourceReader};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::{Client, CopyOutStream};
 
+use super::by_key::KeyReader;
 use super::client::{Failure, PATIENCE, Patience, Tasks, connect, failed};
 use super::columns::{Way, columns, matching};
 use super::names::quoted;
@@ -55,6 +57,10 @@ pub(super) fn selected(schema: &SchemaRef) -> String {
 }
 
 impl Source for PostgresSource {
+    fn by_key(&self, scan: &ScanSpec, key: &ByKey) -> Result<Box<dyn KeyedReader>> {
+        Ok(Box::new(KeyReader::new(self.settings.clone(), scan, key)?))
+    }
+
     fn bounded(&self) -> bool {
         true
     }

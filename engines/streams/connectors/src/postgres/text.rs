@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::Write;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringViewArray};
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Date32Type, Field, Float32Type, Float64Type, Int64Type, TimeUnit};
 use arrow::error::ArrowError;
@@ -59,6 +59,19 @@ pub(super) fn lines(rows: &RecordBatch, mut take: impl FnMut(Vec<u8>)) -> Result
         take(lines);
     }
     Ok(())
+}
+
+/// The values of a column without NULLs, as the texts that PostgreSQL reads.
+pub(super) fn texts(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
+    let column = prepared(column)?;
+    let write = writer(&column)?;
+    let (mut texts, mut value) = (Vec::with_capacity(column.len()), Vec::new());
+    for row in 0..column.len() {
+        value.clear();
+        write(row, &mut value);
+        texts.push(String::from_utf8_lossy(&value).into_owned());
+    }
+    Ok(StringViewArray::from_iter_values(texts))
 }
 
 fn unwritable(field: &Field, error: ArrowError) -> StreamError {

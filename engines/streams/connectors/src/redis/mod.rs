@@ -1,11 +1,13 @@
 //! The `redis` sink and look-up: rows become keys of Redis, or of a server that answers as it does, such as Savanna's keys, and keys are rows.
 //!
-//! They are read once, to the end. When they are written, an epoch is one transaction (`MULTI` .. `EXEC`): its rows, and its number in a key beside them, which therefore tells which epochs are there.
+//! They are read once, to the end, or asked for one by one. When they are written, an epoch is one transaction (`MULTI` .. `EXEC`): its rows, and its number in a key beside them, which therefore tells which epochs are there.
 
+mod by_key;
 mod rows;
 mod settings;
 mod sink;
 mod source;
+mod trying;
 
 use std::sync::Arc;
 

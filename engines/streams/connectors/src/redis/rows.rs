@@ -108,7 +108,34 @@ fn push(commands: &mut Commands, settings: &Settings, row: &Row<'_>) -> Result<(
     Ok(())
 }
 
+/// The keys of rows that have the columns of keys, as rows are written to them. None of a row whose key is none of the table's.
+///
+/// # Errors
+/// A value of a key is NULL.
+pub(super) fn keys(settings: &Settings, rows: &RecordBatch) -> Result<Vec<Option<Vec<u8>>>> {
+    let objects = MessageFormat::Json.values(rows)?;
+    let key = |at: usize| {
+        let object = objects.of(at).unwrap_or(b"{}");
+        let failed = |e| StreamError::Internal(format!("a row that is no JSON: {e}"));
+        let values: BTreeMap<String, &RawValue> = serde_json::from_slice(object).map_err(failed)?;
+        let key = joined(settings, &values.into_iter().collect::<Row<'_>>())?;
+        Ok((!key.starts_with(JUDGES.as_bytes())).then_some(key))
+    };
+    (0..rows.num_rows()).map(key).collect()
+}
+
 fn key_of(settings: &Settings, row: &Row<'_>) -> Result<Vec<u8>> {
+    let key = joined(settings, row)?;
+    if key.starts_with(JUDGES.as_bytes()) {
+        let key = String::from_utf8_lossy(&key);
+        return Err(StreamError::invalid(format!(
+            "key {key} of a row begins as those do that say which epochs there are; give the table a 'key' that keys begin with"
+        )));
+    }
+    Ok(key)
+}
+
+fn joined(settings: &Settings, row: &Row<'_>) -> Result<Vec<u8>> {
     let mut key = settings.prefix.clone().into_bytes();
     for (number, field) in settings.key_fields.iter().enumerate() {
         let value = row.iter().find(|(name, _)| name == field).and_then(|(_, value)| text_of(value));
@@ -119,12 +146,6 @@ fn key_of(settings: &Settings, row: &Row<'_>) -> Result<Vec<u8>> {
             key.push(b':');
         }
         key.extend_from_slice(&value);
-    }
-    if key.starts_with(JUDGES.as_bytes()) {
-        let key = String::from_utf8_lossy(&key);
-        return Err(StreamError::invalid(format!(
-            "key {key} of a row begins as those do that say which epochs there are; give the table a 'key' that keys begin with"
-        )));
     }
     Ok(key)
 }

@@ -12,8 +12,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use redis::{Connection, ConnectionLike as _, RedisError, Value, cmd};
@@ -22,13 +21,9 @@ use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::sink::{Delivery, Remote, Sink};
 
 use super::rows::{Commands, commands};
-use super::settings::{Form, JUDGES, Settings, told};
+use super::settings::{Form, JUDGES, Settings};
+use super::trying::{Failure, Trying, may_pass};
 
-/// After so long a failed epoch is tried again, and later less often.
-const BACK_OFF: Duration = Duration::from_millis(100);
-const BACK_OFF_MAX: Duration = Duration::from_secs(5);
-/// Waiting is looked at so often, to end with the query.
-const LOOK: Duration = Duration::from_millis(50);
 /// So many keys are asked for their types at once.
 const KEYS_AT_ONCE: usize = 1_000;
 
@@ -53,14 +48,6 @@ struct Session {
     owner: String,
     /// The epoch that the server holds.
     last: Epoch,
-}
-
-/// Why an epoch was not written.
-enum Failure {
-    /// The server did not answer, or is not ready: it may be there, or not.
-    Again(String),
-    /// It will not go.
-    Final(StreamError),
 }
 
 impl RedisSink {
@@ -123,47 +110,23 @@ impl RedisSink {
 
     /// What an error of the server means.
     fn sort(&self, error: &RedisError) -> Failure {
-        let told = told(error);
-        if error.is_io_error()
-            || error.is_timeout()
-            || error.is_connection_dropped()
-            || error.code().is_some_and(may_pass)
-        {
-            return Failure::Again(told);
-        }
-        Failure::Final(StreamError::invalid(format!("{} refuses rows: {told}", self.settings.server)))
+        let refused = |told| StreamError::invalid(format!("{} refuses rows: {told}", self.settings.server));
+        Failure::of(error, refused)
     }
 
     /// Tries while that makes sense.
     fn patiently<T>(&mut self, what: &str, mut work: impl FnMut(&mut Self) -> Result<T, Failure>) -> Result<T> {
-        let deadline = Instant::now() + self.settings.retry_timeout;
-        let mut back_off = BACK_OFF;
-        loop {
-            let why = match work(self) {
-                Ok(done) => return Ok(done),
-                Err(Failure::Final(error)) => return Err(error),
-                Err(Failure::Again(why)) => why,
-            };
-            // What was sent over it may be done or not: a new one asks.
-            self.session = None;
-            if Instant::now() + back_off >= deadline {
-                let cause = format!("{why}; it was tried for {:?} ('retry.timeout')", self.settings.retry_timeout);
-                return Err(StreamError::Io { what: format!("{what} {}", self.settings.server), cause });
+        let (server, given_up) = (self.settings.server.clone(), Arc::clone(&self.given_up));
+        let patience = self.settings.retry_timeout;
+        let trying = Trying { what, server: &server, patience, option: "retry.timeout", given_up: &given_up };
+        trying.run(|| {
+            let done = work(self);
+            if matches!(done, Err(Failure::Again(_))) {
+                // What was sent over it may be done or not: a new one asks.
+                self.session = None;
             }
-            tracing::warn!(
-                server = self.settings.server,
-                why,
-                "a server of Redis does not answer as it should; it is asked again"
-            );
-            let until = Instant::now() + back_off;
-            while Instant::now() < until {
-                if self.given_up.load(Ordering::Acquire) {
-                    return Err(StreamError::Cancelled);
-                }
-                thread::sleep(LOOK.min(back_off));
-            }
-            back_off = (back_off * 2).min(BACK_OFF_MAX);
-        }
+            done
+        })
     }
 
     /// Writes an epoch once. `expected` is the last that the server has acknowledged.
@@ -198,12 +161,6 @@ impl RedisSink {
             Err(error) => Err(self.sort(&error)),
         }
     }
-}
-
-/// Whether a server that refuses something so may not do so later.
-fn may_pass(code: &str) -> bool {
-    ["LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "OOM", "NOREPLICAS", "MISCONF"]
-        .contains(&code)
 }
 
 /// What no other owner has.

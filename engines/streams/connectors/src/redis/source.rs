@@ -10,10 +10,13 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
 use redis::{Connection, ConnectionLike as _, RedisError, Value, cmd};
 use savanna_streams_api::{Result, StreamError};
-use savanna_streams_model::source::{Offset, Read, ScanSpec, Source, SourceBatch, SourceReader};
+use savanna_streams_model::join::ByKey;
+use savanna_streams_model::source::{KeyedReader, Offset, Read, ScanSpec, Source, SourceBatch, SourceReader};
 use serde_json::value::RawValue;
 
-use super::settings::{Form, JUDGES, Settings, told};
+use super::by_key::KeyReader;
+use super::settings::{Form, JUDGES, Settings};
+use super::trying::Failure;
 use crate::format::malformed::{BadRow, Malformed, excerpt};
 use crate::format::messages::{MessageDecoder, MessageFormat, Messages};
 
@@ -57,7 +60,29 @@ impl Source for RedisSource {
             return Err(StreamError::Internal("keys of Redis are read from their beginning only".into()));
         }
         let settings = self.settings.clone();
-        let connection = settings.connect().map_err(|error| failed(&settings, &error))?;
+        let connection = settings.connect().map_err(|error| away(&settings, failed(&settings, &error)))?;
+        let keys = Keys::new(settings, scan)?;
+        Ok(Box::new(Reader { keys, connection, cursor: Some("0".to_owned()), seen: BTreeSet::new() }))
+    }
+
+    fn by_key(&self, scan: &ScanSpec, key: &ByKey) -> Result<Box<dyn KeyedReader>> {
+        Ok(Box::new(KeyReader::new(&self.settings, scan, key)?))
+    }
+}
+
+/// Keys as rows.
+pub(super) struct Keys {
+    pub(super) settings: Settings,
+    /// The columns whose values are in keys, in the order in which they are there.
+    of_key: Vec<(String, DataType)>,
+    /// The other columns that are read.
+    fields: Vec<(String, DataType)>,
+    decoder: MessageDecoder,
+    malformed: Malformed,
+}
+
+impl Keys {
+    pub(super) fn new(settings: Settings, scan: &ScanSpec) -> Result<Self> {
         let schema = scan.schema();
         let fields: Vec<(String, DataType)> = (schema.fields().iter())
             .filter(|field| settings.is_value(field.name()))
@@ -70,65 +95,59 @@ impl Source for RedisSource {
         let of_key = settings.key_fields.iter().map(|name| (name.clone(), types(name))).collect();
         let decoder = MessageDecoder::new(MessageFormat::Json, &scan.table.physical_schema(), &schema);
         let malformed = Malformed::of_keys(settings.on_error.clone(), format!("keys of {}", settings.server))?;
-        Ok(Box::new(Reader {
-            settings,
-            connection,
-            of_key,
-            fields,
-            cursor: Some("0".to_owned()),
-            seen: BTreeSet::new(),
-            decoder,
-            malformed,
-        }))
+        Ok(Self { settings, of_key, fields, decoder, malformed })
     }
 }
 
 struct Reader {
-    settings: Settings,
+    keys: Keys,
     connection: Connection,
-    /// The columns whose values are in keys, in the order in which they are there.
-    of_key: Vec<(String, DataType)>,
-    /// The other columns that are read.
-    fields: Vec<(String, DataType)>,
     /// How far the server was walked through; none at the end.
     cursor: Option<String>,
     /// A server may name a key several times.
     seen: BTreeSet<Vec<u8>>,
-    decoder: MessageDecoder,
-    malformed: Malformed,
 }
 
 /// What an error of the server means.
-fn failed(settings: &Settings, error: &RedisError) -> StreamError {
-    let (server, told) = (&settings.server, told(error));
-    if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
-        return StreamError::io(
-            format!("read keys of {server}"),
+pub(super) fn failed(settings: &Settings, error: &RedisError) -> Failure {
+    let server = &settings.server;
+    Failure::of(error, |told| {
+        StreamError::invalid(format!(
+            "{server} lets nobody read keys: {told}; correct 'url', or what the server lets the user do"
+        ))
+    })
+}
+
+/// That of a server that is not waited for.
+fn away(settings: &Settings, failure: Failure) -> StreamError {
+    match failure {
+        Failure::Final(error) => error,
+        Failure::Again(told) => StreamError::io(
+            format!("read keys of {}", settings.server),
             &format!("{told}; look whether the server is up, and whether 'url' names it"),
-        );
+        ),
     }
-    StreamError::invalid(format!(
-        "{server} lets nobody read keys: {told}; correct 'url', or what the server lets the user do"
-    ))
 }
 
 impl Reader {
     /// The next keys that were not named before.
-    fn keys(&mut self, cursor: &str, count: usize) -> Result<Vec<Vec<u8>>> {
-        let Settings { prefix, form, .. } = &self.settings;
+    fn next_keys(&mut self, cursor: &str, count: usize) -> Result<Vec<Vec<u8>>, Failure> {
+        let Settings { prefix, form, .. } = &self.keys.settings;
         let mut scan = cmd("SCAN");
         scan.arg(cursor).arg("MATCH").arg(pattern(prefix)).arg("COUNT").arg(count);
         scan.arg("TYPE").arg(if *form == Form::Hash { "hash" } else { "string" });
         let walked = scan.query::<(String, Vec<Vec<u8>>)>(&mut self.connection);
-        let (next, mut keys) = walked.map_err(|error| failed(&self.settings, &error))?;
+        let (next, mut keys) = walked.map_err(|error| failed(&self.keys.settings, &error))?;
         self.cursor = (next != "0").then_some(next);
         // Those that say which epochs a sink has written are no rows.
         keys.retain(|key| !key.starts_with(JUDGES.as_bytes()) && self.seen.insert(key.clone()));
         Ok(keys)
     }
+}
 
+impl Keys {
     /// What the server has for keys, by one command for each: what a key has is what it has at one moment.
-    fn ask(&mut self, keys: &[Vec<u8>]) -> Result<Vec<Value>> {
+    fn ask(&self, connection: &mut Connection, keys: &[Vec<u8>]) -> Result<Vec<Value>, Failure> {
         let (mut asked, fields) = (redis::pipe(), &self.fields);
         for key in keys {
             match self.settings.form {
@@ -140,7 +159,7 @@ impl Reader {
                 _ => asked.cmd("GET").arg(key.as_slice()),
             };
         }
-        let mut answers = self.request(&asked, keys.len())?;
+        let mut answers = self.request(connection, &asked, keys.len())?;
         // A hash that has none of these fields may have others, or be gone.
         let has_none =
             |answer: &Value| matches!(answer, Value::Array(values) if values.iter().all(|v| *v == Value::Nil));
@@ -150,15 +169,20 @@ impl Reader {
             for at in &unclear {
                 asked.cmd("HGETALL").arg(keys[*at].as_slice());
             }
-            for (at, whole) in unclear.iter().zip(self.request(&asked, unclear.len())?) {
+            for (at, whole) in unclear.iter().zip(self.request(connection, &asked, unclear.len())?) {
                 answers[*at] = self.of_whole(whole);
             }
         }
         Ok(answers)
     }
 
-    fn request(&mut self, asked: &redis::Pipeline, count: usize) -> Result<Vec<Value>> {
-        let answers = self.connection.req_packed_commands(&asked.get_packed_pipeline(), 0, count);
+    fn request(
+        &self,
+        connection: &mut Connection,
+        asked: &redis::Pipeline,
+        count: usize,
+    ) -> Result<Vec<Value>, Failure> {
+        let answers = connection.req_packed_commands(&asked.get_packed_pipeline(), 0, count);
         answers.map_err(|error| failed(&self.settings, &error))
     }
 
@@ -222,8 +246,8 @@ impl Reader {
     }
 
     /// The rows of keys.
-    fn rows(&mut self, keys: &[Vec<u8>]) -> Result<RecordBatch> {
-        let answers = self.ask(keys)?;
+    pub(super) fn rows(&mut self, connection: &mut Connection, keys: &[Vec<u8>]) -> Result<RecordBatch, Failure> {
+        let answers = self.ask(connection, keys)?;
         let (mut messages, mut objects) = (Messages::default(), Vec::new());
         for (key, answer) in keys.iter().zip(&answers) {
             match answer {
@@ -255,7 +279,7 @@ impl Reader {
             self.malformed.place = self.place_of(key);
             self.decoder.rows(&mut messages, &mut self.malformed)?;
         }
-        Err(error)
+        Err(error.into())
     }
 
     fn place_of(&self, key: &[u8]) -> String {
@@ -295,11 +319,13 @@ fn push(object: &mut Vec<u8>, name: &str, of: &DataType, value: &[u8]) -> Result
 impl SourceReader for Reader {
     fn read(&mut self, max_events: usize, _: Duration) -> Result<Read> {
         let Some(cursor) = self.cursor.clone() else { return Ok(Read::End) };
-        let keys = self.keys(&cursor, max_events.clamp(1, KEYS_AT_ONCE))?;
+        let read = self.next_keys(&cursor, max_events.clamp(1, KEYS_AT_ONCE));
+        let keys = read.map_err(|failure| away(&self.keys.settings, failure))?;
         if keys.is_empty() {
             return Ok(if self.cursor.is_none() { Read::End } else { Read::Pending });
         }
-        let rows = self.rows(&keys)?;
+        let rows = self.keys.rows(&mut self.connection, &keys);
+        let rows = rows.map_err(|failure| away(&self.keys.settings, failure))?;
         let events = rows.num_rows() as u64;
         Ok(Read::Rows(SourceBatch { split: 0, rows, left_out_time: None, events }))
     }
@@ -310,7 +336,7 @@ impl SourceReader for Reader {
     }
 
     fn skipped(&self) -> u64 {
-        self.malformed.skipped
+        self.keys.malformed.skipped
     }
 }
 

@@ -20,7 +20,7 @@ use savanna_streams_model::graph::{
     Aggregate, Alignment, Exchange, Expand, LateRows, Lateness, Operator, Output, ProcessingTime, Scan, SinkSpec,
     Stage, StageGraph, Waiting, Watermark, WindowAggregate, WindowInput, WindowPlan,
 };
-use savanna_streams_model::join::{IntervalJoin, JoinCondition, JoinKind, JoinSide, Lookup};
+use savanna_streams_model::join::{ByKey, CacheBounds, IntervalJoin, JoinCondition, JoinKind, JoinSide, Lookup};
 use savanna_streams_model::payload::SetKey;
 use savanna_streams_model::plan::PlanBytes;
 use savanna_streams_model::source::{EqualTo, FieldPath, Literal, Offset, ScanSpec};
@@ -146,6 +146,11 @@ fn outputs() -> Vec<Option<Output>> {
     let lookup = Lookup {
         table: scan_spec(),
         refresh: Some(Duration::from_secs(600)),
+        by_key: Some(ByKey {
+            columns: vec!["id".into()],
+            cache: Some(CacheBounds { max_rows: 7, ttl: Duration::from_millis(5) }),
+            patience: Duration::from_secs(1),
+        }),
         chain: plan(),
         outer: true,
         stream_keys: vec![1],

@@ -1,5 +1,8 @@
-//! Look-ups: each row of a stream meets the rows of a bounded table, as it was read before the row's epoch.
+//! Look-ups: each row of a stream meets the rows of a bounded table, as it was read before the row's epoch, or as it answered in it.
 
+mod answers;
+mod asked;
+mod cache;
 mod loading;
 mod versions;
 
@@ -16,9 +19,12 @@ use savanna_streams_api::Result;
 use savanna_streams_api::ids::Epoch;
 use savanna_streams_model::join::Lookup;
 
+use self::asked::Asking;
+pub(crate) use self::asked::{Asked, Place};
 pub(crate) use self::loading::Loading;
 pub use self::versions::LookupStore;
 pub(crate) use self::versions::Versions;
+use self::versions::{recorded_versions, words};
 use crate::chain::{Chain, batch_of};
 use crate::error::{broken, computing};
 use crate::pair_condition::PairCondition;
@@ -69,12 +75,47 @@ impl LookupTable {
     }
 }
 
+/// Where the rows of a look-up's table come from. Shared by all instances of a stage.
+#[derive(Clone)]
+pub(crate) enum Table {
+    /// It is read as a whole.
+    Whole(Arc<Versions>),
+    /// It is asked for the rows of the keys that come.
+    ByKey(Arc<Asked>),
+}
+
+impl Table {
+    /// Which version an epoch has that all scans have sealed. What was answered in it is kept by then.
+    ///
+    /// # Errors
+    /// It cannot be kept, or the query ends.
+    pub(crate) fn version_of(&self, epoch: Epoch) -> Result<u64> {
+        match self {
+            Self::Whole(versions) => Ok(versions.version_of(epoch)),
+            Self::ByKey(asked) => asked.keep(epoch),
+        }
+    }
+
+    /// The sinks hold this epoch, and those before.
+    pub(crate) fn passed(&self, committed: Epoch) {
+        match self {
+            Self::Whole(versions) => versions.passed(committed),
+            Self::ByKey(asked) => asked.passed(committed),
+        }
+    }
+}
+
+/// The table in one instance of a stage.
+enum Rows {
+    /// The table of the epoch, once a row was looked up in it.
+    Whole(Arc<Versions>, Option<Arc<LookupTable>>),
+    ByKey(Box<Asking>),
+}
+
 /// A look-up in one instance of a stage.
 pub(crate) struct LookupRows {
-    versions: Arc<Versions>,
+    rows: Rows,
     epoch: Epoch,
-    /// The table of the epoch, once a row was looked up in it.
-    table: Option<Arc<LookupTable>>,
     keys: Vec<usize>,
     outer: bool,
     condition: Option<PairCondition>,
@@ -82,24 +123,52 @@ pub(crate) struct LookupRows {
 }
 
 impl LookupRows {
-    pub(crate) fn decode(lookup: &Lookup, versions: Arc<Versions>, functions: &Arc<TaskContext>) -> Result<Self> {
+    pub(crate) fn decode(lookup: &Lookup, table: Table, functions: &Arc<TaskContext>) -> Result<Self> {
         let condition = lookup.condition.as_ref().map(|c| PairCondition::decode(c, functions)).transpose()?;
         let after = Chain::decode(&lookup.after, functions)?;
-        versions.join();
+        let rows = match table {
+            Table::Whole(versions) => {
+                versions.join();
+                Rows::Whole(versions, None)
+            }
+            Table::ByKey(asked) => Rows::ByKey(Box::new(Asking::decode(lookup, asked, functions)?)),
+        };
         let (keys, outer) = (lookup.stream_keys.clone(), lookup.outer);
-        Ok(Self { versions, epoch: Epoch::ZERO, table: None, keys, outer, condition, after })
+        Ok(Self { rows, epoch: Epoch::ZERO, keys, outer, condition, after })
     }
 
     /// The rows to come belong to this epoch.
     pub(crate) fn begin(&mut self, epoch: Epoch) {
         if self.epoch != epoch {
-            (self.epoch, self.table) = (epoch, None);
+            self.epoch = epoch;
+            if let Rows::Whole(_, table) = &mut self.rows {
+                *table = None;
+            }
+        }
+    }
+
+    /// All rows of an epoch have come.
+    pub(crate) fn sealed(&self, epoch: Epoch) {
+        if let Rows::ByKey(asking) = &self.rows {
+            asking.sealed(epoch);
         }
     }
 
     /// This instance's share of the memory of the tables, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.versions.bytes()
+        match &self.rows {
+            Rows::Whole(versions, _) => versions.bytes(),
+            Rows::ByKey(asking) => asking.bytes(),
+        }
+    }
+
+    /// The table that some keys meet.
+    fn table(&mut self, keys: &[ArrayRef]) -> Result<Arc<LookupTable>> {
+        Ok(match &mut self.rows {
+            Rows::Whole(_, Some(table)) => Arc::clone(table),
+            Rows::Whole(versions, none) => Arc::clone(none.insert(versions.of(self.epoch)?)),
+            Rows::ByKey(asking) => Arc::new(asking.table(self.epoch, keys)?),
+        })
     }
 
     /// The columns that come out.
@@ -109,11 +178,8 @@ impl LookupRows {
 
     /// Each row with its partners, in the stream's order.
     pub(crate) fn apply(&mut self, rows: &RecordBatch) -> Result<Vec<RecordBatch>> {
-        let known = match &self.table {
-            Some(table) => Arc::clone(table),
-            None => Arc::clone(self.table.insert(self.versions.of(self.epoch)?)),
-        };
         let keys: Vec<ArrayRef> = self.keys.iter().map(|key| Arc::clone(rows.column(*key))).collect();
+        let known = self.table(&keys)?;
         let (bytes, nulls) = known.keys(&keys)?;
         let (mut stream, mut table) = (Vec::new(), Vec::new());
         for (row, key) in bytes.iter().enumerate() {
@@ -232,6 +298,7 @@ mod tests {
         let lookup = Lookup {
             table: ScanSpec::everything(table_def),
             refresh: None,
+            by_key: None,
             chain: identity(table.schema()),
             outer,
             stream_keys: vec![0],
@@ -242,7 +309,7 @@ mod tests {
         let functions = Arc::new(TaskContext::default());
         let versions = Versions::new(0, &lookup, &functions, None, &[]).unwrap();
         versions.add(vec![table]).unwrap();
-        let mut lookup = LookupRows::decode(&lookup, Arc::new(versions), &functions).unwrap();
+        let mut lookup = LookupRows::decode(&lookup, Table::Whole(Arc::new(versions)), &functions).unwrap();
         lookup.begin(Epoch(1));
         let mut found = Vec::new();
         for batch in lookup.apply(&stream).unwrap() {

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use savanna_streams_api::ids::Epoch;
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::join::Lookup;
+use savanna_streams_model::source::ScanSpec;
 
 use super::LookupTable;
 use crate::chain::Chain;
@@ -85,22 +86,11 @@ impl Versions {
         records: &[EpochRecord],
     ) -> Result<Self> {
         let (chain, keys) = (Chain::decode(&lookup.chain, functions)?, lookup.table_keys.clone());
-        let table = &lookup.table;
-        let mut words = format!("table {} ({})", table.table.name, columns(&table.schema()));
-        for condition in &table.equal_to {
-            words += &format!(", {} = {:?}", condition.path.0.join("."), condition.value);
-        }
-        let making = Mutex::new(Making { chain, keys, words });
+        let making = Mutex::new(Making { chain, keys, words: words(&lookup.table) });
         let mut known = Known::default();
-        for record in records {
-            let version = record.lookups.get(usize::from(number)).copied().ok_or_else(|| {
-                StreamError::invalid(format!(
-                    "the record of epoch {} does not say in which version of table {} rows were looked up; drop the query and start it again",
-                    record.epoch, table.table.name
-                ))
-            })?;
+        for (epoch, version) in recorded_versions(number, &lookup.table, records)? {
             known.newest = known.newest.max(version);
-            known.note(record.epoch, version);
+            known.note(epoch, version);
         }
         Ok(Self { lookup: number, store, making, known: Mutex::new(known), instances: AtomicUsize::new(0) })
     }
@@ -195,6 +185,32 @@ impl Versions {
             store.keep_only(self.lookup, &versions);
         }
     }
+}
+
+/// What the rows of a look-up's table are, in words.
+pub(super) fn words(table: &ScanSpec) -> String {
+    let mut words = format!("table {} ({})", table.table.name, columns(&table.schema()));
+    for condition in &table.equal_to {
+        words += &format!(", {} = {:?}", condition.path.0.join("."), condition.value);
+    }
+    words
+}
+
+/// Which versions of a look-up's table the epochs of records had.
+///
+/// # Errors
+/// A record names none.
+pub(super) fn recorded_versions(number: u16, table: &ScanSpec, records: &[EpochRecord]) -> Result<Vec<(Epoch, u64)>> {
+    let version = |record: &EpochRecord| {
+        let version = record.lookups.get(usize::from(number)).copied().ok_or_else(|| {
+            StreamError::invalid(format!(
+                "the record of epoch {} does not say in which version of table {} rows were looked up; drop the query and start it again",
+                record.epoch, table.table.name
+            ))
+        })?;
+        Ok((record.epoch, version))
+    };
+    records.iter().map(version).collect()
 }
 
 impl Making {

@@ -10,11 +10,12 @@ use savanna_streams_functions::budget;
 
 use super::Shared;
 use super::drivers::{self, Mailbox, panicked};
+use super::keeping::Keeping;
 use super::partition::ScanPartition;
 use super::turns::{Next, STACK_BYTES, Waker, blocking};
 use crate::clock::Clock;
 use crate::driver::{Driver, Input, Outcome};
-use crate::lookup::Loading;
+use crate::lookup::{Loading, Table};
 
 /// A query that is about to run.
 pub(super) struct Ready {
@@ -63,6 +64,10 @@ impl Ready {
 
     /// Starts to read, and the driver.
     fn run(mut self) {
+        if let Err(error) = Keeping::begin(&self.shared) {
+            self.give_up(Outcome::Failed(error));
+            return;
+        }
         let scans = std::mem::take(&mut self.scans);
         let mut started = Ok(());
         for scan in scans {
@@ -151,7 +156,19 @@ impl Shared {
         if let Some(recording) = &self.recording {
             recording.gate.stop();
         }
+        if !is_over {
+            self.ask_no_more();
+        }
         self.controls.lock().iter().for_each(|control| control.stop());
+    }
+
+    /// Nobody waits for tables that are asked.
+    fn ask_no_more(&self) {
+        for table in &self.lookups {
+            if let Table::ByKey(asked) = table {
+                asked.give_up();
+            }
+        }
     }
 
     /// A partition leaves; all do so once the query was stopped. The last one ends the query.
@@ -179,6 +196,8 @@ impl Shared {
             snapshots.end();
         }
         self.refreshing.end();
+        self.ask_no_more();
+        self.keeping.end();
         self.note_end(&outcome);
         self.publish_end(outcome);
         self.groups.dissolve();

@@ -8,6 +8,7 @@ mod forgetting;
 mod groups;
 mod growth;
 mod handed_out;
+mod keeping;
 mod life;
 mod memory;
 mod partition;
@@ -44,6 +45,7 @@ pub(crate) use self::drivers::Mailbox;
 pub use self::forgetting::Forgetting;
 use self::groups::FunctionGroups;
 use self::growth::Growth;
+use self::keeping::Keeping;
 pub(crate) use self::memory::Memory;
 pub(crate) use self::progress::Progress;
 use self::refreshing::Refreshing;
@@ -53,8 +55,9 @@ pub use self::standings::{Standing, Standings};
 use self::starting::Starting;
 use self::survival::Recording;
 pub use self::survival::{Survival, cannot_survive, delivery};
+pub(crate) use self::turns::blocking;
 use crate::driver::{EpochRecord, Input, Outcome};
-use crate::lookup::Versions;
+use crate::lookup::Table;
 use crate::options::RuntimeOptions;
 use crate::records::{self, skippable};
 
@@ -84,9 +87,11 @@ pub(crate) struct Shared {
     record: Mutex<Option<EpochRecord>>,
     /// Where its epochs are recorded, if it outlives its process.
     recording: Option<Recording>,
-    /// The versions of the tables of its look-ups, in the order of the stages.
-    lookups: Vec<Arc<Versions>>,
+    /// The tables of its look-ups, in the order of the stages.
+    lookups: Vec<Table>,
     refreshing: Arc<Refreshing>,
+    /// Keeps what tables were asked and answered, if its epochs are recorded.
+    keeping: Keeping,
     /// Snapshots of it, if there are any.
     snapshots: Option<Arc<Snapshotting>>,
     /// Why there are none, if it outlives its process.
@@ -321,6 +326,11 @@ impl Shared {
         }
         if !self.lookups.is_empty() {
             self.refreshing.fill(&mut status);
+        }
+        for table in &self.lookups {
+            if let Table::ByKey(asked) = table {
+                asked.fill(&mut status);
+            }
         }
         status
     }

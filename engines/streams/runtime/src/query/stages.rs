@@ -18,7 +18,7 @@ use super::survival::Recording;
 use crate::chain::Chain;
 use crate::error::broken;
 use crate::join_stage::JoinOperator;
-use crate::lookup::{Loading, LookupRows, Versions};
+use crate::lookup::{Asked, Loading, LookupRows, Place, Table, Versions};
 use crate::member::{Member, StageOperator};
 use crate::merge_stage::MergeOperator;
 use crate::output::OutputOperator;
@@ -130,33 +130,48 @@ impl Starting {
         };
         let tables = self.lookups.get(&stage.id).into_iter().flatten();
         let lookups = output.lookups.iter().zip(tables);
-        let lookups = lookups.map(|(lookup, table)| LookupRows::decode(lookup, Arc::clone(table), &self.functions));
+        let lookups = lookups.map(|(lookup, table)| LookupRows::decode(lookup, table.clone(), &self.functions));
         let lookups = lookups.collect::<Result<Vec<_>>>()?;
         let output = OutputOperator::decode(output, lookups, &stage.exchange, &self.functions, &self.options, outlet)?;
         Ok(output.with_snapshots(self.due.clone()))
     }
 
-    /// Opens the tables of all look-ups, once for all instances of a stage, and what is known of them behind an epoch. Those of which
-    /// nothing is known are read before the query runs.
-    pub(super) fn open_lookups(&mut self, behind: Epoch) -> Result<Vec<Loading>> {
+    /// Opens the tables of all look-ups, once for all instances of a stage, and what is known of them behind an epoch. Those that are read
+    /// as a whole come behind them; if nothing is known of one, it is read before the query runs.
+    pub(super) fn open_lookups(&mut self, behind: Epoch) -> Result<(Vec<Table>, Vec<Loading>)> {
         let (store, records) = match &self.survival {
             Some(survival) => (Some(Arc::clone(&survival.lookups)), survival.records.as_slice()),
             None => (None, [].as_slice()),
         };
-        let mut tables = Vec::new();
+        let (mut tables, mut loading) = (Vec::new(), Vec::new());
         for stage in &self.graph.stages {
             for lookup in stage.output.iter().flat_map(|output| &output.lookups) {
                 let number = u16::try_from(tables.len()).map_err(|_| broken("a query with too many look-ups"))?;
                 let store = store.as_ref().map(Arc::clone);
-                let versions = Versions::new(number, lookup, &self.functions, store, records)?;
-                versions.tidy();
-                versions.passed(behind);
-                let table = Loading::open(lookup, Arc::clone(&self.connectors), versions)?;
-                self.lookups.entry(stage.id).or_default().push(Arc::clone(&table.versions));
+                let table = match &lookup.by_key {
+                    Some(by_key) => {
+                        let of_members = !matches!(stage.operator, Operator::Scan(_));
+                        let clock = Arc::clone(&self.options.clock);
+                        let place = Place { number, clock, of_members, store, records };
+                        let asked = Asked::new(lookup, by_key, self.connectors.as_ref(), place)?;
+                        asked.tidy();
+                        Table::ByKey(Arc::new(asked))
+                    }
+                    None => {
+                        let versions = Versions::new(number, lookup, &self.functions, store, records)?;
+                        versions.tidy();
+                        versions.passed(behind);
+                        let table = Loading::open(lookup, Arc::clone(&self.connectors), versions)?;
+                        let versions = Arc::clone(&table.versions);
+                        loading.push(table);
+                        Table::Whole(versions)
+                    }
+                };
+                self.lookups.entry(stage.id).or_default().push(table.clone());
                 tables.push(table);
             }
         }
-        Ok(tables)
+        Ok((tables, loading))
     }
 
     fn sink_operator(

@@ -20,6 +20,7 @@ use super::drivers::Mailbox;
 use super::forgetting::Forgetting;
 use super::groups::{FunctionGroups, Seat};
 use super::growth::{Growing, Growth, Later, Parts};
+use super::keeping::Keeping;
 use super::life::Ready;
 use super::memory::Memory;
 use super::partition::{ScanLimits, ScanPartition};
@@ -33,7 +34,7 @@ use super::{Leaving, Query, Shared};
 use crate::clock::Instants;
 use crate::cloud::remote::{self, Deploying};
 use crate::driver::{Driver, DriverOptions};
-use crate::lookup::Versions;
+use crate::lookup::Table;
 use crate::options::RuntimeOptions;
 use crate::scan::ScanOperator;
 use crate::snapshot::Due;
@@ -63,7 +64,7 @@ pub(super) struct Starting {
     pub(super) connectors: Arc<dyn Connectors>,
     pub(super) options: RuntimeOptions,
     /// The tables of each stage's look-ups.
-    pub(super) lookups: BTreeMap<StageId, Vec<Arc<Versions>>>,
+    pub(super) lookups: BTreeMap<StageId, Vec<Table>>,
     pub(super) survival: Option<Survival>,
     /// The epoch of which a snapshot is made.
     pub(super) due: Due,
@@ -105,7 +106,7 @@ impl Starting {
         };
         let Beginning { behind, records, snapshot } = self.records(sink.as_mut(), &sources)?;
         let from = behind.as_ref().map_or(Epoch::ZERO, |record| record.epoch);
-        let tables = self.open_lookups(from)?;
+        let (lookups, tables) = self.open_lookups(from)?;
         let later = Later::new(sources.total(), &layout, behind.as_ref(), &records);
         let partitions = self.open_sources(&sources, &layout, behind.as_ref())?;
         let of_stage = |partitions: &[Partition<'_>], stage: StageId| {
@@ -242,8 +243,9 @@ impl Starting {
             give_back,
             record: Mutex::new(None),
             recording,
-            lookups: tables.iter().map(|table| Arc::clone(&table.versions)).collect(),
+            lookups,
             refreshing: Arc::default(),
+            keeping: Keeping::default(),
             snapshots,
             no_snapshots,
             delivery,

@@ -20,7 +20,7 @@ use super::snapshots::{Of, Snapshotting};
 use super::sources::Sources;
 use super::starting::Starting;
 use crate::driver::{EpochRecord, Outcome};
-use crate::lookup::LookupStore;
+use crate::lookup::{LookupStore, Table};
 use crate::member::{Member, Snapshots};
 use crate::records::{self, EpochLog, Kept, Reach, RecordGate, Recorded};
 use crate::snapshot::{self, Snapshot, SnapshotStore, State};
@@ -340,8 +340,30 @@ impl Shared {
     /// All partitions have sealed an epoch.
     pub(super) fn sealed(&self, mut record: EpochRecord) {
         record.layout = self.growth.layout(record.sources.len());
-        record.lookups = self.lookups.iter().map(|versions| versions.version_of(record.epoch)).collect();
-        self.lookups.iter().for_each(|versions| versions.passed(record.committed));
+        *self.record.lock() = Some(record.clone());
+        if self.keeps_answers() {
+            self.keeping.send(record);
+        } else if let Err(error) = self.write_down(record) {
+            tracing::error!(query = %self.id, %error, "an epoch without look-ups that are kept has not got its record");
+        }
+    }
+
+    /// Whether what tables were asked and answered is kept: not on the thread that drives queries.
+    pub(super) fn keeps_answers(&self) -> bool {
+        self.recording.is_some() && self.lookups.iter().any(|table| matches!(table, Table::ByKey(_)))
+    }
+
+    /// Records an epoch that all partitions have sealed, behind what was answered in it.
+    ///
+    /// # Errors
+    /// That cannot be kept.
+    pub(super) fn write_down(&self, mut record: EpochRecord) -> Result<()> {
+        record.lookups = self.lookups.iter().map(|table| table.version_of(record.epoch)).collect::<Result<_>>()?;
+        self.lookups.iter().for_each(|table| table.passed(record.committed));
+        // Before somebody may commit the epoch, who has to find it sealed.
+        if let Some(snapshots) = &self.snapshots {
+            snapshots.sealed(&record);
+        }
         if let Some(recording) = &self.recording {
             if record.epoch > recording.recorded {
                 let (gate, epoch) = (Arc::clone(&recording.gate), record.epoch);
@@ -353,10 +375,18 @@ impl Shared {
                 recording.forgetting.iter().for_each(|forgetting| forgetting.records_before(first));
             }
         }
-        if let Some(snapshots) = &self.snapshots {
-            snapshots.sealed(&record);
+        let mut last = self.record.lock();
+        if last.as_ref().is_none_or(|last| last.epoch == record.epoch) {
+            *last = Some(record);
         }
-        *self.record.lock() = Some(record);
+        Ok(())
+    }
+
+    /// The record of an epoch will never be durable.
+    pub(super) fn not_written_down(&self, epoch: Epoch, error: StreamError) {
+        if let Some(recording) = &self.recording {
+            recording.gate.note(epoch, Err(error));
+        }
     }
 
     /// Tells the log how the query ended.

@@ -64,6 +64,7 @@ fn graph(refresh: Option<Duration>) -> StageGraph {
     let lookup = Lookup {
         table: ScanSpec::everything(table("side")),
         refresh,
+        by_key: None,
         chain: identity(&rows),
         outer: false,
         stream_keys: vec![1],

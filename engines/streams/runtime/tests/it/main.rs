@@ -1,5 +1,6 @@
 //! The runtime as a whole, over stage graphs made by hand.
 
+mod asked;
 mod failures;
 mod functions;
 mod going_on;

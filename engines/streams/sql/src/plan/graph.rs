@@ -17,11 +17,12 @@ use savanna_streams_model::join::{self as model, JoinSide};
 use super::aggregate::WindowedAggregate;
 use super::chain::{Base, Chain, broken, of_a_result, unsupported};
 use super::join::{IntervalJoin, Lookup};
+use super::lookup_options::{self, Way};
 use super::output::{Target, Work, simplified};
 use super::refuse;
 use super::region::Region;
 use super::relation::Relation;
-use super::scan::{Scans, Waits, refresh};
+use super::scan::{Scans, Waits};
 use super::window_plan::WindowPlanning;
 use crate::statement::Query;
 
@@ -162,20 +163,31 @@ impl<'a> GraphBuilder<'a> {
             ));
         }
         let planned = self.planned(stream, &Target::Rows(&pairing.left.names()), Waits::of(stream, waits))?;
-        let refresh = match &table.base {
-            Base::Table(table) => refresh(table)?,
-            _ => None,
+        let way = match &table.base {
+            Base::Table(table) => Way::of(table)?,
+            _ => Way::Whole { refresh: None },
         };
         let (scan, of_table, _) = self.scans.plan(table, &Target::Rows(&pairing.right.names()), Waits::Nothing)?;
         if scan.processing_time.is_some() {
             return Err(of_a_result());
         }
+        let (refresh, by_key) = match way {
+            Way::Whole { refresh } => (refresh, None),
+            Way::ByKey { cache, patience } => {
+                let keys = pairing.right.keys.iter().map(|key| &table.columns[*key]);
+                let by_key = lookup_options::by_key(&scan.source.table, keys, cache, patience)?;
+                // Who cannot be asked in this way is told so before the query begins.
+                self.scans.connectors.source(&scan.source.table)?.by_key(&scan.source, &by_key)?;
+                (None, Some(by_key))
+            }
+        };
         let (simple, over) = simplified(chain)?;
         let (then, leaving) = Work::of(simple, &over, target)?.output(Arc::clone(&pairing.schema))?;
         let mut lookups = planned.output.lookups;
         lookups.push(model::Lookup {
             table: scan.source,
             refresh,
+            by_key,
             chain: of_table.chain,
             outer: lookup.outer,
             stream_keys: pairing.left.keys.clone(),

@@ -28,6 +28,7 @@ mod insert;
 mod join;
 mod key_columns;
 mod keywords;
+mod lookup_options;
 mod names;
 mod one_window;
 mod output;

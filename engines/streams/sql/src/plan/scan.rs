@@ -30,11 +30,6 @@ use savanna_streams_api::type_name;
 /// The option that keeps late rows.
 const LATE_DATA: &str = "late-data";
 
-/// The option that says how often the table of a look-up is read anew.
-const LOOKUP_REFRESH: &str = "lookup.refresh";
-/// It is read at most so often.
-const LOOKUP_REFRESH_MIN: Duration = Duration::from_millis(100);
-
 /// The options that say how partitions wait for one another.
 const IDLE_TIMEOUT: &str = "scan.watermark.idle-timeout";
 const ALIGNMENT_GROUP: &str = "scan.watermark.alignment.group";
@@ -339,9 +334,8 @@ impl Reading {
     }
 }
 
-/// How the partitions of a table wait for one another, by its options.
 /// A length of time that an option of a table says.
-fn length(table: &TableDef, option: &str) -> Result<Option<Duration>> {
+pub(super) fn length(table: &TableDef, option: &str) -> Result<Option<Duration>> {
     let Some(text) = table.options.get(option) else { return Ok(None) };
     let length = parse_duration(text).filter(|length| i64::try_from(length.as_micros()).is_ok());
     length.map(Some).ok_or_else(|| {
@@ -352,17 +346,7 @@ fn length(table: &TableDef, option: &str) -> Result<Option<Duration>> {
     })
 }
 
-/// How often the table of a look-up is read anew, if it is.
-pub(super) fn refresh(table: &TableDef) -> Result<Option<Duration>> {
-    match length(table, LOOKUP_REFRESH)? {
-        Some(every) if every < LOOKUP_REFRESH_MIN => Err(StreamError::invalid(format!(
-            "'{LOOKUP_REFRESH}' of table {}: expected at least {LOOKUP_REFRESH_MIN:?}, got {every:?}",
-            table.name
-        ))),
-        every => Ok(every),
-    }
-}
-
+/// How the partitions of a table wait for one another, by its options.
 fn waiting(table: &TableDef) -> Result<Waiting> {
     let length = |option: &str| {
         Ok::<_, StreamError>(length(table, option)?.map(|length| i64::try_from(length.as_micros()).unwrap_or(i64::MAX)))

@@ -176,3 +176,59 @@ fn tables_of_look_ups_stay_as_they_were_read() {
         assert!(obstacle.contains("plain (id)") && obstacle.contains("none"), "{obstacle}");
     }
 }
+
+/// `plain`, which is asked by key, with more options.
+fn asked(world: &World, options: &str) {
+    let columns = "id BIGINT, name VARCHAR, price DECIMAL(10, 2), ok BOOLEAN, at TIMESTAMP(3)";
+    world.run(&format!("CREATE TABLE plain ({columns}) WITH ('connector' = 'file'{options})"));
+}
+
+#[test]
+fn of_a_table_that_is_asked_by_key_what_is_kept_in_memory_may_change_and_nothing_else() {
+    let world = World::new();
+    let look_up = "SELECT e.k, p.name FROM (SELECT *, PROCTIME() AS at FROM events) e JOIN plain FOR SYSTEM_TIME AS OF e.at AS p ON p.id = e.k";
+    asked(&world, ", 'lookup.cache' = 'partial'");
+    let explained = world.explain(look_up);
+    assert!(
+        explained.contains("look-up: table plain, asked by key (id), answers of 10000 rows are kept for 60s"),
+        "{explained}"
+    );
+    let before = world.plan(look_up);
+    asked(
+        &world,
+        ", 'lookup.cache' = 'partial', 'lookup.cache.max-rows' = '7', 'lookup.cache.ttl' = '1s', 'lookup.retry.timeout' = '1min'",
+    );
+    let changes = Changes::between(&before, &world.plan(look_up), &functions());
+    assert_eq!((changes.keep_all(), changes.obstacles()), (true, [].as_slice()), "{changes}");
+    // What was answered is kept by key.
+    let others = [
+        ("", look_up.to_owned()),
+        (", 'lookup.cache' = 'none'", look_up.to_owned()),
+        (", 'lookup.cache' = 'partial'", look_up.replace("p.id = e.k", "p.id = e.k AND p.name = e.s")),
+        (", 'lookup.cache' = 'partial'", look_up.replace("p.name", "p.ok")),
+    ];
+    for (options, now) in others {
+        asked(&world, options);
+        let changes = Changes::between(&before, &world.plan(&now), &functions());
+        let [obstacle] = changes.obstacles() else { panic!("{options} {now}: {changes}") };
+        assert!(obstacle.contains("the tables in which it looks rows up"), "{obstacle}");
+    }
+}
+
+#[test]
+fn a_table_that_is_asked_by_key_is_asked_for_columns() {
+    let world = World::new();
+    asked(&world, ", 'lookup.cache' = 'none'");
+    let look_up = |on: &str| {
+        format!(
+            "SELECT e.k, p.price FROM (SELECT *, PROCTIME() AS at FROM events) e LEFT JOIN plain FOR SYSTEM_TIME AS OF e.at AS p ON {on}"
+        )
+    };
+    let explained = world.explain(&look_up("upper(e.s) = p.name AND e.k + 1 = p.id AND p.price > 3"));
+    assert!(explained.contains("asked by key (name, id), no answers are kept"), "{explained}");
+    let error = world.error(&look_up("e.k = p.id + 1")).to_string();
+    assert!(
+        error.contains("table plain is asked by key ('lookup.cache'), so that its columns must be compared"),
+        "{error}"
+    );
+}

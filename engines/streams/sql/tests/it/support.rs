@@ -3,15 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::physical_plan::ExecutionPlan;
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_functions::functions;
 use savanna_streams_model::catalog::{TableDef, ViewDef};
 use savanna_streams_model::graph::{Operator, StageGraph, WINDOW_COLUMNS};
+use savanna_streams_model::join::ByKey;
 use savanna_streams_model::plan::{Leaf, PlanBytes, leaves};
-use savanna_streams_model::sink::Sink;
-use savanna_streams_model::source::{ConnectorInfo, Connectors, EqualTo, Offset, ScanSpec, Source, SourceReader};
+use savanna_streams_model::sink::{GiveUp, Sink};
+use savanna_streams_model::source::{
+    ConnectorInfo, Connectors, EqualTo, KeyedReader, Offset, ScanSpec, Source, SourceReader,
+};
 use savanna_streams_sql::{Catalog, Planner, Statement, explain, parse, placed, split};
 
 #[derive(Default)]
@@ -58,6 +62,21 @@ impl Source for Stub {
 
     fn open(&self, _: &ScanSpec, _: usize, _: usize, _: Option<&Offset>) -> Result<Box<dyn SourceReader>> {
         Err(StreamError::invalid("a stub reads nothing"))
+    }
+
+    fn by_key(&self, _: &ScanSpec, _: &ByKey) -> Result<Box<dyn KeyedReader>> {
+        Ok(Box::new(Self))
+    }
+}
+
+/// A stub is asked nothing.
+impl KeyedReader for Stub {
+    fn rows(&mut self, _: &RecordBatch) -> Result<Vec<RecordBatch>> {
+        Err(StreamError::invalid("a stub answers nothing"))
+    }
+
+    fn give_up(&self) -> GiveUp {
+        Arc::new(|| {})
     }
 }
 
