@@ -85,6 +85,16 @@ def failure(node, name):
     return queries(node)[name]["error"]
 
 
+def refusal(node, name):
+    """Why a query does not go on: the statement tells, or the query."""
+    with connect(node) as streams:
+        try:
+            streams.execute(f"RESUME QUERY '{name}'")
+        except psycopg.Error as error:
+            return str(error)
+    return failure(node, name)
+
+
 def rows(database, table):
     with database.connect() as connection:
         return connection.execute(f"SELECT id, part, amount, body, at FROM {table} ORDER BY 1, 2").fetchall()
@@ -354,6 +364,41 @@ def test_what_would_be_lost_is_told(tmp_path, database, node, what):
             assert "was moved on to" in failure(node, "follow")
         # What was written before stays.
         assert rows(database, "copy")[0][:3] == (1, "a", 1)
+
+
+@pytest.mark.parametrize("when", ["running", "stopped"])
+@pytest.mark.parametrize("what", ["left-out", "less", "filtered", "made-anew"])
+def test_a_publication_that_was_altered_and_altered_back_fails_the_query_before_anything_behind_it_is_written(tmp_path, database, node, what, when):
+    with database.connect(autocommit=True) as connection:
+        begin(node, "follow", source(database), into_postgres(database), FOLLOW)
+        connection.execute("INSERT INTO orders VALUES (1, 'a')")
+        until(is_copied(database))
+        # Others, and whoever tidies, disturb nobody.
+        connection.execute("CREATE TABLE other (id bigint PRIMARY KEY)")
+        for tidy in ("ALTER PUBLICATION savanna_orders ADD TABLE other", "ALTER PUBLICATION savanna_orders DROP TABLE other", "VACUUM (FULL, FREEZE) pg_publication",
+                     "VACUUM (FULL, FREEZE) pg_publication_rel", "VACUUM (FULL, FREEZE) orders"):
+            connection.execute(tidy)
+        connection.execute("INSERT INTO orders VALUES (2, 'a')")
+        until(is_copied(database))
+        if when == "stopped":
+            with connect(node) as streams:
+                streams.execute("STOP QUERY 'follow'")
+            until(lambda: connection.execute("SELECT count(*) FROM pg_replication_slots WHERE active").fetchone() == (0,))
+        there, back = {
+            "left-out": ("ALTER PUBLICATION savanna_orders DROP TABLE orders", "ALTER PUBLICATION savanna_orders ADD TABLE orders"),
+            "less": ("ALTER PUBLICATION savanna_orders SET (publish = 'insert')", "ALTER PUBLICATION savanna_orders SET (publish = 'insert, update, delete, truncate')"),
+            "filtered": ("ALTER PUBLICATION savanna_orders SET TABLE orders WHERE (id > 100)", "ALTER PUBLICATION savanna_orders SET TABLE orders"),
+            "made-anew": (f"DROP TABLE orders; {ORDERS}; ALTER PUBLICATION savanna_orders ADD TABLE orders", "SELECT"),
+        }[what]
+        connection.execute(there)
+        connection.execute("UPDATE orders SET amount = 3")
+        connection.execute(back)
+        connection.execute("INSERT INTO orders VALUES (103, 'a')")
+        error = refusal(node, "follow") if when == "stopped" else failure(node, "follow")
+        expected = "got another one of its name" if what == "made-anew" else "it was altered or made anew since"
+        assert expected in error and "drop the query, replication slot savanna" in error, error
+        # What was written before stays, and nothing of what came later is there.
+        assert [row[:3] for row in rows(database, "copy")] == [(1, "a", None), (2, "a", None)]
 
 
 def test_a_slot_that_was_removed_or_has_lost_its_log_is_told(tmp_path, database, node):

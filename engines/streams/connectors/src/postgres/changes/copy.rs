@@ -15,6 +15,7 @@ use savanna_streams_api::StreamError;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
+use super::publication::Published;
 use super::settings::Settings;
 use crate::postgres::client::{Failure, failed};
 use crate::postgres::names::{listed, quoted};
@@ -24,6 +25,7 @@ use crate::postgres::values::TEXTS;
 const NUMBER: &str = "savanna_row";
 const BEGUN: &str = "savanna: begun";
 const FILLED: &str = "savanna: rows at ";
+const OF: &str = " of ";
 
 /// What there is of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +33,29 @@ pub(super) enum Copied {
     Nothing,
     /// It was made before its slot, and has no rows yet.
     Begun,
-    /// It has all rows, as they were at this place of the log.
-    Filled(u64),
+    /// It has all rows, as they were at this place of the log, and this was published there, if that was kept.
+    Filled {
+        at: u64,
+        published: Option<Published>,
+    },
+}
+
+impl Copied {
+    /// By the comment of the copy.
+    fn of(comment: &str) -> Option<Self> {
+        if comment == BEGUN {
+            return Some(Self::Begun);
+        }
+        let (at, published) = match comment.strip_prefix(FILLED)?.split_once(OF) {
+            Some((at, published)) => (at, Some(serde_json::from_str(published).ok()?)),
+            None => (comment.strip_prefix(FILLED)?, None),
+        };
+        Some(Self::Filled { at: at.parse().ok()?, published })
+    }
+
+    fn comment(at: u64, published: Published) -> String {
+        format!("{FILLED}{at}{OF}{}", serde_json::to_string(&published).unwrap_or_default())
+    }
 }
 
 /// Looks for the copy.
@@ -50,11 +73,9 @@ pub(super) async fn find(client: &Client, settings: &Settings) -> Result<Copied,
         .map_err(|error| failed(&settings.server, "look for the copy of", &error))?;
     let Some(row) = rows.first() else { return Ok(Copied::Nothing) };
     let comment: Option<String> = row.get(0);
-    let filled = |comment: &str| comment.strip_prefix(FILLED)?.parse().ok();
-    match comment.as_deref() {
-        Some(BEGUN) => Ok(Copied::Begun),
-        Some(comment) if filled(comment).is_some() => Ok(Copied::Filled(filled(comment).unwrap_or_default())),
-        _ => Err(Failure::Final(StreamError::invalid(format!(
+    match comment.as_deref().and_then(Copied::of) {
+        Some(copied) => Ok(copied),
+        None => Err(Failure::Final(StreamError::invalid(format!(
             "table {copy} at {} is in the way: the rows of {} would be copied there; remove it, or name another slot in 'slot.name'",
             settings.server.place(),
             settings.server.table
@@ -79,13 +100,19 @@ pub(super) async fn make(client: &Client, settings: &Settings) -> Result<(), Fai
 }
 
 /// Copies the rows that a snapshot has, which is that of place `at`.
-pub(super) async fn fill(client: &Client, settings: &Settings, snapshot: &str, at: u64) -> Result<(), Failure> {
-    let copy = settings.copy();
+pub(super) async fn fill(
+    client: &Client,
+    settings: &Settings,
+    snapshot: &str,
+    at: u64,
+    published: Published,
+) -> Result<(), Failure> {
+    let (copy, comment) = (settings.copy(), Copied::comment(at, published));
     run(
         client,
         settings,
         &format!(
-            "SET row_security = off; {}; INSERT INTO {copy} SELECT row_number() OVER (), {} FROM {}; COMMENT ON TABLE {copy} IS '{FILLED}{at}'; COMMIT",
+            "SET row_security = off; {}; INSERT INTO {copy} SELECT row_number() OVER (), {} FROM {}; COMMENT ON TABLE {copy} IS '{comment}'; COMMIT",
             see(snapshot, ""),
             columns(settings),
             settings.server.table,
@@ -157,4 +184,21 @@ fn columns(settings: &Settings) -> String {
 
 async fn run(client: &Client, settings: &Settings, statements: &str) -> Result<(), Failure> {
     client.batch_execute(statements).await.map_err(|error| failed(&settings.server, "copy the rows of", &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_says_what_there_is_of_a_copy() {
+        let published = Published { table: 7, versions: 8 };
+        let filled = Copied::Filled { at: 110, published: Some(published) };
+        assert_eq!(Copied::of(&Copied::comment(110, published)), Some(filled));
+        assert_eq!(Copied::of("savanna: rows at 110"), Some(Copied::Filled { at: 110, published: None }));
+        assert_eq!(Copied::of(BEGUN), Some(Copied::Begun));
+        for other in ["", "savanna: rows at ", "savanna: rows at 110 of nothing", "orders of the shop"] {
+            assert_eq!(Copied::of(other), None, "{other}");
+        }
+    }
 }

@@ -6,6 +6,7 @@ use savanna_streams_api::{Result, StreamError};
 
 use super::pgoutput::{self, Message, Old, Relation, Value};
 use super::place::Place;
+use super::publication::Published;
 use super::settings::{OnTruncate, Settings};
 use crate::postgres::columns::{Found, Way, matching};
 
@@ -41,8 +42,8 @@ pub(super) struct Change {
 /// What of a table is read.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
-    /// The number of the table, which it keeps.
-    pub(super) number: u32,
+    /// The table, as it is published when its source is opened.
+    pub(super) published: Published,
     /// Its columns.
     pub(super) columns: Vec<Field>,
     /// Whether it is told which values are not known because they were not changed.
@@ -107,7 +108,9 @@ impl<'s> Decoder<'s> {
         let (kind, old, new) = match message {
             Message::Other => return Ok(None),
             Message::Relation(relation) => return self.relation(&relation).map(|()| None),
-            Message::Truncate { relations } if relations.contains(&self.wanted.number) => (Kind::Truncate, None, None),
+            Message::Truncate { relations } if relations.contains(&self.wanted.published.table) => {
+                (Kind::Truncate, None, None)
+            }
             Message::Insert { relation, new } if self.is_own(relation) => (Kind::Insert, None, Some(new)),
             Message::Update { relation, old, new } if self.is_own(relation) => (Kind::Update, old, Some(new)),
             Message::Delete { relation, old } if self.is_own(relation) => (Kind::Delete, Some(old), None),
@@ -143,7 +146,7 @@ impl<'s> Decoder<'s> {
     }
 
     fn is_own(&self, relation: u32) -> bool {
-        relation == self.wanted.number
+        relation == self.wanted.published.table
     }
 
     /// Counts a change. The place behind it and its time, unless it was read before.
@@ -290,7 +293,11 @@ mod tests {
     }
 
     fn wanted(settings: &Settings) -> Wanted {
-        Wanted { number: 7, columns: settings.columns.clone(), takes_unchanged: false }
+        Wanted {
+            published: Published { table: 7, versions: 0 },
+            columns: settings.columns.clone(),
+            takes_unchanged: false,
+        }
     }
 
     fn text(text: &'static str) -> Value {

@@ -16,6 +16,7 @@ mod decoder;
 mod pgoutput;
 mod place;
 mod prepare;
+mod publication;
 mod reader;
 mod rows;
 mod session;

@@ -4,6 +4,8 @@ use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::source::Offset;
 use serde::{Deserialize, Serialize};
 
+use super::publication::Published;
+
 /// How far the changes were read, as JSON: behind so many of a transaction's. It moves with changes alone, so that whoever reads as many
 /// again is at the same place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,17 +23,25 @@ pub(super) struct Place {
     pub(super) changes: u64,
     /// A checksum of all rows and changes up to here.
     pub(super) sum: u32,
+    /// What was published when the query began, and must be all the time; none where that was not kept yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) published: Option<Published>,
 }
 
 impl Place {
     /// Where a query begins.
     pub(super) fn at(system: u64, begin: u64, has_copy: bool) -> Self {
-        Self { system, begin, copied: has_copy.then_some(0), commit: begin, changes: 0, sum: 0 }
+        Self { system, begin, copied: has_copy.then_some(0), commit: begin, changes: 0, sum: 0, published: None }
+    }
+
+    /// The same place, where this is published.
+    pub(super) fn publishing(self, published: Published) -> Self {
+        Self { published: Some(published), ..self }
     }
 
     /// The beginning again of what was read up to here.
     pub(super) fn beginning(self) -> Self {
-        Self::at(self.system, self.begin, self.copied.is_some())
+        Self { published: self.published, ..Self::at(self.system, self.begin, self.copied.is_some()) }
     }
 
     /// One more row of the copy.
@@ -88,6 +98,16 @@ mod tests {
         assert_eq!((place.copied, place.commit, place.changes), (Some(1), 120, 1));
         assert_eq!(Place::of(&place.offset()), Ok(Some(place)));
         assert_eq!(place.beginning(), Place::at(7_000_000_000_000_000_001, 100, true));
+        let publishing = place.publishing(Published { table: 16400, versions: 5 });
+        assert_eq!(Place::of(&publishing.offset()), Ok(Some(publishing)));
+        assert_eq!(publishing.beginning(), place.beginning().publishing(Published { table: 16400, versions: 5 }));
+        assert_eq!(
+            Place::of(&Offset(r#"{"system":1,"begin":2,"commit":3,"changes":4,"sum":5}"#.into()))
+                .unwrap()
+                .unwrap()
+                .published,
+            None
+        );
         assert_eq!(Place::of(&Offset::default()), Ok(None));
         let error = Place::of(&Offset("17".into())).unwrap_err().to_string();
         assert!(error.contains("expected a place among the changes"), "{error}");

@@ -1,19 +1,23 @@
 //! What is looked at before a query begins: the table, and the publication that sends its changes.
 
+use arrow::datatypes::Field;
 use savanna_streams_api::StreamError;
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
+use super::publication::{self, Looks, Published, is_as_before};
 use super::settings::Settings;
 use crate::postgres::client::{Failure, connect, failed};
 use crate::postgres::columns::{Way, columns, matching};
-use crate::postgres::names::quoted;
 
 /// The first release whose changes come in the form that is asked for.
 const VERSION_MIN: i32 = 140_000;
 
-/// The number of the table, whose changes are sent from now on.
-pub(super) async fn prepare(settings: &Settings) -> Result<u32, Failure> {
+/// What is published, from now on: changes of the table, with the columns that are wanted. `before` is what it was where a query goes on.
+pub(super) async fn prepare(
+    settings: &Settings,
+    wanted: &[Field],
+    before: Option<Published>,
+) -> Result<Published, Failure> {
     let client = connect(&settings.server).await?;
     let told = |error: tokio_postgres::Error| failed(&settings.server, "look at", &error);
     let table = &settings.server.table;
@@ -59,37 +63,16 @@ pub(super) async fn prepare(settings: &Settings) -> Result<u32, Failure> {
     }
     let (identity, has_key): (String, bool) = (row.get(3), row.get(4));
     let is_known = identity == "f" || identity == "i" || (identity == "d" && has_key);
-    publication(&client, settings, is_known).await?;
-    Ok(row.get(0))
-}
-
-/// Makes the publication, or looks whether it sends what is wanted.
-async fn publication(client: &Client, settings: &Settings, is_known: bool) -> Result<(), Failure> {
-    let (table, name) = (&settings.server.table, &settings.publication);
-    const ASK: &str = "SELECT EXISTS (SELECT FROM pg_publication_tables t WHERE t.pubname = p.pubname AND t.schemaname = $2 AND t.tablename = $3) \
-        FROM pg_publication p WHERE p.pubname = $1";
-    let names = [(name as _, Type::TEXT), (&table.schema as _, Type::TEXT), (&table.name as _, Type::TEXT)];
-    let rows = client.query_typed(ASK, &names).await.map_err(|error| failed(&settings.server, "look at", &error))?;
-    let quoted = quoted(name);
-    match rows.first().map(|row| row.get(0)) {
-        Some(true) => Ok(()),
-        Some(false) => Err(Failure::Final(StreamError::invalid(format!(
-            "publication {quoted} at {} does not send changes of {table}; ALTER PUBLICATION {quoted} ADD TABLE {table} (of a table with partitions, with \
-             publish_via_partition_root), or name another one in 'publication.name'",
-            settings.server.place()
-        )))),
-        None if !is_known => Err(Failure::Final(StreamError::invalid(format!(
-            "the changes of {table} at {} cannot be read: expected a primary key, or another replica identity, got none: PostgreSQL would refuse \
-             UPDATE and DELETE once changes are sent; add a key, or ALTER TABLE {table} REPLICA IDENTITY FULL",
-            settings.server.place()
-        )))),
-        None => {
-            let make =
-                format!("CREATE PUBLICATION {quoted} FOR TABLE {table} WITH (publish_via_partition_root = true)");
-            client.batch_execute(&make).await.map_err(|error| match error.code().map(|code| code.code()) {
-                Some("42710") => Failure::Again("another query makes the same publication".into()),
-                _ => failed(&settings.server, "publish changes of", &error),
-            })
-        }
+    let looks = Looks::new(&client, settings).await?;
+    let mut found = looks.found(&client).await?;
+    if let Some(before) = before {
+        is_as_before(settings, before, found)?;
     }
+    if found.is_none() {
+        publication::make(&client, settings, is_known).await?;
+        found = looks.found(&client).await?;
+    }
+    // Who alters it behind the look is noticed by the next one.
+    publication::check(&client, settings, wanted).await?;
+    found.ok_or_else(|| Failure::Again("the table or its publication has just gone".into()))
 }

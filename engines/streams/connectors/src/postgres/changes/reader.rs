@@ -61,11 +61,12 @@ impl Source for ChangesSource {
         // Nobody can cancel what is looked at before the query is there.
         let (_running, given_up) = watch::channel(false);
         let patience = Patience { until: tokio::time::Instant::now() + PATIENCE, given_up };
-        let work = async || prepare(&settings).await;
-        let number = Tasks::new()?.persist(&settings.server, "read the changes of", &patience, work)?;
         let schema = scan.schema();
+        let (columns, before) = (settings.own(&schema), place.and_then(|place| place.published));
+        let work = async || prepare(&settings, &columns, before).await;
+        let published = Tasks::new()?.persist(&settings.server, "read the changes of", &patience, work)?;
         let takes_unchanged = schema.fields().iter().any(|field| settings.meta_of(field) == Some(Meta::Unchanged));
-        let wanted = Wanted { number, columns: settings.own(&schema), takes_unchanged };
+        let wanted = Wanted { published, columns, takes_unchanged };
         let (forget, forgotten) = watch::channel(None);
         let following = Following::Before { wanted, forgotten };
         Ok(Box::new(Reader { settings, schema, place, refused: None, forget: Arc::new(forget), following }))

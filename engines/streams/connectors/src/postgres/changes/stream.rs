@@ -10,7 +10,7 @@ use pgwire_replication::ReplicationEvent;
 use savanna_streams_api::{Result, StreamError};
 use tokio::runtime::Builder;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
@@ -18,6 +18,7 @@ use super::copy::{self, Copied, Origin};
 use super::decoder::{Change, Decoder, Kind, Wanted};
 use super::pgoutput::Value;
 use super::place::Place;
+use super::publication::{Looks, is_as_before};
 use super::session::Session;
 use super::settings::Settings;
 use super::slot;
@@ -29,6 +30,12 @@ const WAITING_BYTES: usize = 32 << 20;
 const WAITING: usize = 10_000;
 /// What a change takes beside its bytes, about.
 const BESIDE: usize = 128;
+/// What has come is held for so long, at most, until it is looked whether others were left out before it. A look takes the server about as
+/// long as a change.
+const HOLD: Duration = Duration::from_millis(20);
+/// And so many, or of so many bytes.
+const HELD: usize = 2_000;
+const HELD_BYTES: usize = 4 << 20;
 /// What was lost is tried again after so long, and later less often.
 const BACK_OFF: Duration = Duration::from_millis(100);
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
@@ -39,6 +46,31 @@ const FROM_2000: i64 = 946_684_800_000_000;
 pub(super) struct Waiting {
     pub(super) change: Change,
     _room: OwnedSemaphorePermit,
+}
+
+/// Changes that have come, and that nobody has yet: whether others were left out before them is not known.
+struct Held {
+    changes: Vec<Change>,
+    bytes: usize,
+    until: Instant,
+}
+
+impl Held {
+    fn new() -> Self {
+        Self { changes: Vec::new(), bytes: 0, until: Instant::now() }
+    }
+
+    fn push(&mut self, change: Change) {
+        if self.changes.is_empty() {
+            (self.bytes, self.until) = (0, Instant::now() + HOLD);
+        }
+        self.bytes += change.size + BESIDE;
+        self.changes.push(change);
+    }
+
+    fn is_due(&self) -> bool {
+        self.changes.len() >= HELD || self.bytes >= HELD_BYTES || Instant::now() >= self.until
+    }
 }
 
 /// The changes that come. The thread ends when nobody takes them any more.
@@ -142,11 +174,19 @@ impl Following<'_> {
         };
         self.place = Some(place);
         self.began = true;
+        let mut looks = Looks::new(&client, self.settings).await?;
+        self.look(&client, &mut looks).await?;
         if place.is_in_copy() {
             self.read_copy(&client, place, snapshot.as_deref()).await?;
         }
         session.start(self.settings).await?;
-        self.read_changes(&client, &mut session).await
+        self.read_changes(&client, &mut session, &mut looks).await
+    }
+
+    /// Waits until it is known that nothing was left out of what has come.
+    async fn look(&self, client: &Client, looks: &mut Looks<'_>) -> Result<(), Failure> {
+        let before = self.place.and_then(|place| place.published).unwrap_or(self.wanted.published);
+        looks.check(client, before).await
     }
 
     /// Connects where the query was.
@@ -170,7 +210,8 @@ impl Following<'_> {
     async fn begin(&mut self, client: &Client) -> Result<(Session, Place, Option<String>), Failure> {
         let (settings, slot) = (self.settings, self.slot.clone());
         let mut session = Session::open(settings, &slot, 0, 0).await?;
-        let place = |session: &Session, at| Place::at(session.system, at, settings.has_copy);
+        let published = self.wanted.published;
+        let place = |session: &Session, at| Place::at(session.system, at, settings.has_copy).publishing(published);
         let copied = if self.has_copy { copy::find(client, settings).await? } else { Copied::Nothing };
         if let Some(found) = slot::find(client, settings, &slot).await? {
             self.confirmed = found.confirmed;
@@ -179,7 +220,10 @@ impl Following<'_> {
                     let place = place(&session, found.confirmed);
                     return Ok((session, place, None));
                 }
-                Copied::Filled(at) if at == found.confirmed => {
+                Copied::Filled { at, published: before } if at == found.confirmed => {
+                    if let Some(before) = before {
+                        is_as_before(settings, before, Some(published))?;
+                    }
                     let place = place(&session, at);
                     return Ok((session, place, None));
                 }
@@ -203,7 +247,7 @@ impl Following<'_> {
         }
         let made = session.make_slot(settings, &slot).await?;
         if self.has_copy {
-            copy::fill(client, settings, &made.snapshot, made.at).await?;
+            copy::fill(client, settings, &made.snapshot, made.at, published).await?;
         }
         self.confirmed = made.at;
         let place = place(&session, made.at);
@@ -216,7 +260,7 @@ impl Following<'_> {
         let names: Vec<String> = self.wanted.columns.iter().map(|field| field.name().clone()).collect();
         let origin = match (self.has_copy, snapshot) {
             (true, _) => {
-                if !matches!(copy::find(client, settings).await?, Copied::Filled(at) if at == place.begin) {
+                if !matches!(copy::find(client, settings).await?, Copied::Filled { at, .. } if at == place.begin) {
                     return Err(slot::wrong(
                         settings,
                         &self.slot,
@@ -238,7 +282,12 @@ impl Following<'_> {
         .await
     }
 
-    async fn read_changes(&mut self, client: &Client, session: &mut Session) -> Result<Infallible, Failure> {
+    async fn read_changes(
+        &mut self,
+        client: &Client,
+        session: &mut Session,
+        looks: &mut Looks<'_>,
+    ) -> Result<Infallible, Failure> {
         let settings = self.settings;
         let Some(place) = self.place else {
             return Err(StreamError::Internal("changes without a place".into()).into());
@@ -248,10 +297,14 @@ impl Following<'_> {
         let mut beats = interval(settings.heartbeat);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         beats.reset();
-        let mut is_quiet = true;
+        let (mut is_quiet, mut held) = (true, Held::new());
         loop {
             let event = tokio::select! {
                 event = session.next(settings) => event?,
+                () = sleep_until(held.until), if !held.changes.is_empty() => {
+                    self.release(client, looks, &mut held).await?;
+                    continue;
+                }
                 changed = self.forgotten.changed() => {
                     if changed.is_err() {
                         return Err(StreamError::Cancelled.into());
@@ -267,38 +320,61 @@ impl Following<'_> {
                     if std::mem::replace(&mut is_quiet, true) && settings.slot.is_some() {
                         self.beat(client).await;
                     }
+                    // Where nothing comes, something may be left out.
+                    self.release(client, looks, &mut held).await?;
                     continue;
                 }
             };
             (self.heard, self.back_off) = (Instant::now(), BACK_OFF);
-            let change = match event {
-                ReplicationEvent::Begin { final_lsn, commit_time_micros, .. } => {
-                    decoder.begin(final_lsn.0, commit_time_micros.saturating_add(FROM_2000))?;
-                    None
+            match self.change(&mut decoder, session, event) {
+                Ok(None) => {}
+                Ok(Some(change)) => {
+                    is_quiet = false;
+                    held.push(change);
                 }
-                ReplicationEvent::Commit { end_lsn, .. } => {
-                    decoder.commit()?;
-                    if settings.slot.is_none() {
-                        // Nobody comes again.
-                        session.confirm(end_lsn.0);
-                    }
-                    None
+                Err(error) => {
+                    // What came before is given first.
+                    self.release(client, looks, &mut held).await?;
+                    return Err(error.into());
                 }
-                ReplicationEvent::XLogData { data, .. } => decoder.message(&data)?,
-                ReplicationEvent::Message { transactional: true, prefix, .. } => decoder.beat(&prefix)?,
-                ReplicationEvent::KeepAlive { wal_end, .. } => {
-                    if settings.slot.is_none() {
-                        session.confirm(wal_end.0);
-                    }
-                    None
-                }
-                ReplicationEvent::Message { .. } | ReplicationEvent::StoppedAt { .. } => None,
-            };
-            if let Some(change) = change {
-                is_quiet = false;
-                self.hand_on(change).await?;
+            }
+            if !held.changes.is_empty() && held.is_due() {
+                self.release(client, looks, &mut held).await?;
             }
         }
+    }
+
+    /// What an event says about the table.
+    fn change(&self, decoder: &mut Decoder<'_>, session: &Session, event: ReplicationEvent) -> Result<Option<Change>> {
+        // Nobody comes again to a slot that goes with its connection.
+        let confirm = |at: u64| {
+            if self.settings.slot.is_none() {
+                session.confirm(at);
+            }
+        };
+        match event {
+            ReplicationEvent::Begin { final_lsn, commit_time_micros, .. } => {
+                decoder.begin(final_lsn.0, commit_time_micros.saturating_add(FROM_2000))?;
+            }
+            ReplicationEvent::Commit { end_lsn, .. } => {
+                decoder.commit()?;
+                confirm(end_lsn.0);
+            }
+            ReplicationEvent::XLogData { data, .. } => return decoder.message(&data),
+            ReplicationEvent::Message { transactional: true, prefix, .. } => return decoder.beat(&prefix),
+            ReplicationEvent::KeepAlive { wal_end, .. } => confirm(wal_end.0),
+            ReplicationEvent::Message { .. } | ReplicationEvent::StoppedAt { .. } => {}
+        }
+        Ok(None)
+    }
+
+    /// Hands on what was held, when it is known that nothing was left out before it.
+    async fn release(&mut self, client: &Client, looks: &mut Looks<'_>, held: &mut Held) -> Result<(), Failure> {
+        self.look(client, looks).await?;
+        for change in held.changes.drain(..) {
+            self.hand_on(change).await?;
+        }
+        Ok(())
     }
 
     /// Waits until there is room.

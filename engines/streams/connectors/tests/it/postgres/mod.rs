@@ -1,5 +1,6 @@
 //! The `postgres` sink, in a PostgreSQL of its own.
 
+mod changes;
 mod server;
 
 use std::sync::Arc;

@@ -21,10 +21,21 @@ pub(super) struct Server {
     folder: TempDir,
     process: Option<Child>,
     pub(super) port: u16,
+    /// Beside those that all have.
+    settings: &'static [&'static str],
 }
 
 impl Server {
     pub(super) fn start() -> Self {
+        Self::start_with(&["max_wal_senders=0"])
+    }
+
+    /// One whose changes can be read.
+    pub(super) fn of_changes() -> Self {
+        Self::start_with(&["wal_level=logical", "max_wal_senders=4"])
+    }
+
+    fn start_with(settings: &'static [&'static str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let password = folder.path().join("password");
         std::fs::write(&password, PASSWORD).unwrap();
@@ -39,7 +50,7 @@ impl Server {
             .arg(&password)
             .status();
         assert!(made.unwrap().success(), "initdb");
-        let mut server = Self { folder, process: None, port: free_port() };
+        let mut server = Self { folder, process: None, port: free_port(), settings };
         server.go_on();
         server
     }
@@ -48,8 +59,9 @@ impl Server {
     pub(super) fn go_on(&mut self) {
         let settings =
             [format!("port={}", self.port), format!("unix_socket_directories={}", self.folder.path().display())];
-        let fixed = ["listen_addresses=127.0.0.1", "fsync=off", "max_wal_senders=0", "log_min_messages=fatal"];
-        let flags = settings.iter().map(String::as_str).chain(fixed).flat_map(|setting| ["-c", setting]);
+        let fixed = ["listen_addresses=127.0.0.1", "fsync=off", "log_min_messages=fatal"];
+        let all = settings.iter().map(String::as_str).chain(fixed).chain(self.settings.iter().copied());
+        let flags = all.flat_map(|setting| ["-c", setting]);
         let mut command = program("postgres", self.folder.path());
         self.process = Some(command.arg("-D").arg(self.folder.path().join("data")).args(flags).spawn().unwrap());
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -73,8 +85,23 @@ impl Server {
         self.try_ask(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"))
     }
 
+    /// A connection that stays.
+    pub(super) fn session(&self) -> Session {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let client = runtime.block_on(async {
+            let (client, connection) = tokio_postgres::connect(&self.place(), NoTls).await.unwrap();
+            tokio::spawn(connection);
+            client
+        });
+        Session { runtime, client }
+    }
+
+    fn place(&self) -> String {
+        format!("host=127.0.0.1 port={} user=postgres password='{PASSWORD}' dbname=postgres", self.port)
+    }
+
     fn try_ask(&self, sql: &str) -> Result<Vec<String>, tokio_postgres::Error> {
-        let place = format!("host=127.0.0.1 port={} user=postgres password='{PASSWORD}' dbname=postgres", self.port);
+        let place = self.place();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (client, connection) = tokio_postgres::connect(&place, NoTls).await?;
@@ -90,6 +117,18 @@ impl Server {
             };
             Ok(told.iter().filter_map(row).collect())
         })
+    }
+}
+
+/// A connection in which a transaction may go on.
+pub(super) struct Session {
+    runtime: tokio::runtime::Runtime,
+    client: tokio_postgres::Client,
+}
+
+impl Session {
+    pub(super) fn run(&self, sql: &str) {
+        self.runtime.block_on(self.client.batch_execute(sql)).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
     }
 }
 
