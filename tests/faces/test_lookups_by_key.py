@@ -1,6 +1,7 @@
 """Rows are looked up in a database, or in keys, that is asked for the rows of the keys that come."""
 
 import os
+import pathlib
 import random
 import signal
 import threading
@@ -242,6 +243,13 @@ def test_an_epoch_that_was_recorded_meets_what_was_answered_then(tmp_path, kind)
         target.stop() if kind == "postgres" else target.kill()
 
 
+def tell(database, number):
+    """Sends a signal to a database and to all who serve clients in it, which have sessions of their own."""
+    postmaster = database.process.pid
+    for process in [postmaster, *map(int, pathlib.Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split())]:
+        os.kill(process, number)
+
+
 def test_a_database_that_is_away_or_slow_is_waited_for_without_spinning(tmp_path, database):
     log, out = tmp_path / "log.csv", tmp_path / "out"
     log.write_text("at,n\n")
@@ -268,14 +276,14 @@ def test_a_database_that_is_away_or_slow_is_waited_for_without_spinning(tmp_path
         database.start()
         until(lambda: lines(out) == ["1,name 1", "2,name 2"])
         # Of a database that stands still its connection is there.
-        os.killpg(database.process.pid, signal.SIGSTOP)
+        tell(database, signal.SIGSTOP)
         append(log, 3)
         until(lambda: "3" in lines(tmp_path / "beside"))
         before = node.processor_seconds()
         time.sleep(3)
         assert node.processor_seconds() - before < 1.5, "nobody spins"
         assert len(lines(out)) == 2
-        os.killpg(database.process.pid, signal.SIGCONT)
+        tell(database, signal.SIGCONT)
         until(lambda: "3,name 3" in lines(out))
         # Nobody waits for what nobody needs.
         database.kill()
@@ -292,6 +300,8 @@ def test_a_database_that_is_away_or_slow_is_waited_for_without_spinning(tmp_path
         assert node.stop() == 0, node.log.read_text()
     finally:
         node.kill()
+        # One that stands still does not end.
+        tell(database, signal.SIGCONT)
 
 
 def test_what_cannot_be_looked_up_is_told_and_a_database_that_stays_away_fails_the_query(tmp_path, shared):
