@@ -19,6 +19,18 @@ pub(crate) fn append<W: Write>(out: W, schema: &SchemaRef, rows: &RecordBatch) -
     writer.into_inner().map_err(|e| e.to_string())
 }
 
+/// All rows that were added.
+pub(crate) fn read(mut gathered: &[u8]) -> Result<Vec<RecordBatch>, String> {
+    let mut rows = Vec::new();
+    while !gathered.is_empty() {
+        let epoch = StreamReader::try_new(&mut gathered, None).map_err(|e| e.to_string())?;
+        for batch in epoch {
+            rows.push(batch.map_err(|e| e.to_string())?);
+        }
+    }
+    Ok(rows)
+}
+
 /// Writes all rows as a Parquet file, and flushes it.
 pub(crate) fn convert(gathered: &Path, file: &Path) -> Result<(), String> {
     let mut bytes = BufReader::with_capacity(256 << 10, File::open(gathered).map_err(|e| e.to_string())?);

@@ -138,12 +138,6 @@ impl Settings {
         };
         if settings.is_in_bucket() {
             roots.check(Path::new(&settings.path))?;
-            if settings.rolling.spans_epochs() {
-                return Err(options.error(
-                    if settings.rolling.bytes.is_some() { ROLL_SIZE } else { ROLL_INTERVAL },
-                    "none for a path in a bucket: each epoch has its own objects",
-                ));
-            }
             return Ok(settings);
         }
         roots.check_pattern(&settings.path)?;
@@ -264,7 +258,7 @@ impl Connector for FileConnector {
         let Settings { path, format, csv, rolling, retry, .. } = settings;
         if is_url(&path) {
             let partitions = Partitions::new(&table.partitioned_by, &schema)?;
-            return Ok(Box::new(ObjectSink::new(Bucket::of_url(&path, retry)?, format, csv, partitions)));
+            return Ok(Box::new(ObjectSink::new(Bucket::of_url(&path, retry)?, format, csv, partitions, rolling)));
         }
         let directory = sink::directory(&path)?;
         if table.partitioned_by.is_empty() && !rolling.spans_epochs() {

@@ -1,10 +1,11 @@
 //! The `file` sink over an object store: a folder of a bucket, with an object for each epoch that has rows, or for each folder of
-//! `PARTITIONED BY` in it.
+//! `PARTITIONED BY` in it, or for the rows of several epochs that were gathered ([`pieces`]).
 //!
 //! ```text
 //!   s3://bucket/out/
-//!     [dt=2026-01-31/]part-<query>-<epoch, 20 digits>.parquet    rows of an epoch
-//!     _epochs/<query>/<version, 20 digits>                       which epoch counts, and its parts
+//!     [dt=2026-01-31/]part-<query>-<epoch, 20 digits>.parquet    rows of an epoch, or of several up to this one
+//!     _epochs/<query>/<version, 20 digits>                       which epoch counts, its parts, and what is gathered
+//!     _open/<query>/<epoch, 20 digits>/                          what is gathered
 //!
 //!   start:   the last version v says epoch s   create v + 1: s, mine --> who wrote v finds its next number taken
 //!            parts of epochs behind s go
@@ -18,11 +19,17 @@
 //! A part's name follows from query and epoch. One that is there already was written by an attempt whose answer was lost, or by somebody
 //! who does not know yet that it is shut out. It is written over only while it is still what it was *before* it was seen that nobody has
 //! opened the query since: whoever was shut out meanwhile changes nothing that counts.
+//!
+//! What is gathered is not seen. A version says what of it has become whole; its part is made behind that, by whoever finds that it is not
+//! there, and then what it was made of goes.
 
+mod pieces;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::time::Duration;
-use std::{slice, thread};
+use std::time::{Duration, Instant};
+use std::{mem, slice, thread};
 
 use arrow::array::RecordBatch;
 use bytes::Bytes;
@@ -31,7 +38,9 @@ use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::sink::{Delivery, Remote, Sink};
 use serde::{Deserialize, Serialize};
 
+use self::pieces::{Form, Gathered};
 use super::partitions::Partitions;
+use super::rolling::Rolling;
 use crate::bucket::{Bucket, Created, unique};
 use crate::format::Format;
 use crate::format::csv::CsvSettings;
@@ -42,6 +51,8 @@ const VERSIONS_MAX: u64 = 64;
 const VERSION_MAX: u64 = 256 << 20;
 /// A part that somebody else writes again and again is tried so often.
 const TRIES_MAX: usize = 10;
+/// A piece that is longer is none.
+const PIECE_MAX: u64 = 5 << 30;
 /// So many parts are written at the same time.
 const PUTS_AT_ONCE: usize = 16;
 /// Nothing is forgotten.
@@ -53,7 +64,10 @@ pub(super) struct ObjectSink {
     format: Format,
     csv: CsvSettings,
     partitions: Partitions,
+    rolling: Rolling,
     tenure: Option<Tenure>,
+    /// Since when rows are gathered for a folder.
+    begun: BTreeMap<String, Instant>,
 }
 
 /// What is known of the query that is being written.
@@ -65,6 +79,10 @@ struct Tenure {
     /// The last version, and the epoch that counts by it.
     version: u64,
     epoch: Epoch,
+    /// What is gathered, by folder.
+    open: BTreeMap<String, Gathered>,
+    /// What has become whole, by the names of the parts that are made of it.
+    whole: BTreeMap<String, Gathered>,
 }
 
 /// A version.
@@ -74,6 +92,10 @@ struct Version {
     epoch: Epoch,
     /// The names of the epoch's objects.
     parts: Vec<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    open: BTreeMap<String, Gathered>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    whole: BTreeMap<String, Gathered>,
 }
 
 impl Tenure {
@@ -99,8 +121,14 @@ impl Tenure {
 }
 
 impl ObjectSink {
-    pub(super) fn new(bucket: Bucket, format: Format, csv: CsvSettings, partitions: Partitions) -> Self {
-        Self { bucket, format, csv, partitions, tenure: None }
+    pub(super) fn new(
+        bucket: Bucket,
+        format: Format,
+        csv: CsvSettings,
+        partitions: Partitions,
+        rolling: Rolling,
+    ) -> Self {
+        Self { bucket, format, csv, partitions, rolling, tenure: None, begun: BTreeMap::new() }
     }
 
     fn tenure(&mut self, query: &QueryId) -> Result<Tenure> {
@@ -115,10 +143,18 @@ impl ObjectSink {
 
     /// Shuts out who has written the query before, and clears away what did not come to count.
     fn open(&self, query: &QueryId) -> Result<Tenure> {
-        let mut tenure = Tenure { query: query.clone(), owner: unique()?, version: 0, epoch: Epoch::ZERO };
+        let mut tenure = Tenure {
+            query: query.clone(),
+            owner: unique()?,
+            version: 0,
+            epoch: Epoch::ZERO,
+            open: BTreeMap::new(),
+            whole: BTreeMap::new(),
+        };
         loop {
             if let Some(last) = self.versions_behind(&tenure)?.last() {
-                (tenure.version, tenure.epoch) = (*last, self.read(&tenure, *last)?.epoch);
+                let Version { epoch, open, whole, .. } = self.read(&tenure, *last)?;
+                tenure = Tenure { version: *last, epoch, open, whole, ..tenure };
             }
             let (epoch, before) = (tenure.epoch, tenure.version);
             match self.advance(&mut tenure, epoch, Vec::new()) {
@@ -134,6 +170,7 @@ impl ObjectSink {
                 self.bucket.describe(&tenure.name_of(tenure.version))
             )));
         }
+        self.publish(&mut tenure)?;
         self.clear(&tenure)?;
         Ok(tenure)
     }
@@ -147,7 +184,12 @@ impl ObjectSink {
         };
         let parts = self.bucket.list_behind("", &counts)?;
         let over = |part: &String| tenure.epoch_of(part).is_some_and(|epoch| epoch > tenure.epoch);
-        self.bucket.remove(&parts.into_iter().filter(over).collect::<Vec<_>>())
+        let mut over: Vec<String> = parts.into_iter().filter(over).collect();
+        let known: BTreeSet<String> =
+            tenure.open.values().flat_map(|gathered| gathered.pieces(&tenure.query)).collect();
+        let pieces = self.bucket.list_behind(&pieces::folder_of(&tenure.query), "")?;
+        over.extend(pieces.into_iter().filter(|piece| !known.contains(piece)));
+        self.bucket.remove(&over)
     }
 
     /// The versions behind the last one that is known, in order.
@@ -174,7 +216,8 @@ impl ObjectSink {
     fn advance(&self, tenure: &mut Tenure, epoch: Epoch, parts: Vec<String>) -> Result<()> {
         let (next, owner) = (tenure.version + 1, tenure.owner.clone());
         let name = tenure.name_of(next);
-        let version = serde_json::to_vec(&Version { owner, epoch, parts });
+        let (open, whole) = (tenure.open.clone(), tenure.whole.clone());
+        let version = serde_json::to_vec(&Version { owner, epoch, parts, open, whole });
         let version = Bytes::from(version.map_err(|e| StreamError::Internal(e.to_string()))?);
         if self.bucket.create(&name, &version)? == Created::Before && self.bucket.read(&name, VERSION_MAX)? != version {
             return Err(self.shut_out(tenure));
@@ -198,28 +241,77 @@ impl ObjectSink {
         ))
     }
 
-    /// Writes the parts of some folders at the same time. Tells their names.
+    /// Writes the parts of an epoch. Tells their names.
     fn write(&self, tenure: &Tenure, epoch: Epoch, folders: &[(String, RecordBatch)]) -> Result<Vec<String>> {
-        let write = |(folder, rows): &(String, RecordBatch)| {
+        each_at_once(folders, |(folder, rows)| {
             let name = tenure.part(folder, epoch, self.format);
             let written = self.format.write(Vec::new(), self.partitions.schema(), slice::from_ref(rows), self.csv);
-            let written =
-                written.map_err(|cause| StreamError::io(format!("write {}", self.bucket.describe(&name)), &cause))?;
-            self.put(tenure, &name, &written.into())?;
+            self.put(tenure, &name, &written.map_err(|cause| self.unwritten(&name, &cause))?.into())?;
             Ok(name)
-        };
-        let [others @ .., last] = folders else { return Ok(Vec::new()) };
-        thread::scope(|scope| {
-            let begin =
-                |folder| thread::Builder::new().name("streams-parts".into()).spawn_scoped(scope, move || write(folder));
-            let begun: Vec<_> = others.iter().map(begin).collect();
-            let last = write(last);
-            let others = begun.into_iter().map(|begun| {
-                let begun = begun.map_err(|e| StreamError::io("start a thread that writes to a bucket", &e))?;
-                begun.join().unwrap_or_else(|panic| resume_unwind(panic))
-            });
-            others.chain([last]).collect()
         })
+    }
+
+    /// Writes the rows of an epoch beside those that were gathered before, and says what of it has become whole. Tells the names of pieces that
+    /// are not needed any more when that counts.
+    fn gather(&mut self, tenure: &mut Tenure, epoch: Epoch, folders: &[(String, RecordBatch)]) -> Result<Vec<String>> {
+        let written = each_at_once(folders, |(folder, rows)| {
+            let name = pieces::rows(&tenure.query, epoch, folder);
+            let piece = self.form().piece(rows).map_err(|cause| self.unwritten(&name, &cause))?;
+            self.put(tenure, &name, &piece)?;
+            Ok(piece.len() as u64)
+        })?;
+        let mut open = mem::take(&mut tenure.open);
+        for ((folder, _), bytes) in folders.iter().zip(written) {
+            open.entry(folder.clone()).or_insert_with(|| Gathered::of(folder)).add(epoch, bytes);
+        }
+        let mut over = Vec::new();
+        for gathered in open.values_mut().filter(|gathered| gathered.is_in_many()) {
+            let recent = gathered.recent(&tenure.query);
+            let pieces = self.bucket.read_all(&recent, PIECE_MAX)?;
+            let name = pieces::joined(&tenure.query, epoch, &gathered.folder);
+            self.put(tenure, &name, &pieces.concat().into())?;
+            gathered.join(epoch);
+            over.extend(recent);
+        }
+        for (folder, gathered) in open {
+            let begun = *self.begun.entry(folder.clone()).or_insert_with(Instant::now);
+            if self.rolling.is_whole(gathered.bytes, begun) {
+                self.begun.remove(&folder);
+                tenure.whole.insert(tenure.part(&folder, epoch, self.format), gathered);
+            } else {
+                tenure.open.insert(folder, gathered);
+            }
+        }
+        Ok(over)
+    }
+
+    /// Makes the parts of what has become whole, and removes what they were made of.
+    fn publish(&self, tenure: &mut Tenure) -> Result<()> {
+        if tenure.whole.is_empty() {
+            return Ok(());
+        }
+        let there: BTreeSet<String> =
+            self.bucket.list_behind(&pieces::folder_of(&tenure.query), "")?.into_iter().collect();
+        for (part, gathered) in &tenure.whole {
+            let (pieces, gone): (Vec<_>, Vec<_>) =
+                gathered.pieces(&tenure.query).into_iter().partition(|piece| there.contains(piece));
+            // They go when the part is there.
+            if gone.is_empty() {
+                let made = self.form().part(&self.bucket.read_all(&pieces, PIECE_MAX)?);
+                self.put(tenure, part, &made.map_err(|cause| self.unwritten(part, &cause))?)?;
+            }
+            self.bucket.remove(&pieces)?;
+        }
+        tenure.whole.clear();
+        Ok(())
+    }
+
+    fn form(&self) -> Form<'_> {
+        Form { format: self.format, csv: self.csv, schema: self.partitions.schema() }
+    }
+
+    fn unwritten(&self, name: &str, cause: &str) -> StreamError {
+        StreamError::io(format!("write {}", self.bucket.describe(name)), &cause)
     }
 
     /// Writes a part, whatever an earlier attempt has left of it.
@@ -251,6 +343,31 @@ impl ObjectSink {
     }
 }
 
+/// Writes for some folders at the same time.
+fn each_at_once<T: Send>(
+    folders: &[(String, RecordBatch)],
+    write: impl Fn(&(String, RecordBatch)) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let mut all = Vec::with_capacity(folders.len());
+    for folders in folders.chunks(PUTS_AT_ONCE) {
+        let [others @ .., last] = folders else { continue };
+        let write = &write;
+        let written: Result<Vec<T>> = thread::scope(|scope| {
+            let begin =
+                |folder| thread::Builder::new().name("streams-parts".into()).spawn_scoped(scope, move || write(folder));
+            let begun: Vec<_> = others.iter().map(begin).collect();
+            let last = write(last);
+            let others = begun.into_iter().map(|begun| {
+                let begun = begun.map_err(|e| StreamError::io("start a thread that writes to a bucket", &e))?;
+                begun.join().unwrap_or_else(|panic| resume_unwind(panic))
+            });
+            others.chain([last]).collect()
+        });
+        all.append(&mut written?);
+    }
+    Ok(all)
+}
+
 impl Sink for ObjectSink {
     fn last_committed(&mut self, query: &QueryId) -> Result<Option<Epoch>> {
         self.tenure = None;
@@ -267,11 +384,21 @@ impl Sink for ObjectSink {
         if !folders.is_empty() {
             self.check_last(&tenure)?;
         }
-        let mut parts = Vec::with_capacity(folders.len());
-        for folders in folders.chunks(PUTS_AT_ONCE) {
-            parts.append(&mut self.write(&tenure, epoch, folders)?);
-        }
+        let mut over = Vec::new();
+        let parts = match self.rolling.spans_epochs() {
+            true => {
+                over = self.gather(&mut tenure, epoch, &folders)?;
+                // What is whole depends on the clock: whether this version is there is asked, should that not be known.
+                self.tenure = None;
+                tenure.whole.keys().cloned().collect()
+            }
+            false => self.write(&tenure, epoch, &folders)?,
+        };
         self.advance(&mut tenure, epoch, parts)?;
+        self.publish(&mut tenure)?;
+        if let Err(error) = self.bucket.remove(&over) {
+            tracing::warn!(%error, "objects that are not needed any more stay");
+        }
         if tenure.version.is_multiple_of(VERSIONS_MAX) {
             self.tidy(&tenure);
         }
@@ -279,7 +406,20 @@ impl Sink for ObjectSink {
         Ok(())
     }
 
+    /// What is gathered becomes whole.
     fn finish(&mut self) -> Result<()> {
+        let Some(mut tenure) = self.tenure.take() else { return Ok(()) };
+        if !tenure.open.is_empty() {
+            let epoch = tenure.epoch;
+            for (folder, gathered) in mem::take(&mut tenure.open) {
+                tenure.whole.insert(tenure.part(&folder, epoch, self.format), gathered);
+            }
+            let parts = tenure.whole.keys().cloned().collect();
+            self.advance(&mut tenure, epoch, parts)?;
+            self.publish(&mut tenure)?;
+            self.begun.clear();
+        }
+        self.tenure = Some(tenure);
         Ok(())
     }
 
@@ -293,208 +433,4 @@ impl Sink for ObjectSink {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use arrow::array::{ArrayRef, Int64Array, StringViewArray};
-    use arrow::datatypes::{DataType, Field, Schema};
-    use futures::TryStreamExt as _;
-    use object_store::path::Path;
-    use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _};
-    use rand::{Rng as _, SeedableRng as _};
-    use rand_chacha::ChaCha8Rng;
-
-    use super::*;
-    use crate::faulty::Faulty;
-
-    fn schema() -> Schema {
-        Schema::new(vec![Field::new("n", DataType::Int64, true), Field::new("dt", DataType::Utf8View, true)])
-    }
-
-    /// Rows of an epoch: each third has none, and they lie in one to three folders.
-    fn rows(epoch: u64, of: i64) -> Vec<RecordBatch> {
-        let count = (epoch % 3) * 2;
-        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values((0..count).map(|row| row as i64 + of)));
-        let folders = (0..count).map(|row| format!("{}", (epoch + row) % 3));
-        let folders: ArrayRef = Arc::new(StringViewArray::from_iter_values(folders));
-        vec![RecordBatch::try_new(Arc::new(schema()), vec![numbers, folders]).unwrap()]
-    }
-
-    fn open(store: &Arc<Faulty>, by: &[&str]) -> ObjectSink {
-        let by: Vec<String> = by.iter().map(|column| (*column).to_owned()).collect();
-        let store = Arc::clone(store) as Arc<dyn ObjectStore>;
-        let bucket = Bucket::new(store, Path::from("a/b"), "s3://test/a/b", Duration::from_millis(200)).unwrap();
-        let csv = CsvSettings { header: Some(false), ..CsvSettings::default() };
-        ObjectSink::new(bucket, Format::Csv, csv, Partitions::new(&by, &schema()).unwrap())
-    }
-
-    fn query() -> QueryId {
-        QueryId { code: "abc".into(), job: 1 }
-    }
-
-    /// All parts with what is in them.
-    fn parts(store: &Faulty) -> BTreeMap<String, String> {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(async {
-            let listed: Vec<ObjectMeta> = store.store.list(None).try_collect().await.unwrap();
-            let mut parts = BTreeMap::new();
-            for object in listed.iter().filter(|object| object.location.as_ref().contains("/part-")) {
-                let bytes = store.store.get(&object.location).await.unwrap().bytes().await.unwrap();
-                parts.insert(object.location.to_string(), String::from_utf8(bytes.to_vec()).unwrap());
-            }
-            parts
-        })
-    }
-
-    /// The parts of epochs that one sink has written without any fault.
-    fn expected(epochs: u64, by: &[&str]) -> BTreeMap<String, String> {
-        let store = Faulty::new(0);
-        let mut sink = open(&store, by);
-        (1..=epochs).for_each(|epoch| sink.commit(&query(), Epoch(epoch), &rows(epoch, 0)).unwrap());
-        parts(&store)
-    }
-
-    #[test]
-    fn an_epoch_has_an_object_for_each_folder_and_is_written_once() {
-        let store = Faulty::new(1);
-        let mut sink = open(&store, &["dt"]);
-        assert_eq!(sink.last_committed(&query()).unwrap(), None);
-        for epoch in [1, 2, 2, 3, 1] {
-            sink.commit(&query(), Epoch(epoch), &rows(epoch, 0)).unwrap();
-        }
-        assert_eq!(sink.last_committed(&query()).unwrap(), Some(Epoch(3)), "one without rows, too");
-        let found = parts(&store);
-        let names: Vec<&str> = found.keys().map(String::as_str).collect();
-        let part = |folder: u64, epoch: u64| format!("a/b/dt={folder}/part-abc-1-{epoch:020}.csv");
-        assert_eq!(names, [part(0, 2), part(1, 1), part(1, 2), part(2, 1), part(2, 2)]);
-        assert_eq!(found[&part(2, 2)], "0\n3\n");
-        assert_eq!(found, expected(3, &["dt"]));
-        let other = QueryId { code: "abc".into(), job: 11 };
-        assert_eq!(open(&store, &["dt"]).last_committed(&other).unwrap(), None);
-    }
-
-    #[test]
-    fn whatever_the_store_does_and_whenever_the_process_ends_each_epoch_is_there_once() {
-        let epochs = 12;
-        for seed in 0..60 {
-            let by: &[&str] = if seed % 2 == 0 { &["dt"] } else { &[] };
-            let store = Faulty::new(seed);
-            let mut rng = ChaCha8Rng::seed_from_u64(seed + 1_000);
-            let mut processes = 0;
-            loop {
-                processes += 1;
-                store.state.lock().left = (processes < 8).then(|| rng.random_range(0..40));
-                store.state.lock().one_in = [0, 9][processes % 2];
-                let mut sink = open(&store, by);
-                let Ok(held) = sink.last_committed(&query()) else { continue };
-                let held = held.unwrap_or(Epoch::ZERO).0;
-                let mut commits = (held + 1..=epochs).map(|epoch| sink.commit(&query(), Epoch(epoch), &rows(epoch, 0)));
-                if commits.all(|committed| committed.is_ok()) {
-                    break;
-                }
-            }
-            assert_eq!(parts(&store), expected(epochs, by), "seed {seed}");
-        }
-    }
-
-    #[test]
-    fn what_meets_a_request_that_comes_to_nothing_is_created_all_the_same() {
-        let store = Faulty::new(1);
-        let mut sink = open(&store, &["dt"]);
-        store.state.lock().conflicts = 2;
-        assert_eq!(sink.last_committed(&query()).unwrap(), None);
-        for epoch in 1..=3 {
-            store.state.lock().conflicts = 2;
-            sink.commit(&query(), Epoch(epoch), &rows(epoch, 0)).unwrap();
-        }
-        assert_eq!(parts(&store), expected(3, &["dt"]));
-    }
-
-    #[test]
-    fn the_folders_of_an_epoch_are_written_at_the_same_time() {
-        let store = Faulty::new(1);
-        let mut sink = open(&store, &["dt"]);
-        store.state.lock().meet = 3;
-        sink.commit(&query(), Epoch(2), &rows(2, 0)).unwrap();
-        assert_eq!(parts(&store).len(), 3);
-    }
-
-    #[test]
-    fn who_was_shut_out_writes_nothing_that_counts() {
-        for seed in 0..60 {
-            let by: &[&str] = if seed % 2 == 0 { &["dt"] } else { &[] };
-            let (store, mut rng) = (Faulty::new(seed), ChaCha8Rng::seed_from_u64(seed));
-            let mut former = open(&store, by);
-            let paused = rng.random_range(0..4);
-            former.last_committed(&query()).unwrap();
-            (1..=paused).for_each(|epoch| former.commit(&query(), Epoch(epoch), &rows(epoch, 0)).unwrap());
-            // It ends, or is paused, within the next epoch.
-            store.state.lock().left = Some(rng.random_range(0..8));
-            let in_doubt = former.commit(&query(), Epoch(paused + 1), &rows(paused + 1, 0)).is_ok();
-            store.state.lock().left = None;
-            let mut sink = open(&store, by);
-            let held = sink.last_committed(&query()).unwrap().unwrap_or(Epoch::ZERO).0;
-            assert!(held == paused + 1 || held == paused && !in_doubt, "seed {seed}");
-            for epoch in held + 1..=80 {
-                sink.commit(&query(), Epoch(epoch), &rows(epoch, 0)).unwrap();
-                if rng.random_range(0..20) == 0 {
-                    let error = former.commit(&query(), Epoch(held + 1), &rows(held + 1, 900)).unwrap_err().to_string();
-                    assert!(error.contains("another process has begun to write query"), "{error}");
-                }
-            }
-            assert_eq!(parts(&store), expected(80, by), "seed {seed}");
-        }
-    }
-
-    #[test]
-    fn a_part_that_somebody_was_about_to_write_over_is_not_written_over_when_it_counts() {
-        let store = Faulty::new(1);
-        let mut former = open(&store, &[]);
-        let tenure = former.tenure(&query()).unwrap();
-        let name = tenure.part("", Epoch(1), Format::Csv);
-        // It has found its part there, and that nobody has opened the query since; then it is paused.
-        former.bucket.create(&name, &"of a lost answer".into()).unwrap();
-        let tag = former.bucket.tag(&name).unwrap().unwrap();
-        former.check_last(&tenure).unwrap();
-        let mut sink = open(&store, &[]);
-        sink.commit(&query(), Epoch(1), &rows(1, 0)).unwrap();
-        assert_eq!(former.bucket.replace(&name, &"too late".into(), &tag).unwrap(), Created::Before);
-        assert_eq!(parts(&store), expected(1, &[]));
-    }
-
-    #[test]
-    fn what_did_not_come_to_count_goes() {
-        let store = Faulty::new(1);
-        let mut former = open(&store, &["dt"]);
-        former.commit(&query(), Epoch(1), &rows(1, 0)).unwrap();
-        let tenure = former.tenure(&query()).unwrap();
-        // Parts of the next epoch by a former text: it has other folders now, or none.
-        for (folder, epoch) in [("dt=7", 2), ("dt=8", 3)] {
-            let name = tenure.part(folder, Epoch(epoch), Format::Csv);
-            former.bucket.create(&name, &"of another text".into()).unwrap();
-        }
-        let other = "a/b/dt=7/part-abc-11-00000000000000000002.csv";
-        former.bucket.create(&other[4..], &"of another query".into()).unwrap();
-        let mut sink = open(&store, &["dt"]);
-        (2..=3).for_each(|epoch| sink.commit(&query(), Epoch(epoch), &rows(epoch, 0)).unwrap());
-        let mut found = parts(&store);
-        assert_eq!(found.remove(other).as_deref(), Some("of another query"));
-        assert_eq!(found, expected(3, &["dt"]));
-    }
-
-    #[test]
-    fn a_store_that_stays_away_is_told_of_and_waiting_for_it_can_be_given_up() {
-        let store = Faulty::new(1);
-        store.state.lock().one_in = 1;
-        let error = open(&store, &[]).last_committed(&query()).unwrap_err().to_string();
-        assert!(
-            error.contains("s3://test/a/b/_epochs/abc-1/")
-                && error.contains("it is away")
-                && error.contains("'retry.timeout'"),
-            "{error}"
-        );
-        let mut sink = open(&store, &[]);
-        (sink.remote().unwrap().give_up)();
-        assert_eq!(sink.last_committed(&query()), Err(StreamError::Cancelled));
-    }
-}
+mod tests;

@@ -54,10 +54,11 @@ impl Rolling {
         self.bytes.is_some() || self.age.is_some()
     }
 
-    fn is_whole(self, part: &Part) -> bool {
+    /// Whether a part is whole that has so many bytes, and rows since then.
+    pub(crate) fn is_whole(self, bytes: u64, begun: Instant) -> bool {
         !self.spans_epochs()
-            || self.bytes.is_some_and(|bytes| part.entry.bytes >= bytes)
-            || self.age.is_some_and(|age| part.begun.elapsed() >= age)
+            || self.bytes.is_some_and(|most| bytes >= most)
+            || self.age.is_some_and(|age| begun.elapsed() >= age)
     }
 }
 
@@ -311,7 +312,7 @@ impl RollingSink {
         let mut whole = Vec::new();
         let mut parts = Vec::new();
         for part in self.open.values_mut() {
-            part.entry.whole = all || self.rolling.is_whole(part);
+            part.entry.whole = all || self.rolling.is_whole(part.entry.bytes, part.begun);
             parts.push(part.entry.clone());
         }
         self.store(&query.to_string(), &Record { epoch, parts })?;
