@@ -34,13 +34,13 @@ def states(text):
 
 
 class Node:
-    def __init__(self, directory, environment=None, files_max=None, files=tempfile.gettempdir(), patience=60, name=None, settings=None):
+    def __init__(self, directory, environment=None, files_max=None, files=tempfile.gettempdir(), patience=60, name=None, settings=None, cwd=None):
         self.patience = patience
         self.log = directory / f"{name or 'node'}.log"
         limit = files_max and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, files_max)))
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
-                command(directory / "data", settings=settings, files=files, name=name), stdout=log, stderr=log, env={**os.environ, **(environment or {})}, preexec_fn=limit,
+                command(directory / "data", settings=settings, files=files, name=name), stdout=log, stderr=log, env={**os.environ, **(environment or {})}, preexec_fn=limit, cwd=cwd,
             )
         try:
             self.ports = self.wait_for_ports()
