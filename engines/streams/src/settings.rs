@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use savanna_streams_api::{Result, StreamError};
-use savanna_streams_connectors::is_url;
+use savanna_streams_connectors::{is_url, local};
 use savanna_streams_model::names::hint;
 use savanna_streams_model::time::parse_duration;
 use savanna_streams_runtime::{Mode, RuntimeOptions};
@@ -149,11 +149,16 @@ const QUERY_NAME_MEANING: &str = "the name of the next query of INSERT INTO, whi
 
 /// Where the next named query of `INSERT INTO` is kept.
 const QUERY_STORE: &str = "query.store";
-const QUERY_STORE_MEANING: &str = "where the next query with a name keeps what it needs to go on: none for the node's own directory, or s3://BUCKET/FOLDER, in which it has a folder of its name";
+const QUERY_STORE_MEANING: &str = "where the next query with a name keeps what it needs to go on: none for the node's own directory, or s3://BUCKET/FOLDER or file:///FOLDER, in which it has a folder of its name";
 
 /// The URL below which a session's next query is kept; none if that is the node.
 pub(crate) fn query_store(settings: &BTreeMap<String, String>) -> Option<&str> {
-    settings.get(QUERY_STORE).map(String::as_str).filter(|url| is_url(url))
+    settings.get(QUERY_STORE).map(String::as_str).filter(|url| is_store(url))
+}
+
+/// Whether a text is the URL of a folder in which queries can be kept.
+fn is_store(text: &str) -> bool {
+    is_url(text) || local(text).is_some()
 }
 
 /// Whether a query may be called so. An id of a query is no name.
@@ -270,7 +275,7 @@ pub(crate) fn check(name: &str, value: &str) -> Result<()> {
     } else if name == QUERY_NAME {
         (is_query_name(value), QUERY_NAME_MEANING)
     } else if name == QUERY_STORE {
-        (value == "none" || is_url(value), QUERY_STORE_MEANING)
+        (value == "none" || is_store(value), QUERY_STORE_MEANING)
     } else {
         let setting = SETTINGS.iter().find(|s| s.name == name).ok_or_else(|| unknown(name))?;
         ((setting.apply)(&mut RuntimeOptions::default(), value).is_some(), setting.meaning)

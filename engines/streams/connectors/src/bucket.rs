@@ -1,5 +1,8 @@
 //! A folder of an object store, from a thread that may wait.
 
+mod denied;
+mod folder;
+
 use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
@@ -7,19 +10,27 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use object_store::aws::{AmazonS3ConfigKey, AwsCredentialProvider};
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt as _, PutMode, UpdateVersion};
 use savanna_manifest::s3;
 use savanna_streams_api::{Result, StreamError};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::sync::{OnceCell, watch};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use self::denied::{denied, without_credentials};
+use self::folder::Folder;
+use crate::roots::local;
 
 /// After so long a failed request is made again, and later less often.
 const BACK_OFF: Duration = Duration::from_millis(100);
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 /// A request may take so long; what is large takes long.
 const REQUEST_TIME: &str = "300s";
+
+/// So long a machine may take to tell the credentials of its role, when they are asked for first.
+const CREDENTIALS_TIME: Duration = Duration::from_secs(10);
 
 /// So many objects are read or removed at the same time.
 const AT_ONCE: usize = 16;
@@ -51,7 +62,40 @@ pub struct Bucket {
     runtime: Option<Runtime>,
     /// A request is made again for so long.
     patience: Duration,
+    signing: Signing,
     given_up: watch::Sender<bool>,
+}
+
+/// As whom requests are signed.
+#[derive(Debug)]
+enum Signing {
+    /// As nobody, or nobody knows as whom.
+    Unknown,
+    /// As the owner of this access key.
+    Key(String),
+    /// By the role of this machine. Known when it was told once.
+    Role(AwsCredentialProvider, OnceCell<()>),
+}
+
+impl Signing {
+    fn key(&self) -> Option<&str> {
+        match self {
+            Self::Key(key) => Some(key),
+            Self::Unknown | Self::Role(..) => None,
+        }
+    }
+
+    /// Whether there is anybody to sign as, when that is asked first. A store is asked as often as it takes; a machine that has no role would
+    /// be, too, although that does not pass by itself.
+    async fn check(&self) -> Result<(), String> {
+        let Self::Role(role, known) = self else { return Ok(()) };
+        let ask = known.get_or_try_init(async || match timeout(CREDENTIALS_TIME, role.get_credential()).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(words(&error)),
+            Err(_) => Err("its service for credentials has not answered".to_owned()),
+        });
+        ask.await.map(|()| ())
+    }
 }
 
 /// Whether an object was written.
@@ -68,18 +112,33 @@ pub enum Created {
 pub struct Tag(UpdateVersion);
 
 impl Bucket {
-    /// The folder that a URL names. Asks nothing yet.
+    /// The folder that a URL names. A bucket is not asked for anything yet; a folder of a file system is made.
     ///
     /// # Errors
     /// The URL names none, or what the environment says of the store is not valid.
     pub fn of_url(url: &str, patience: Duration) -> Result<Self> {
+        if let Some(folder) = local(url) {
+            let store = Folder::open(folder);
+            let store = store.map_err(|e| StreamError::io(format!("use {url}"), &words(&e)))?;
+            return Self::new(Arc::new(store), Path::default(), url, patience);
+        }
         let Some((bucket, folder)) = s3::Bucket::of_url(url) else {
-            return Err(StreamError::invalid(format!("expected s3://BUCKET/FOLDER, got '{url}'")));
+            return Err(StreamError::invalid(format!("expected s3://BUCKET/FOLDER or file:///FOLDER, got '{url}'")));
         };
-        let timeout = object_store::aws::AmazonS3ConfigKey::Client(object_store::ClientConfigKey::Timeout);
-        let store = bucket.builder().with_config(timeout, REQUEST_TIME).build();
+        let timeout = AmazonS3ConfigKey::Client(object_store::ClientConfigKey::Timeout);
+        let builder = bucket.builder().with_config(timeout, REQUEST_TIME);
+        let key = builder.get_config_value(&AmazonS3ConfigKey::AccessKeyId);
+        let signs = builder.get_config_value(&AmazonS3ConfigKey::SkipSignature).is_none_or(|skips| skips == "false");
+        let store = builder.build();
         let store = store.map_err(|e| StreamError::invalid(format!("{url} cannot be used: {}", words(&e))))?;
-        Self::new(Arc::new(store), folder, url, patience)
+        let signing = match key {
+            Some(key) => Signing::Key(key),
+            None if signs => Signing::Role(Arc::clone(store.credentials()), OnceCell::new()),
+            None => Signing::Unknown,
+        };
+        let mut bucket = Self::new(Arc::new(store), folder, url, patience)?;
+        bucket.signing = signing;
+        Ok(bucket)
     }
 
     /// # Errors
@@ -88,7 +147,8 @@ impl Bucket {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| StreamError::io("make a client of an object store", &e))?;
         let place = place.trim_end_matches('/').to_owned();
-        Ok(Self { store, folder, place, runtime: Some(runtime), patience, given_up: watch::Sender::new(false) })
+        let (signing, given_up) = (Signing::Unknown, watch::Sender::new(false));
+        Ok(Self { store, folder, place, runtime: Some(runtime), patience, signing, given_up })
     }
 
     /// How messages name an object.
@@ -290,13 +350,23 @@ impl Bucket {
         let failed =
             |cause: &dyn Display| StreamError::io(format!("{what} {}", self.describe(name)), &cause.to_string());
         self.wait(async {
+            let signs = self.signing.check().await;
+            signs.map_err(|cause| without_credentials(what, &self.describe(name), &cause))?;
             let deadline = Instant::now() + self.patience;
             let mut back_off = BACK_OFF.min(self.patience / 50);
             loop {
                 let error = match timeout_at(deadline, request()).await {
                     Ok(Ok(done)) => return Ok(done),
-                    Ok(Err(error)) if !passes(&error) => return Err(failed(&words(&error))),
-                    Ok(Err(error)) => words(&error),
+                    Ok(Err(error)) => {
+                        let words = words(&error);
+                        if let Some(denied) = denied(what, &self.describe(name), self.signing.key(), &words) {
+                            return Err(denied);
+                        }
+                        if !passes(&error) {
+                            return Err(failed(&words));
+                        }
+                        words
+                    }
                     Err(_) => "it has not answered".to_owned(),
                 };
                 if Instant::now() + back_off >= deadline {

@@ -46,4 +46,4 @@ mod stdin;
 pub use bucket::{Bucket, Created, unique};
 pub use nexmark::{generate_events, nexmark_table};
 pub use registry::BuiltinConnectors;
-pub use roots::{Roots, is_url};
+pub use roots::{Roots, is_url, local};

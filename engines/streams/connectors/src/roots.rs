@@ -47,6 +47,7 @@ impl Roots {
         if let Some(url) = path.to_str().filter(|text| is_url(text)) {
             return folders.check_url(url);
         }
+        let path = path.to_str().and_then(local).unwrap_or(path);
         let depth = |roots: &[PathBuf]| {
             let place = resolved(path)?;
             let inside = roots.iter().filter_map(|root| resolved(root)).filter(|root| place.starts_with(root));
@@ -95,6 +96,16 @@ impl Folders {
             ),
         }
     }
+}
+
+/// The folder of a file system that a URL names, such as `file:///srv/a`: its letters are those of the path.
+pub fn local(url: &str) -> Option<&Path> {
+    url.strip_prefix("file://").map(Path::new).filter(|path| path.is_absolute())
+}
+
+/// A path that may be written as such a URL.
+pub(crate) fn as_path(text: &str) -> &str {
+    local(text).and_then(Path::to_str).unwrap_or(text)
 }
 
 /// Whether a path is the URL of a folder in a bucket.
@@ -169,6 +180,9 @@ mod tests {
             pattern("out/*").is_err() && pattern("*/secret").is_err() && pattern("root/*/../../out/secret").is_err()
         );
         assert!(Roots::anywhere().check(&out).is_ok());
+        let url = |path: &str| roots.check(Path::new(&format!("file://{}", all.path().join(path).display())));
+        assert!(url("root/new").is_ok() && url("way-in").is_ok());
+        assert!(url("out/secret").is_err() && url("root/link/new").is_err() && url("root/data").is_err());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use savanna_streams_api::{Result, StreamError};
-use savanna_streams_connectors::{Bucket, Created, is_url};
+use savanna_streams_connectors::{Bucket, Created, is_url, local};
 use savanna_streams_runtime::driver::EpochRecord;
 use savanna_streams_runtime::snapshot::{Manifest, PartFile, Snapshot, State, write_state};
 use serde::{Deserialize, Serialize};
@@ -86,7 +86,7 @@ impl Place {
     fn at(place: &Path) -> Result<Self> {
         Ok(match place.to_str().filter(|text| is_url(text)) {
             Some(url) => Self::Bucket(Bucket::of_url(url, PATIENCE)?),
-            None => Self::Directory(place.to_owned()),
+            None => Self::Directory(place.to_str().and_then(local).unwrap_or(place).to_owned()),
         })
     }
 
@@ -164,7 +164,7 @@ impl Place {
             }
             Self::Bucket(bucket) => create(bucket, SAVEPOINT, &record.into()).inspect_err(|error| {
                 // Perhaps it is there, and only the answer was lost.
-                if matches!(error, StreamError::Io { .. }) {
+                if matches!(error, StreamError::Io { .. } | StreamError::Denied { .. }) {
                     self.remove(&[SAVEPOINT.to_owned()]);
                 }
             }),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use savanna_streams_api::handle::SessionId;
 use savanna_streams_api::ids::QueryId;
 use savanna_streams_api::{Result, StreamError};
-use savanna_streams_connectors::is_url;
+use savanna_streams_connectors::{is_url, local};
 use savanna_streams_runtime::{Query as RunningQuery, cannot_survive};
 
 use super::Inner;
@@ -51,7 +51,8 @@ impl Inner {
         let Some(store) = &self.store else {
             return Err(StreamError::invalid("only a node that is no member of a cluster keeps queries"));
         };
-        if directory.to_str().is_some_and(is_url) && self.take_over(store, session, directory)? {
+        let may_be_kept = |text: &str| is_url(text) || local(text).is_some_and(Path::is_dir);
+        if directory.to_str().is_some_and(may_be_kept) && self.take_over(store, session, directory)? {
             return Ok(());
         }
         // Nobody else waits for what is read.

@@ -26,7 +26,7 @@ use savanna_streams_model::time::parse_duration;
 
 use crate::connector::{Connector, Promise};
 use crate::options::{Kind, OptionSpec, Options, Presence};
-use crate::roots::{Roots, is_url};
+use crate::roots::{Roots, as_path, is_url};
 use place::{LOG, Place};
 use sink::DeltaSink;
 
@@ -39,7 +39,7 @@ const OPTIONS: &[OptionSpec] = &[
         name: PATH,
         kind: Kind::Text,
         presence: Presence::Required,
-        help: "The table: a directory, or 's3://BUCKET/FOLDER'. It is made if it is not there.",
+        help: "The table: a directory (also as 'file:///FOLDER'), or 's3://BUCKET/FOLDER'. It is made if it is not there.",
     },
     OptionSpec {
         name: RETRY_TIMEOUT,
@@ -58,7 +58,7 @@ pub(crate) struct Delta {
 impl Delta {
     fn settings(&self, table: &TableDef) -> Result<(String, Duration)> {
         let options = Options::check(NAME, OPTIONS, &table.options)?;
-        let path = options.get(PATH, |path| (!path.is_empty()).then(|| path.to_owned()))?;
+        let path = options.get(PATH, |path| (!path.is_empty()).then(|| as_path(path).to_owned()))?;
         self.roots.check(Path::new(&path))?;
         if !is_url(&path) {
             // It may be a link.

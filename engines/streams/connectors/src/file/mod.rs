@@ -33,7 +33,7 @@ use crate::format::{
     CSV_DELIMITER, CSV_HEADER, CSV_QUOTE, Format, ON_ERROR, TextFormat, csv, declares_none, infer, ndjson, parquet,
 };
 use crate::options::{Kind, OptionSpec, Options, Presence, size};
-use crate::roots::{Roots, is_url};
+use crate::roots::{Roots, as_path, is_url};
 use folders::Folders;
 use objects::ObjectSink;
 use partitions::Partitions;
@@ -49,7 +49,7 @@ const OPTIONS: &[OptionSpec] = &[
         name: "path",
         kind: Kind::Text,
         presence: Presence::Required,
-        help: "The file, directory or glob pattern to read; the directory to write into, or s3://BUCKET/FOLDER.",
+        help: "The file, directory or glob pattern to read; the directory to write into, or s3://BUCKET/FOLDER. Paths may be URLs: file:///FOLDER.",
     },
     OptionSpec {
         name: "format",
@@ -120,7 +120,7 @@ impl Settings {
     fn new(table: &TableDef, roots: &Roots) -> Result<Self> {
         let options = Options::check(NAME, OPTIONS, &table.options)?;
         let settings = Self {
-            path: options.get("path", |path| Some(path.to_owned()))?,
+            path: options.get("path", |path| Some(as_path(path).to_owned()))?,
             format: Format::of(&options)?,
             follow: options.get("follow", |text| match text {
                 "false" => Some(Follow::No),
