@@ -87,11 +87,7 @@ impl Versions {
     ) -> Result<Self> {
         let (chain, keys) = (Chain::decode(&lookup.chain, functions)?, lookup.table_keys.clone());
         let making = Mutex::new(Making { chain, keys, words: words(&lookup.table) });
-        let mut known = Known::default();
-        for (epoch, version) in recorded_versions(number, &lookup.table, records)? {
-            known.newest = known.newest.max(version);
-            known.note(epoch, version);
-        }
+        let known = Known::of(recorded_versions(number, &lookup.table, records)?);
         Ok(Self { lookup: number, store, making, known: Mutex::new(known), instances: AtomicUsize::new(0) })
     }
 
@@ -238,6 +234,16 @@ impl Making {
 }
 
 impl Known {
+    /// What records say of epochs that follow each other.
+    fn of(recorded: Vec<(Epoch, u64)>) -> Self {
+        let mut known = Self::default();
+        for (epoch, version) in recorded {
+            known.newest = known.newest.max(version);
+            known.note(epoch, version);
+        }
+        known
+    }
+
     fn newest_is(&self, table: &LookupTable) -> bool {
         self.tables.get(&self.newest).is_some_and(|newest| newest.rows == table.rows)
     }
@@ -296,6 +302,15 @@ mod tests {
         let numbers: ArrayRef = Arc::new(Int64Array::from(vec![number]));
         let rows = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
         Arc::new(LookupTable::new(&rows.schema(), &[rows], &[0]).unwrap())
+    }
+
+    #[test]
+    fn a_recorded_epoch_has_the_version_of_its_record_and_a_later_one_the_newest() {
+        let recorded = [(5, 2), (6, 2), (7, 3), (8, 6)].map(|(epoch, version)| (Epoch(epoch), version));
+        let mut known = Known::of(recorded.to_vec());
+        for (epoch, version) in recorded.into_iter().chain([(Epoch(9), 6)]) {
+            assert_eq!(known.version_of(epoch), version, "epoch {epoch}");
+        }
     }
 
     #[test]
