@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from node import SAVANNA, Node
+from same_rows import assert_same_rows
 
 SEED = random.randrange(1 << 32)
 EVENTS = 1_500_000
@@ -112,7 +113,7 @@ def test_readers_see_whole_epochs_and_none_that_is_taken_back_however_often_the_
         with connect(node) as connection:
             until(lambda: all(shown(connection, view)["state"] == "finished" for view in ("counted", "latest")))
             rows = connection.execute("SELECT CAST(at AS VARCHAR), auction, bids FROM counted").fetchall()
-            assert sorted((at.replace("T", " "), *rest) for at, *rest in rows) == expected, f"seed {SEED}"
+            assert_same_rows([(at.replace("T", " "), *rest) for at, *rest in rows], expected, SEED)
             newest = {auction: (at, bids) for at, auction, bids in expected}
             rows = connection.execute("SELECT CAST(at AS VARCHAR), auction, bids FROM latest").fetchall()
             assert {auction: (at.replace("T", " "), bids) for at, auction, bids in rows} == newest, f"seed {SEED}"
