@@ -122,10 +122,12 @@ POINTS = {"record-appended": 5, "record-durable": 5, "records-cut": 1, "file-sin
 @pytest.mark.parametrize("point", POINTS)
 def test_a_query_whose_node_ends_at_a_step_writes_each_window_once(tmp_path, point):
     out = tmp_path / "out"
+    # On a busy machine the first snapshot behind which records go may be late.
+    nexmark = NEXMARK.replace(str(EVENTS), str(2 * EVENTS)) if point == "records-cut" else NEXMARK
     node = Node(tmp_path, {"STREAMS_CRASH_AT": f"{point}:{POINTS[point]}"})
     try:
         with connect(node) as connection:
-            for statement in [NEXMARK, BIDS, hot(out), named("hot"), "SET 'snapshot-interval' = '100ms'", "SET 'epoch-target' = '20ms'", HOT]:
+            for statement in [nexmark, BIDS, hot(out), named("hot"), "SET 'snapshot-interval' = '100ms'", "SET 'epoch-target' = '20ms'", HOT]:
                 connection.execute(statement)
         assert node.process.wait(60) == -signal.SIGABRT, "it has not come to this step"
         node = Node(tmp_path)
@@ -133,7 +135,7 @@ def test_a_query_whose_node_ends_at_a_step_writes_each_window_once(tmp_path, poi
         assert "hot" not in (now := states(node)), now["hot"]["error"]
     finally:
         node.kill()
-    told = ";\n".join([NEXMARK.replace("'rate-limited' = 'true'", "'rate-limited' = 'false'"), BIDS, hot(tmp_path / "expected"), HOT])
+    told = ";\n".join([nexmark.replace("'rate-limited' = 'true'", "'rate-limited' = 'false'"), BIDS, hot(tmp_path / "expected"), HOT])
     subprocess.run([SAVANNA, "sql", "-c", told], check=True, capture_output=True, timeout=120)
     expected = lines(tmp_path / "expected")
     assert len(expected) > 1000
