@@ -36,7 +36,7 @@ use crate::{
     },
     system,
 };
-use operator::row_of;
+use operator::{Pattern, row_of};
 pub(crate) use operator::{common_type, comparison_type};
 pub(crate) use set::Sets;
 pub(crate) use window::Windows;
@@ -168,7 +168,7 @@ impl<'b, 'c> Binder<'b, 'c> {
             ast::Expr::Interval(interval) => self.interval(interval),
             ast::Expr::UnaryOp { op, expr } => self.unary(*op, expr),
             ast::Expr::BinaryOp { left, op, right } if let Some((pattern, negated)) = system::pattern_of(op, right) => {
-                self.like(left, (&pattern, None), negated, false)
+                self.like(left, Pattern::One(&pattern, None), negated, false)
             }
             ast::Expr::BinaryOp { left, op, right } => self.binary(left, op, right),
             ast::Expr::Tuple(values) => self.row_value(values),
@@ -231,11 +231,11 @@ impl<'b, 'c> Binder<'b, 'c> {
                 let to = Self::comparison(Comparison::LessOrEqual, of, b, high);
                 self.boolean(not_if(*negated, Expr::And(Box::new(from), Box::new(to))))
             }
-            ast::Expr::Like { negated, any: false, expr, pattern, escape_char } => {
-                self.like(expr, (pattern, escape_char.as_ref()), *negated, false)
+            ast::Expr::Like { negated, any, expr, pattern, escape_char } => {
+                self.like(expr, Pattern::of(pattern, *any, escape_char.as_ref()), *negated, false)
             }
-            ast::Expr::ILike { negated, any: false, expr, pattern, escape_char } => {
-                self.like(expr, (pattern, escape_char.as_ref()), *negated, true)
+            ast::Expr::ILike { negated, any, expr, pattern, escape_char } => {
+                self.like(expr, Pattern::of(pattern, *any, escape_char.as_ref()), *negated, true)
             }
             ast::Expr::Case { operand, conditions, else_result, .. } => {
                 self.case(operand.as_deref(), conditions, else_result.as_deref())

@@ -99,6 +99,12 @@ impl Names {
                 let arguments: Vec<String> = arguments.iter().map(of).collect();
                 format!("({})", arguments.join(&format!(" {} ALL ", sign(*comparison))))
             }
+            Expr::Call(Function::Array(ArrayFunction::Like { all, negated, any_case }), arguments) => {
+                let arguments: Vec<String> = arguments.iter().map(of).collect();
+                let (not, any_case) = (if *negated { "!" } else { "" }, if *any_case { "*" } else { "" });
+                let word = if *all { "ALL" } else { "ANY" };
+                format!("({})", arguments.join(&format!(" {not}~~{any_case} {word} ")))
+            }
             Expr::Call(function, arguments) => {
                 let arguments: Vec<String> = arguments.iter().map(of).collect();
                 format!("{}({})", words(&format!("{function:?}")), arguments.join(", "))

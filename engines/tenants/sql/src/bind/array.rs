@@ -192,6 +192,9 @@ impl Binder<'_, '_> {
         right: &ast::Expr,
         all: bool,
     ) -> Result<Typed> {
+        if let Some(like) = like_of(operator) {
+            return self.like_elements(left, right, all, like);
+        }
         let Some(comparison) = comparison_of(operator) else {
             let word = if all { "ALL" } else { "ANY" };
             return Err(SqlError::unsupported(format_args!("{operator} {word} ({right})")));
@@ -200,10 +203,7 @@ impl Binder<'_, '_> {
         let element = match (right.of.element(), right.of) {
             (Some(element), _) => element,
             (None, Type::Unknown) => left.of.unbounded(),
-            _ => {
-                let message = "op ANY/ALL (array) requires array on right side";
-                return Err(SqlError::new(state::WRONG_OBJECT_TYPE, message));
-            }
+            _ => return Err(not_an_array()),
         };
         let of = comparison_type(left.of, element)
             .filter(|of| of.is_comparable())
@@ -251,6 +251,22 @@ impl Binder<'_, '_> {
         };
         Ok(Some(Typed::new(self.folded(Expr::Call(Function::Array(function), arguments))?, Type::Bool)))
     }
+}
+
+/// What `ANY` or `ALL` is asked of is no array.
+pub(super) fn not_an_array() -> SqlError {
+    SqlError::new(state::WRONG_OBJECT_TYPE, "op ANY/ALL (array) requires array on right side")
+}
+
+/// Whether an operator that is a LIKE is negated, and whether it takes letters in any case.
+fn like_of(operator: &BinaryOperator) -> Option<(bool, bool)> {
+    Some(match operator {
+        BinaryOperator::PGLikeMatch => (false, false),
+        BinaryOperator::PGNotLikeMatch => (true, false),
+        BinaryOperator::PGILikeMatch => (false, true),
+        BinaryOperator::PGNotILikeMatch => (true, true),
+        _ => return None,
+    })
 }
 
 /// Whether one of the subscripts is a range.

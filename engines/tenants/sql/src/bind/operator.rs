@@ -9,10 +9,10 @@ use savanna_tenants_values::{
 };
 use sqlparser::ast::{self, BinaryOperator, UnaryOperator, Value as Literal};
 
-use super::{Binder, Typed, not, not_if};
+use super::{Binder, Typed, array::not_an_array, not, not_if};
 use crate::{
     expression::{Comparison, Expr, Operator},
-    function::{self, DateFunction, Function, PatternFunction, TextFunction},
+    function::{self, ArrayFunction, DateFunction, Function, PatternFunction, TextFunction},
 };
 
 impl Binder<'_, '_> {
@@ -383,10 +383,15 @@ impl Binder<'_, '_> {
     pub(super) fn like(
         &mut self,
         text: &ast::Expr,
-        (pattern, escape): (&ast::Expr, Option<&ast::ValueWithSpan>),
+        pattern: Pattern<'_>,
         negated: bool,
         any_case: bool,
     ) -> Result<Typed> {
+        let (pattern, escape) = match pattern {
+            Pattern::One(pattern, escape) => (pattern, escape),
+            Pattern::Any(patterns) => return self.like_elements(text, patterns, false, (negated, any_case)),
+            Pattern::All(patterns) => return self.like_elements(text, patterns, true, (negated, any_case)),
+        };
         let (text, mut pattern) = (self.expr(text)?, self.expr(pattern)?);
         if let Some(escape) = escape {
             let escape = self.literal(&escape.value)?;
@@ -396,18 +401,78 @@ impl Binder<'_, '_> {
             let sign = if any_case { "~~*" } else { "~~" };
             return Err(no_operator(&format!("{} {sign} {}", self.named(text.of), self.named(pattern.of))));
         }
-        // A pattern meets the blanks of a `character`.
-        let padded = if let Type::Char(length) = text.of { Some(i64::from(length)) } else { None };
-        let mut text = self.implicit(text, Type::Text)?;
-        if let Some(length) = padded {
-            text = self.folded(Expr::Call(
-                Function::Text(TextFunction::Pad),
-                vec![text, Expr::Constant(Value::Int(length))],
-            ))?;
-        }
-        let text = Box::new(text);
+        let text = Box::new(self.with_blanks(text)?);
         let pattern = Box::new(self.implicit(pattern, Type::Text)?);
         self.boolean(not_if(negated, Expr::Like { text, pattern, any_case }))
+    }
+
+    /// `LIKE ANY (array)`, or `ALL`.
+    pub(super) fn like_elements(
+        &mut self,
+        text: &ast::Expr,
+        patterns: &ast::Expr,
+        all: bool,
+        (negated, any_case): (bool, bool),
+    ) -> Result<Typed> {
+        let mut array = patterns;
+        while let ast::Expr::Nested(inner) = array {
+            array = inner;
+        }
+        if matches!(array, ast::Expr::Subquery(_)) {
+            return Err(SqlError::unsupported("LIKE with ANY or ALL of a query's rows"));
+        }
+        let (text, patterns) = (self.expr(text)?, self.expr(array)?);
+        let element = match (patterns.of.element(), patterns.of) {
+            (Some(element), _) => element,
+            (None, Type::Unknown) => Type::Text,
+            _ => return Err(not_an_array()),
+        };
+        if !text.of.becomes_text() || !element.becomes_text() {
+            let sign = ["~~", "!~~", "~~*", "!~~*"][usize::from(any_case) * 2 + usize::from(negated)];
+            return Err(no_operator(&format!("{} {sign} {}", self.named(text.of), self.named(element))));
+        }
+        let texts = Type::Text.array().ok_or_else(|| SqlError::internal("an array of nothing"))?;
+        let arguments = vec![self.with_blanks(text)?, self.convert(patterns, texts, false)?];
+        self.boolean(Expr::Call(Function::Array(ArrayFunction::Like { all, negated, any_case }), arguments))
+    }
+
+    /// A text as patterns meet it: with the blanks of a `character`.
+    fn with_blanks(&mut self, text: Typed) -> Result<Expr> {
+        let Type::Char(length) = text.of else { return self.implicit(text, Type::Text) };
+        let arguments = vec![self.implicit(text, Type::Text)?, Expr::Constant(Value::Int(i64::from(length)))];
+        self.folded(Expr::Call(Function::Text(TextFunction::Pad), arguments))
+    }
+}
+
+/// What a text is to be like.
+pub(super) enum Pattern<'a> {
+    /// A pattern, with its escape character, if it has one of its own.
+    One(&'a ast::Expr, Option<&'a ast::ValueWithSpan>),
+    /// One of an array's.
+    Any(&'a ast::Expr),
+    /// All of an array's.
+    All(&'a ast::Expr),
+}
+
+impl<'a> Pattern<'a> {
+    /// What stands behind `LIKE`. `ALL` and `SOME`, which the parser takes for functions, are no names of such.
+    pub(super) fn of(ast: &'a ast::Expr, any: bool, escape: Option<&'a ast::ValueWithSpan>) -> Self {
+        let ast::Expr::Function(function) = ast else {
+            return if any { Self::Any(ast) } else { Self::One(ast, escape) };
+        };
+        let [ast::ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return Self::One(ast, escape) };
+        let ast::FunctionArguments::List(list) = &function.args else { return Self::One(ast, escape) };
+        match (list.args.as_slice(), name.quote_style) {
+            ([ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(array))], None) if !any => {
+                match name.value.to_ascii_lowercase().as_str() {
+                    "all" => Self::All(array),
+                    "some" => Self::Any(array),
+                    _ => Self::One(ast, escape),
+                }
+            }
+            _ if any => Self::Any(ast),
+            _ => Self::One(ast, escape),
+        }
     }
 }
 

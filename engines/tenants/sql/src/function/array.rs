@@ -14,7 +14,7 @@ use savanna_tenants_values::{
     },
 };
 
-use super::{Resolved, is_texty, wrong_arguments};
+use super::{Resolved, is_texty, like::like, wrong_arguments};
 use crate::{
     bind::common_type,
     expression::{Comparison, Facts},
@@ -32,6 +32,12 @@ pub enum ArrayFunction {
     Any(Comparison),
     /// `= ALL (array)` and the like
     All(Comparison),
+    /// `LIKE ANY (patterns)` and the like: of one of them, or of `all`; `NOT LIKE`, if it is `negated`.
+    Like {
+        all: bool,
+        negated: bool,
+        any_case: bool,
+    },
     /// `array[..]`
     Element,
     /// `array[..:..]`: for each dimension the first and the last
@@ -172,6 +178,7 @@ impl ArrayFunction {
                 | Self::PutSlice
                 | Self::Any(_)
                 | Self::All(_)
+                | Self::Like { .. }
                 | Self::Concat
                 | Self::Append
                 | Self::Prepend
@@ -199,6 +206,12 @@ impl ArrayFunction {
             }
             (Self::Any(comparison), [value, array]) => quantified(comparison, value, array, false, facts),
             (Self::All(comparison), [value, array]) => quantified(comparison, value, array, true, facts),
+            (Self::Like { all, negated, any_case }, [text, patterns]) => {
+                of_patterns(patterns, all, |pattern| match (text, pattern) {
+                    (Value::Text(text), Value::Text(pattern)) => Ok(Some(like(text, pattern, any_case)? != negated)),
+                    _ => Ok(None),
+                })
+            }
             (Self::Concat, [Value::Null, Value::Null]) => Ok(Value::Null),
             (Self::Concat, [a, b]) => array_of(a).concat(&array_of(b)).map(made),
             (Self::Put, [array, element, subscripts @ ..]) => {
@@ -381,6 +394,20 @@ fn quantified(comparison: Comparison, value: &Value, array: &Value, all: bool, f
             unknown = true;
         } else if comparison.holds(value.compare(element)) != all {
             return Ok(Value::Bool(!all));
+        }
+    }
+    Ok(if unknown { Value::Null } else { Value::Bool(all) })
+}
+
+/// Whether something is so of one of the patterns, or of all of them.
+fn of_patterns(patterns: &Value, all: bool, is_so: impl Fn(&Value) -> Result<Option<bool>>) -> Result<Value> {
+    let Value::Array(patterns) = patterns else { return Ok(Value::Null) };
+    let mut unknown = false;
+    for pattern in &patterns.elements {
+        match is_so(pattern)? {
+            Some(so) if so != all => return Ok(Value::Bool(!all)),
+            Some(_) => {}
+            None => unknown = true,
         }
     }
     Ok(if unknown { Value::Null } else { Value::Bool(all) })

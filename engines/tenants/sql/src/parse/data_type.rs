@@ -61,6 +61,7 @@ pub(crate) fn type_of(ast: &DataType, catalog: &Catalog) -> Result<Type> {
             match (named(&name.name).filter(|_| builtin), catalog.own_type(&name)) {
                 (Some(of), _) => of,
                 (None, Some(of)) => of,
+                (None, None) if let Some(of) = array_of_own(catalog, &name) => of,
                 _ if builtin && NOT_HERE.contains(&name.name.as_str()) => return Err(unknown(ast)),
                 (None, None) if catalog.domain(&name).is_some() => {
                     return Err(SqlError::unsupported(format_args!("the domain {name} here")));
@@ -70,6 +71,12 @@ pub(crate) fn type_of(ast: &DataType, catalog: &Catalog) -> Result<Type> {
         }
         _ => return Err(unknown(ast)),
     })
+}
+
+/// The arrays of a type of a tenant, by the name that PostgreSQL keeps of them.
+fn array_of_own(catalog: &Catalog, name: &Name) -> Option<Type> {
+    let element = Name { schema: name.schema.clone(), name: name.name.strip_prefix('_')?.to_owned() };
+    catalog.own_type(&element)?.array()
 }
 
 /// There is no type of a name.
@@ -112,6 +119,8 @@ fn named(name: &str) -> Option<Type> {
         "json" => Type::Json,
         "jsonpath" => Type::Jsonpath,
         "jsonb" => Type::Jsonb,
+        // That of an array begins so.
+        array if array.starts_with('_') => return named(&array[1..]).filter(|of| of.element().is_none())?.array(),
         other => {
             let multirange = || Ranged::of_multirange_name(other).map(Type::Multirange);
             return Ranged::of_name(other).map(Type::Range).or_else(multirange);
