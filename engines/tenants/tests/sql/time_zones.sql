@@ -182,3 +182,20 @@ SELECT '30000-07-01'::timestamp AT TIME ZONE 'America/New_York', '294276-07-01':
 > 30000-07-01 04:00:00+00|294276-06-30 22:00:00+00
 SELECT '294276-12-31 23:59:59'::timestamp AT TIME ZONE 'America/New_York';
 ! 22008
+-- Abbreviations; some have meant several things, and mean what they did at the time.
+SELECT '2011-03-27 00:00:00 MSK'::timestamptz, '2011-03-27 02:00:00 MSK'::timestamptz, '2012-07-01 12:00 msk'::timestamptz, '2014-10-26 02:00:01 MSK'::timestamptz, '2026-01-01 00:00 MSK'::timestamptz;
+> 2011-03-26 21:00:00+00|2011-03-26 22:00:00+00|2012-07-01 08:00:00+00|2014-10-25 23:00:01+00|2025-12-31 21:00:00+00
+SELECT '2010-07-01 12:00 MSK'::timestamptz, '2010-07-01 12:00 MSD'::timestamptz, '1980-01-01 00:00 MSK'::timestamptz;
+> 2010-07-01 09:00:00+00|2010-07-01 08:00:00+00|1979-12-31 21:00:00+00
+SELECT '2011-03-26 20:00 UTC'::timestamptz AT TIME ZONE 'MSK', '2011-03-27 00:00 UTC'::timestamptz AT TIME ZONE 'msk', '2014-10-25 22:00 UTC'::timestamptz AT TIME ZONE 'MSK', '2014-10-25 23:00 UTC'::timestamptz AT TIME ZONE 'MSK';
+> 2011-03-26 23:00:00|2011-03-27 04:00:00|2014-10-26 01:00:00|2014-10-26 02:00:00
+SELECT '2026-01-01 00:00 NPT'::timestamptz, '2026-01-01 00:00 CHADT'::timestamptz, '2026-01-01 00:00 ACWST'::timestamptz, '2026-01-01 00:00 ICT'::timestamptz, '2026-01-01 00:00 SGT'::timestamptz, '2026-01-01 00:00 BDT'::timestamptz;
+> 2025-12-31 18:15:00+00|2025-12-31 10:15:00+00|2025-12-31 15:15:00+00|2025-12-31 17:00:00+00|2025-12-31 16:00:00+00|2025-12-31 18:00:00+00
+SELECT '2000-01-01 00:00 VET'::timestamptz, '2015-01-01 00:00 VET'::timestamptz, '2026-01-01 00:00 VET'::timestamptz, '2020-01-01 00:00 YEKT'::timestamptz, '1990-07-01 00:00 ART'::timestamptz;
+> 2000-01-01 04:00:00+00|2015-01-01 04:30:00+00|2026-01-01 04:00:00+00|2019-12-31 19:00:00+00|1990-07-01 03:00:00+00
+SELECT timezone('VLAT', timestamp '2013-01-01 00:00'), timezone('YAKT', timestamptz '2013-01-01 00:00+00'), timestamp '2026-06-01 12:00' AT TIME ZONE 'LHDT';
+> 2012-12-31 13:00:00+00|2013-01-01 10:00:00|2026-06-01 01:30:00+00
+SELECT '2026-01-01 00:00 QQT'::timestamptz;
+! 22007
+SELECT make_timestamptz(2014, 12, 10, 0, 0, 0, 'MSK'), make_timestamptz(2008, 12, 10, 10, 10, 10, 'EST');
+> 2014-12-09 21:00:00+00|2008-12-10 15:10:10+00

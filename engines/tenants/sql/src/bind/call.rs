@@ -24,7 +24,7 @@ use crate::{
     },
     function::{self, Function, NumberFunction},
     parse::{
-        data_type::rounded,
+        data_type::{rounded, type_of_cast},
         name::{name_of, object_name},
     },
 };
@@ -242,7 +242,10 @@ impl Binder<'_, '_> {
             if name.starts_with("jsonb_path_") {
                 return Err(SqlError::unsupported("JSON paths"));
             }
-            return Err(no_function(self.planner.catalog, name, &types));
+            let missing = no_function(self.planner.catalog, name, &types);
+            let (Some(of), 1) = (type_of_cast(name), arguments.len()) else { return Err(missing) };
+            let cast = self.cast(arguments.remove(0), of);
+            return cast.map_err(|error| if error.state == state::CANNOT_COERCE { missing } else { error });
         };
         self.planner.asks_for_backends |= function.asks_for_backends();
         self.planner.acts |= function.is_volatile();

@@ -128,6 +128,32 @@ fn named(name: &str) -> Option<Type> {
     })
 }
 
+/// The type to which a function of this name casts, as `float8(count(*))`. Other names of types are words that no function can have.
+pub(crate) fn type_of_cast(name: &str) -> Option<Type> {
+    const NAMES: [&str; 19] = [
+        "bool",
+        "int2",
+        "int4",
+        "int8",
+        "oid",
+        "float4",
+        "float8",
+        "text",
+        "bytea",
+        "uuid",
+        "inet",
+        "cidr",
+        "macaddr",
+        "macaddr8",
+        "varbit",
+        "date",
+        "timestamptz",
+        "json",
+        "jsonb",
+    ];
+    NAMES.contains(&name).then(|| named(name)).flatten()
+}
+
 /// Types of PostgreSQL that there are not here.
 const NOT_HERE: [&str; 23] = [
     "aclitem",

@@ -1,7 +1,7 @@
 //! Time zones: what clocks show somewhere, and when that is.
 
-use chrono::{DateTime, NaiveDateTime, Offset, TimeZone};
-use chrono_tz::{TZ_VARIANTS, Tz};
+use chrono::{DateTime, NaiveDateTime, Offset, TimeDelta, TimeZone};
+use chrono_tz::{OffsetName, TZ_VARIANTS, Tz};
 
 use super::datetime::{EPOCH_MICROS, MICROS_PER_DAY, MICROS_PER_SECOND, date_of, days_of, is_infinite};
 use crate::error::{Result, SqlError, state};
@@ -13,6 +13,8 @@ pub enum Zone {
     Named(Tz),
     /// Seconds east of Greenwich.
     Fixed(i32),
+    /// What an abbreviation in small letters means in a zone of the database.
+    Abbreviated(Tz, &'static str),
 }
 
 impl Default for Zone {
@@ -58,10 +60,7 @@ impl Zone {
     /// 22023 if there is none.
     pub fn named(name: &str) -> Result<Self> {
         let trimmed = name.trim();
-        if let Some(seconds) = abbreviated(trimmed) {
-            return Ok(Self::Fixed(seconds));
-        }
-        Self::in_full(trimmed)
+        abbreviated(trimmed).map_or_else(|| Self::in_full(trimmed), Ok)
     }
 
     /// The zone of a name that is no abbreviation.
@@ -121,6 +120,7 @@ impl Zone {
                 write_offset(-seconds, &mut out);
                 out
             }
+            Self::Abbreviated(_, short) => short.to_ascii_uppercase(),
         }
     }
 
@@ -132,6 +132,7 @@ impl Zone {
                 calendar(micros).map_or(0, |at| tz.offset_from_utc_datetime(&at).fix().local_minus_utc())
             }
             Self::Fixed(seconds) => seconds,
+            Self::Abbreviated(tz, short) => calendar(micros).map_or(0, |at| ahead_by_abbreviation(tz, short, at)),
         }
     }
 
@@ -150,6 +151,9 @@ impl Zone {
             return local;
         }
         let shifted = |seconds: i32| local.saturating_sub(i64::from(seconds) * MICROS_PER_SECOND);
+        if let Self::Abbreviated(tz, _) = self {
+            return shifted(self.ahead(Self::Named(tz).utc(local)));
+        }
         let before = self.ahead(shifted(self.ahead(local)).saturating_sub(MICROS_PER_DAY));
         let after = self.ahead(shifted(self.ahead(local)).saturating_add(MICROS_PER_DAY));
         // A change is nearer than a day: one of the two holds, both, or neither.
@@ -172,39 +176,118 @@ pub fn write_offset(seconds: i32, out: &mut String) {
     }
 }
 
-/// Seconds east of Greenwich of the abbreviations that PostgreSQL knows by itself, as far as they always mean the same.
-fn abbreviated(name: &str) -> Option<i32> {
-    const HALF_HOURS: [(i32, &str); 24] = [
-        (-20, "hst"),
-        (-18, "akst"),
-        (-16, "akdt pst"),
-        (-14, "mst pdt"),
-        (-12, "cst mdt"),
-        (-10, "cdt est"),
-        (-8, "ast edt"),
-        (-7, "nst"),
-        (-6, "adt art brt"),
-        (-5, "ndt"),
-        (-4, "brst"),
-        (0, "gmt uct ut wet z zulu"),
-        (2, "bst cet met wat west"),
-        (4, "bdst cest eet ist mest sast"),
-        (6, "eest fet idt"),
-        (10, "pkt"),
-        (16, "awst hkt pht sgt"),
-        (18, "jst kst"),
-        (19, "acst cast"),
-        (20, "aest kdt ligt"),
-        (21, "acdt cadt"),
-        (22, "aedt"),
-        (24, "nzst nzt"),
-        (26, "nzdt"),
+/// The abbreviations that PostgreSQL knows by itself.
+fn abbreviated(name: &str) -> Option<Zone> {
+    /// Those that always mean the same: quarters of an hour east of Greenwich.
+    const FIXED: [(i32, &str); 36] = [
+        (-40, "hst taht"),
+        (-38, "mart"),
+        (-36, "akst gamt"),
+        (-32, "akdt pst"),
+        (-28, "mst pdt"),
+        (-24, "cst galt mdt"),
+        (-20, "act cdt cot est pet"),
+        (-16, "amt ast bot edt"),
+        (-14, "nft nst"),
+        (-12, "adt bra brt clst gft pmst pyst uyt wgt"),
+        (-10, "ndt"),
+        (-8, "brst fnt pmdt uyst wgst"),
+        (-4, "azot egt fnst"),
+        (0, "azost egst gmt uct ut utc wet z zulu"),
+        (4, "bst cet met mez wat wetdst"),
+        (8, "bdst cest cetdst eet ist mest mesz metdst sast"),
+        (12, "eat eest eetdst fet idt"),
+        (14, "irt"),
+        (16, "msd mut ret sct"),
+        (18, "aft"),
+        (20, "must mvt pkt tft tjt uzt"),
+        (23, "npt"),
+        (24, "almt bdt btt kgst pkst uzst xjt yekst"),
+        (26, "mmt"),
+        (28, "almst cxt ict wast"),
+        (32, "awst bnt bort cct hkt myt pht wadt"),
+        (35, "acwst"),
+        (36, "awsst jayt jst kst pwt ulast wdt"),
+        (38, "acst cast"),
+        (40, "aest chut ddut kdt ligt mpt pgt trut yapt"),
+        (42, "acdt acsst cadt lhst sadt"),
+        (44, "aedt aesst pont vut"),
+        (48, "fjt gilt mht nzst nzt tvt wakt wft"),
+        (51, "chast"),
+        (52, "fjst nzdt tot"),
+        (55, "chadt"),
+    ];
+    /// Those that have meant several things in the course of time, and where.
+    const OF_A_ZONE: [(&str, Tz); 50] = [
+        ("amst", Tz::Asia__Yerevan),
+        ("anast", Tz::Asia__Anadyr),
+        ("anat", Tz::Asia__Anadyr),
+        ("arst", Tz::America__Argentina__Buenos_Aires),
+        ("art", Tz::America__Argentina__Buenos_Aires),
+        ("azst", Tz::Asia__Baku),
+        ("azt", Tz::Asia__Baku),
+        ("ckt", Tz::Pacific__Rarotonga),
+        ("clt", Tz::America__Santiago),
+        ("davt", Tz::Antarctica__Davis),
+        ("easst", Tz::Pacific__Easter),
+        ("east", Tz::Pacific__Easter),
+        ("fkst", Tz::Atlantic__Stanley),
+        ("fkt", Tz::Atlantic__Stanley),
+        ("gest", Tz::Asia__Tbilisi),
+        ("get", Tz::Asia__Tbilisi),
+        ("gyt", Tz::America__Guyana),
+        ("iot", Tz::Indian__Chagos),
+        ("irkst", Tz::Asia__Irkutsk),
+        ("irkt", Tz::Asia__Irkutsk),
+        ("kgt", Tz::Asia__Bishkek),
+        ("kost", Tz::Pacific__Kosrae),
+        ("krast", Tz::Asia__Krasnoyarsk),
+        ("krat", Tz::Asia__Krasnoyarsk),
+        ("lhdt", Tz::Australia__Lord_Howe),
+        ("lint", Tz::Pacific__Kiritimati),
+        ("lkt", Tz::Asia__Colombo),
+        ("magst", Tz::Asia__Magadan),
+        ("magt", Tz::Asia__Magadan),
+        ("mawt", Tz::Antarctica__Mawson),
+        ("msk", Tz::Europe__Moscow),
+        ("novst", Tz::Asia__Novosibirsk),
+        ("novt", Tz::Asia__Novosibirsk),
+        ("nut", Tz::Pacific__Niue),
+        ("omsst", Tz::Asia__Omsk),
+        ("omst", Tz::Asia__Omsk),
+        ("petst", Tz::Asia__Kamchatka),
+        ("pett", Tz::Asia__Kamchatka),
+        ("pyt", Tz::America__Asuncion),
+        ("sgt", Tz::Asia__Singapore),
+        ("tkt", Tz::Pacific__Fakaofo),
+        ("tmt", Tz::Asia__Ashgabat),
+        ("ulat", Tz::Asia__Ulaanbaatar),
+        ("vet", Tz::America__Caracas),
+        ("vlast", Tz::Asia__Vladivostok),
+        ("vlat", Tz::Asia__Vladivostok),
+        ("volt", Tz::Europe__Volgograd),
+        ("yakst", Tz::Asia__Yakutsk),
+        ("yakt", Tz::Asia__Yakutsk),
+        ("yekt", Tz::Asia__Yekaterinburg),
     ];
     let name = name.to_ascii_lowercase();
-    HALF_HOURS
-        .iter()
-        .find(|(_, names)| names.split(' ').any(|short| short == name))
-        .map(|(half_hours, _)| half_hours * 1_800)
+    let fixed = FIXED.iter().find(|(_, names)| names.split(' ').any(|short| short == name));
+    let of_a_zone = || OF_A_ZONE.iter().find(|(short, _)| *short == name);
+    fixed
+        .map(|(quarters, _)| Zone::Fixed(quarters * 900))
+        .or_else(|| of_a_zone().map(|(short, tz)| Zone::Abbreviated(*tz, short)))
+}
+
+/// Seconds that a zone's clocks are ahead of UTC where they are called by an abbreviation: at a time, or when they were so called last
+/// before. As they are at that time, if they were not within two years.
+fn ahead_by_abbreviation(tz: Tz, short: &str, at: NaiveDateTime) -> i32 {
+    const STEP: TimeDelta = TimeDelta::days(20);
+    let then = |at: &NaiveDateTime| tz.offset_from_utc_datetime(at);
+    let back = std::iter::successors(Some(at), |at| at.checked_sub_signed(STEP)).take(37);
+    let called = back
+        .map(|at| then(&at))
+        .find(|offset| offset.abbreviation().is_some_and(|name| name.eq_ignore_ascii_case(short)));
+    called.unwrap_or_else(|| then(&at)).fix().local_minus_utc()
 }
 
 fn known(name: &str) -> Option<Tz> {
