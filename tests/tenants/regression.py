@@ -7,6 +7,7 @@ not have, runs on PostgreSQL alone (with --as-before so does all that earlier re
 """
 
 import argparse
+import functools
 import pathlib
 import re
 import sys
@@ -69,6 +70,51 @@ def kind_of(theirs, ours):
     return "taken" if theirs[0] == "error" else "rows differ"
 
 
+class Played:
+    """What came of files."""
+
+    def __init__(self):
+        self.alike, self.differ, self.messages = 0, Counter(), Counter()
+
+    def __iadd__(self, other):
+        self.alike += other.alike
+        self.differ += other.differ
+        self.messages += other.messages
+        return self
+
+    def __str__(self):
+        return f"{self.alike} of {self.alike + self.differ.total()} answers alike, {dict(self.differ)} not"
+
+
+def play(file, connects, left_out=NOT_HERE, show=0):
+    """Plays a file on PostgreSQL and tenants, each of which `connects` makes a new session of: a file may leave roles, settings and paths behind."""
+    servers, played = [connect() for connect in connects], Played()
+    for server in servers:
+        server.execute("SET statement_timeout = '20s'")
+        empty(server)
+        for statement in statements(TABLES + ";"):
+            server.execute(statement)
+    for statement in statements(file.read_text(errors="replace")):
+        if statement.lower().startswith(("copy", "explain")):
+            continue
+        if left_out.match(statement):
+            servers[0].pgconn.exec_(statement.encode())
+            continue
+        theirs, ours = (answer(server, statement) for server in servers)
+        if theirs[:2] == ours[:2]:
+            played.alike += 1
+            continue
+        kind = kind_of(theirs, ours)
+        played.differ[kind] += 1
+        if ours[0] == "error":
+            played.messages[f"{ours[1]} {ours[2]}"] += 1
+        if played.differ[kind] <= show:
+            print(f"{file.name}: {statement}\n  PostgreSQL: {theirs}\n  tenants:    {ours}"[:1500])
+    for server in servers:
+        server.close()
+    return played
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--postgresql", required=True)
@@ -78,41 +124,16 @@ def main():
     parser.add_argument("files", type=pathlib.Path, nargs="+")
     options = parser.parse_args()
     left_out = AS_BEFORE if options.as_before else NOT_HERE
-    total, messages, alike = Counter(), Counter(), 0
+    connects = [functools.partial(psycopg.connect, dsn, autocommit=True) for dsn in (options.postgresql, options.tenants)]
+    total = Played()
     for file in options.files:
-        # New sessions: a file may leave roles, settings and paths behind.
-        servers = [psycopg.connect(dsn, autocommit=True) for dsn in (options.postgresql, options.tenants)]
-        for server in servers:
-            server.execute("SET statement_timeout = '20s'")
-            empty(server)
-            for statement in statements(TABLES + ";"):
-                server.execute(statement)
-        differ, same = Counter(), 0
-        for statement in statements(file.read_text(errors="replace")):
-            if statement.lower().startswith(("copy", "explain")):
-                continue
-            if left_out.match(statement):
-                servers[0].pgconn.exec_(statement.encode())
-                continue
-            theirs, ours = (answer(server, statement) for server in servers)
-            if theirs[:2] == ours[:2]:
-                same += 1
-                continue
-            kind = kind_of(theirs, ours)
-            differ[kind] += 1
-            if ours[0] == "error":
-                messages[f"{ours[1]} {ours[2]}"] += 1
-            if differ[kind] <= options.show:
-                print(f"{file.name}: {statement}\n  PostgreSQL: {theirs}\n  tenants:    {ours}"[:1500])
-        print(f"{file.name}: {same} of {same + differ.total()} answers alike, {dict(differ)} not", file=sys.stderr)
-        alike += same
-        for server in servers:
-            server.close()
-        total += differ
-    print(f"{alike} of {alike + total.total()} answers alike, {dict(total)} not", file=sys.stderr)
-    for message, count in messages.most_common(60):
+        played = play(file, connects, left_out, options.show)
+        print(f"{file.name}: {played}", file=sys.stderr)
+        total += played
+    print(total, file=sys.stderr)
+    for message, count in total.messages.most_common(60):
         print(f"{count:7} {message}"[:200])
-    sys.exit(1 if total["taken"] or total["rows differ"] else 0)
+    sys.exit(1 if total.differ["taken"] or total.differ["rows differ"] else 0)
 
 
 if __name__ == "__main__":
