@@ -239,7 +239,9 @@ BEGIN
             END IF;
         EXCEPTION WHEN integrity_constraint_violation THEN
             -- Perhaps by what clients have written half: it is tried again, the last time when nobody writes.
-            EXIT WHEN has_failed;
+            IF has_failed THEN
+                RETURN NULL;
+            END IF;
             has_failed := true;
         END;
         PERFORM bullfrog.reach('abort: round carried back');
@@ -251,7 +253,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION bullfrog.carry_ahead(int) IS 'Carries back what was written while clients go on, in rounds, each what was written during the one '
-    'before, as long as they get shorter. Nobody sees it before the transaction commits. Gives how many rows are carried back in a tenth of a second; NULL: none can be.';
+    'before, as long as they get shorter. Nobody sees it before the transaction commits. Gives how many rows are carried back in a tenth of a second; NULL: what is left can only be when nobody writes, if at all.';
 
 CREATE FUNCTION bullfrog.count_due(source bullfrog.source) RETURNS bigint
     LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
@@ -281,22 +283,28 @@ DECLARE
 BEGIN
     FOR attempt IN 1..10 LOOP
         moment := bullfrog.carry_ahead(migration_id);
+        -- More rounds would be in vain.
+        EXIT WHEN moment IS NULL;
         BEGIN
             PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration_id), mode => 'EXCLUSIVE');
-            IF bullfrog.forbids_return(migration_id) IS NOT NULL OR NOT bullfrog.is_more_left(migration_id, moment) THEN
+            IF NOT bullfrog.is_more_left(migration_id, moment) THEN
                 RETURN;
             END IF;
             -- What was written while the lock was waited for would take long: the end of this block gives the lock back.
             RAISE SQLSTATE 'BFROG';
         EXCEPTION WHEN SQLSTATE 'BFROG' THEN
-            NULL;
+            RAISE NOTICE 'more was written than is carried back in a moment, trying again' USING DETAIL = format('More than %s rows were noted when '
+                'the tables were locked, which others may write again.', moment);
         END;
         PERFORM bullfrog.reach('abort: tables given back');
         PERFORM bullfrog.slow_down(t.new_table) FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id;
     END LOOP;
-    RAISE WARNING 'writers wait while what they wrote is carried back' USING DETAIL = format('In each of 10 tries, more than %s rows had been '
-            'written, or could not be carried back while clients write, when the tables were locked.', moment),
-        HINT = 'Cancel it if that takes too long, and abort again when less is written.';
+    IF bullfrog.forbids_return(migration_id) IS NULL AND bullfrog.is_more_left(migration_id, COALESCE(moment, 1000)) THEN
+        RAISE WARNING 'writers wait while what they wrote is carried back'
+            USING DETAIL = CASE WHEN moment IS NULL THEN 'Two rounds, beside clients that write, violated constraints of an old table.'
+                    ELSE format('In each of 10 tries, more than %s rows had been written when the tables were locked.', moment) END,
+                HINT = 'Cancel it if that takes too long, and abort again when less is written.';
+    END IF;
     PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration_id), mode => 'EXCLUSIVE');
 END
 $$;
