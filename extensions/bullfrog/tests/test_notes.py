@@ -362,6 +362,23 @@ def test_clients_write_as_fast_as_they_can_and_none_of_it_is_lost(database, spli
     assert (after - before, done > 0) == (done, True)
 
 
+@pytest.mark.parametrize("forgets", [False, True])
+def test_an_abort_that_gives_its_lock_back_slows_writers_of_all_new_tables_down(database, split, forgets):
+    let_more_be_left(split)
+    if forgets:
+        body = split.execute("SELECT pg_get_functiondef('bullfrog.lock_for_rest'::regproc)").fetchone()[0]
+        assert "PERFORM bullfrog.slow_down(" in body
+        split.execute(body.replace("PERFORM bullfrog.slow_down(", "PERFORM concat("), prepare=False)
+    split.execute("UPDATE customer_private SET name = 'x' WHERE id = 1")
+    news = [oid for oid, in split.execute("SELECT new_table::oid FROM bullfrog.target ORDER BY id")]
+    slowed = "SELECT objid FROM pg_locks WHERE classid = 'bullfrog.target'::regclass AND mode = 'ExclusiveLock' AND pid = %s ORDER BY objid"
+    split.execute("BEGIN; SELECT bullfrog.abort('split')")
+    told = [oid for oid, in database.connect().execute(slowed, (split.info.backend_pid,))]
+    assert told == ([] if forgets else sorted(news))
+    split.execute("ROLLBACK")
+    assert database.connect().execute(slowed, (split.info.backend_pid,)).fetchall() == []
+
+
 def timed(work):
     begun = time.monotonic()
     work()
