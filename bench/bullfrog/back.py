@@ -1,14 +1,15 @@
 """What clients notice of a way back: bullfrog.abort, of a split of two million rows (bench/METHOD.md).
 
-    bench/bullfrog/back.py [--states none all written] [--rate 1000] [--clients 8] [--pairs 3] ..
+    bench/bullfrog/back.py [--states none all written meanwhile] [--rate 1000] [--clients 8] [--pairs 3] ..
 
 The table becomes two, one of which takes its name, and then
 
     none      no rows move but those that clients write
     all       all rows move, and nobody writes before the way back begins
     written   all rows move, and a fifth of them are written
+    meanwhile all rows move, and the last fifth of them, which pgbench leaves alone, are written by one transaction while abort is at work
 
-pgbench updates rows by key at random, so many a second, prepared, before, during and after the way back; another client reads a row every 5 ms. Told are how long abort took, the longest
+pgbench updates rows by key at random, so many a second (--rate 0: as fast as it can), prepared, before, during and after the way back; another client reads a row every 5 ms. Told are how long abort took, the longest
 that a write and a read took meanwhile (of a write from when it was due), the p99 of writes, the server's processor time, and the same p99 before. The server (PostgreSQL 15, all of its processes) has core
 0, pgbench core 1. Afterwards the old table has its name and a sum of balances that is what was written. Appends to bench/results/bullfrog_back.jsonl.
 """
@@ -18,12 +19,13 @@ import random
 import threading
 import time
 
+import psycopg
 from bars import NEW, Load, Table, percentile
 from tables import EXTENSION_LOADED, build_extension, processor, record
 
 # Of how many rows one is written before.
 EACH = 5
-STATES = ["none", "all", "written"]
+STATES = ["none", "all", "written", "meanwhile"]
 
 
 class Reader:
@@ -52,6 +54,35 @@ class Reader:
         if self.failures:
             raise self.failures[0]
         return self.done
+
+
+class Bulk:
+    """A client that writes many rows in one transaction as soon as writes are noted, or behind the way back."""
+
+    def __init__(self, server, above):
+        self.server, self.rows, self.failures = server, 0, []
+        self.update = f"UPDATE customer SET balance = balance + 1 WHERE id > {above}"
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        try:
+            with self.server.connect(prepare_threshold=None) as connection:
+                while connection.execute("SELECT count(*) > 0 FROM bullfrog.source WHERE noted_for IS NULL").fetchone()[0]:
+                    time.sleep(0.005)
+                try:
+                    self.rows = connection.execute(self.update).rowcount
+                except psycopg.errors.UndefinedTable:
+                    # It waited for the way back, and its table is gone.
+                    self.rows = connection.execute(self.update).rowcount
+        except BaseException as failure:
+            self.failures.append(failure)
+
+    def end(self):
+        self.thread.join(600)
+        if self.failures:
+            raise self.failures[0]
+        return self.rows
 
 
 def prepare(connection, state):
@@ -87,14 +118,18 @@ def run(table, state, options):
     server = table.server
     with server.connect(prepare_threshold=None) as connection:
         written = prepare(connection, state)
-    load = Load(server, table.rows, options.clients, options.before + options.window, options.rate, "update")
+    # Who writes a row that another one writes waits for that one, not for abort.
+    reached = table.rows - table.rows // EACH if state == "meanwhile" else table.rows
+    load = Load(server, reached, options.clients, options.before + options.window, options.rate, "update")
     reader = Reader(server, table.rows)
     time.sleep(options.before)
     used = processor(server.process.pid)
+    bulk = Bulk(server, reached) if state == "meanwhile" else None
     begun, ended = go_back(server)
     used = processor(server.process.pid) - used
     done = load.done()
     reads = reader.end()
+    written += bulk.end() if bulk else 0
     assert ended < begun + options.window, f"it took {ended - begun:.0f} s: give it more time (--window)"
     with server.connect() as connection:
         total, = connection.execute("SELECT sum(balance) FROM customer").fetchone()

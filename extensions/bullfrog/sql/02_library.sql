@@ -217,6 +217,10 @@ CREATE FUNCTION bullfrog.lock_domain(domain oid) RETURNS void
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'lock_domain_wrapper';
 COMMENT ON FUNCTION bullfrog.lock_domain(oid) IS 'Keeps others from changing a domain until the transaction ends.';
 
+CREATE FUNCTION bullfrog.slow_down(relation oid) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'slow_down_wrapper';
+COMMENT ON FUNCTION bullfrog.slow_down(oid) IS 'Lets each transaction that writes a table whose writes are noted rest once for a moment, until this one ends.';
+
 CREATE FUNCTION bullfrog.await_writers(relation oid) RETURNS void
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'await_writers_wrapper';
 COMMENT ON FUNCTION bullfrog.await_writers(oid) IS 'Waits until transactions have ended that have written a table, or have a lock to do so.';

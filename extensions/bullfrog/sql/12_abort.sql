@@ -208,7 +208,7 @@ $$;
 COMMENT ON FUNCTION bullfrog.leave(bullfrog.source, boolean, bullfrog.target, text, text) IS 'What becomes of rows, whose keys a query gives, that cannot be '
     'carried back as they are: they are left for later, or lets the abort fail.';
 
-CREATE FUNCTION bullfrog.carry_ahead(migration_id int) RETURNS void
+CREATE FUNCTION bullfrog.carry_ahead(migration_id int) RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     source bullfrog.source;
@@ -216,33 +216,100 @@ DECLARE
     took interval;
     longest interval;
     has_failed boolean := false;
+    rows bigint;
+    moment bigint;
 BEGIN
     IF bullfrog.forbids_return(migration_id) IS NOT NULL THEN
-        RETURN;
+        RETURN NULL;
     END IF;
     FOR round IN 1..10 LOOP
         began := clock_timestamp();
+        rows := 0;
         BEGIN
             FOR source IN SELECT * FROM bullfrog.source s WHERE s.migration = migration_id AND bullfrog.noted_key(s) <> '{}' ORDER BY s.id LOOP
                 PERFORM bullfrog.take_notes(source);
+                rows := rows + bullfrog.count_due(source);
                 PERFORM bullfrog.carry_back(source, true, false);
                 -- As its owner, who may have given it a trigger.
                 PERFORM bullfrog.change(source.old_table, format('TRUNCATE bullfrog.due_%s', source.id));
             END LOOP;
             took := clock_timestamp() - began;
+            IF rows >= 100 THEN
+                moment := GREATEST(moment, 100, (0.1 * rows / EXTRACT(epoch FROM took))::bigint);
+            END IF;
         EXCEPTION WHEN integrity_constraint_violation THEN
             -- Perhaps by what clients have written half: it is tried again, the last time when nobody writes.
-            EXIT WHEN has_failed;
+            IF has_failed THEN
+                RETURN NULL;
+            END IF;
             has_failed := true;
         END;
         PERFORM bullfrog.reach('abort: round carried back');
         EXIT WHEN took < '50 ms' OR took > longest;
         longest := took * 0.75;
     END LOOP;
+    -- The pace of a few rows is not told by them.
+    RETURN COALESCE(moment, 1000);
 END
 $$;
 COMMENT ON FUNCTION bullfrog.carry_ahead(int) IS 'Carries back what was written while clients go on, in rounds, each what was written during the one '
-    'before, as long as they get shorter. Nobody sees it before the transaction commits.';
+    'before, as long as they get shorter. Nobody sees it before the transaction commits. Gives how many rows are carried back in a tenth of a second; NULL: what is left can only be when nobody writes, if at all.';
+
+CREATE FUNCTION bullfrog.count_due(source bullfrog.source) RETURNS bigint
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT e::bigint FROM bullfrog.evaluate(source.old_table, format('SELECT to_jsonb(count(*)) FROM bullfrog.due_%s', source.id)) e
+$$;
+COMMENT ON FUNCTION bullfrog.count_due(bullfrog.source) IS 'How many rows of an old table are to be carried back now.';
+
+CREATE FUNCTION bullfrog.is_more_left(migration_id int, than bigint) RETURNS boolean
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    source bullfrog.source;
+    rows bigint := 0;
+BEGIN
+    FOR source IN SELECT * FROM bullfrog.source s WHERE s.migration = migration_id AND bullfrog.noted_key(s) <> '{}' ORDER BY s.id LOOP
+        rows := rows + (SELECT e::bigint FROM bullfrog.evaluate(source.old_table, format('SELECT to_jsonb(count(*)) FROM '
+            '(SELECT 1 FROM bullfrog.due_%1$s UNION ALL SELECT 1 FROM bullfrog.written_%1$s LIMIT %2$s) n', source.id, than + 1)) e);
+    END LOOP;
+    RETURN rows > than;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.is_more_left(int, bigint) IS 'Whether more rows than so many are noted, which were written and not carried back.';
+
+CREATE FUNCTION bullfrog.lock_for_rest(migration_id int) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    moment bigint;
+BEGIN
+    FOR attempt IN 1..10 LOOP
+        moment := bullfrog.carry_ahead(migration_id);
+        -- More rounds would be in vain.
+        EXIT WHEN moment IS NULL;
+        BEGIN
+            PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration_id), mode => 'EXCLUSIVE');
+            IF NOT bullfrog.is_more_left(migration_id, moment) THEN
+                RETURN;
+            END IF;
+            -- What was written while the lock was waited for would take long: the end of this block gives the lock back.
+            RAISE SQLSTATE 'BFROG';
+        EXCEPTION WHEN SQLSTATE 'BFROG' THEN
+            RAISE NOTICE 'more was written than is carried back in a moment, trying again' USING DETAIL = format('More than %s rows were noted when '
+                'the tables were locked, which others may write again.', moment);
+        END;
+        PERFORM bullfrog.reach('abort: tables given back');
+        PERFORM bullfrog.slow_down(t.new_table) FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id;
+    END LOOP;
+    IF bullfrog.forbids_return(migration_id) IS NULL AND bullfrog.is_more_left(migration_id, COALESCE(moment, 1000)) THEN
+        RAISE WARNING 'writers wait while what they wrote is carried back'
+            USING DETAIL = CASE WHEN moment IS NULL THEN 'Two rounds, beside clients that write, violated constraints of an old table.'
+                    ELSE format('In each of 10 tries, more than %s rows had been written when the tables were locked.', moment) END,
+                HINT = 'Cancel it if that takes too long, and abort again when less is written.';
+    END IF;
+    PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration_id), mode => 'EXCLUSIVE');
+END
+$$;
+COMMENT ON FUNCTION bullfrog.lock_for_rest(int) IS 'Carries back what was written, and locks the tables against writers when what is left takes a moment '
+    'only. If that is not so behind the lock, it is given back, and more is carried back before; in the end they are locked whatever is left.';
 
 CREATE FUNCTION bullfrog.carry_rest(migration_id int, ahead boolean) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -362,9 +429,7 @@ BEGIN
     IF NOT discard_writes THEN
         standstill := bullfrog.compare_ahead(migration.id);
         ahead := standstill IS NULL;
-        IF ahead THEN
-            PERFORM bullfrog.carry_ahead(migration.id);
-        ELSE
+        IF NOT ahead THEN
             RAISE WARNING 'writers wait while all rows that were moved are compared' USING DETAIL = standstill,
                 HINT = 'Cancel it if that takes too long, and abort again.';
         END IF;
@@ -372,7 +437,11 @@ BEGIN
     -- Meanwhile it may have ended.
     PERFORM bullfrog.under_way(perform_abort.name);
     -- Nobody writes while the rest is carried back, and everybody reads.
-    PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration.id), mode => 'EXCLUSIVE');
+    IF ahead THEN
+        PERFORM bullfrog.lock_for_rest(migration.id);
+    ELSE
+        PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration.id), mode => 'EXCLUSIVE');
+    END IF;
     PERFORM bullfrog.under_way(perform_abort.name);
     PERFORM bullfrog.reach('abort: tables locked');
     IF NOT discard_writes THEN

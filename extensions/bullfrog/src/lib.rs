@@ -99,6 +99,7 @@ mod settings;
 mod shape;
 mod shared;
 mod single;
+mod slowing;
 mod snapshots;
 mod source;
 mod statements;

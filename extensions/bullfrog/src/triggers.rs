@@ -19,6 +19,7 @@ use crate::nodes;
 use crate::registry;
 use crate::requests::have_moved;
 use crate::rights::with_rights_of;
+use crate::slowing::rest_if_slowed;
 use crate::statements::run;
 use crate::versions::{attributes, local_transaction};
 
@@ -78,6 +79,7 @@ fn note(call: pg_sys::FunctionCallInfo) -> PgBox<pg_sys::HeapTupleData> {
             {
                 noting.note(&event, event.written);
             }
+            rest_if_slowed((*event.relation).rd_id);
         }
         PgBox::from_pg(event.written)
     }

@@ -328,6 +328,8 @@ pub(crate) enum Wait {
     Rest,
     /// A process of bullfrog's own, until there is something to do.
     Idle,
+    /// A session, because it writes faster than an abort carries back.
+    Slowed,
 }
 
 /// What `pg_stat_activity.wait_event` has of a wait: from 17 on a name of its own, before that `Extension`.
@@ -340,12 +342,13 @@ pub(crate) fn wait_event(_wait: Wait) -> u32 {
 #[cfg(not(any(feature = "pg15", feature = "pg16")))]
 pub(crate) fn wait_event(wait: Wait) -> u32 {
     thread_local! {
-        static EVENTS: std::cell::Cell<[u32; 3]> = const { std::cell::Cell::new([0; 3]) };
+        static EVENTS: std::cell::Cell<[u32; 4]> = const { std::cell::Cell::new([0; 4]) };
     }
     let name = match wait {
         Wait::Rows => c"BullfrogRows",
         Wait::Rest => c"BullfrogRest",
         Wait::Idle => c"BullfrogIdle",
+        Wait::Slowed => c"BullfrogSlowed",
     };
     let mut events = EVENTS.get();
     if events[wait as usize] == 0 {

@@ -339,6 +339,23 @@ def test_an_abort_that_is_ended_did_not_happen(server, prepared, victim):
             assert case.admin.execute("SELECT to_regclass('customer_private')").fetchone() == (None,)
 
 
+@pytest.mark.parametrize("victim", in_turn(VICTIMS, 0, 3))
+def test_an_abort_that_is_ended_when_it_has_given_its_lock_back_did_not_happen(server, prepared, victim):
+    with cases(server, prepared, "rows", ["abort: tables given back"]) as (case,):
+        body = case.admin.execute("SELECT pg_get_functiondef('bullfrog.is_more_left'::regproc)").fetchone()[0]
+        assert "RETURN rows > than" in body
+        case.admin.execute(body.replace("RETURN rows > than", "RETURN true"), prepare=False)
+        case.migrate()
+        case.write_again()
+        case.stop_session("SELECT bullfrog.abort('m')")
+        end(server, [case], victim)
+        case.check_under_way()
+        case.admin.execute("SELECT bullfrog.abort('m')")
+        case.admin.execute("UPDATE expected_customer SET name = name || '!' WHERE id = 1000")
+        assert differing(case.admin, "customer", "expected_customer") == 0
+        assert case.admin.execute("SELECT to_regclass('customer_private')").fetchone() == (None,)
+
+
 @pytest.mark.parametrize("victim", in_turn(VICTIMS, 1, 3))
 def test_an_abort_does_without_the_notes_of_a_process_that_was_ended(server, prepared, victim):
     with cases(server, prepared, "rows", ["notes: begun"]) as (case,):

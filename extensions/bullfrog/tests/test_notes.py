@@ -1,5 +1,7 @@
 """Clients go on while abort compares rows: what they write meanwhile is noted, and compared when they stand still."""
 
+import concurrent.futures
+import random
 import time
 
 import psycopg
@@ -274,6 +276,130 @@ def test_nobody_waits_for_what_was_written_before_the_abort(database, gate, gate
     assert gated.execute("SELECT count(*) FROM customer WHERE nick = 'new nick'").fetchone() == (500,)
 
 
+# More than is carried back in a moment, of rows whose pace was not measured.
+MUCH = ["UPDATE customer_private SET name = name || '!'", "UPDATE customer_public SET nick = nick || '!'"]
+
+
+@pytest.mark.parametrize("keeps_the_lock", [False, True])
+def test_nobody_waits_for_much_that_was_written_while_abort_waited_for_its_lock(database, gate, gated, keeps_the_lock):
+    """The lock is given back; with it kept, writers wait."""
+    if keeps_the_lock:
+        body = gated.execute("SELECT pg_get_functiondef('bullfrog.lock_for_rest'::regproc)").fetchone()[0]
+        found = "RAISE SQLSTATE 'BFROG'"
+        assert found in body
+        gated.execute(body.replace(found, "RETURN"), prepare=False)
+    closing = database.connect()
+    migrate(gated, GATED)
+    gated.execute("UPDATE customer_public SET nick = 'new nick' WHERE id = 10")
+    gate.occupy()
+    gate.abort()
+    gate.waits("ExclusiveLock")
+    for statement in MUCH:
+        gated.execute(statement)
+    closing.execute("SELECT pg_advisory_lock(7)")
+    gate.leave()
+    gate.waits("ShareLock")
+    gated.execute("SET lock_timeout = '500ms'")
+    if keeps_the_lock:
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            gated.execute("UPDATE customer_private SET ssn = 'meanwhile' WHERE id = 20")
+    else:
+        gated.execute("UPDATE customer_private SET ssn = 'meanwhile' WHERE id = 20; UPDATE customer_public SET nick = NULL WHERE id = 21")
+    closing.close()
+    answered(gate.aborting)
+    gated.execute("UPDATE expected SET nick = 'new nick' WHERE id = 10; UPDATE expected SET name = name || '!', nick = nick || '!'")
+    if not keeps_the_lock:
+        gated.execute("UPDATE expected SET ssn = 'meanwhile' WHERE id = 20; UPDATE expected SET nick = NULL WHERE id = 21")
+    assert differing(gated, "customer", "expected") == 0
+
+
+def let_more_be_left(connection):
+    """From now on an abort finds too much left whenever it has its lock."""
+    body = connection.execute("SELECT pg_get_functiondef('bullfrog.is_more_left'::regproc)").fetchone()[0]
+    assert "RETURN rows > than" in body
+    connection.execute(body.replace("RETURN rows > than", "RETURN true"), prepare=False)
+
+
+def test_who_aborts_is_told_before_writers_wait_for_what_is_left(split):
+    split.execute("UPDATE customer_private SET name = 'x' WHERE id = 1")
+    let_more_be_left(split)
+    warnings, tries = warned(split), []
+    split.add_notice_handler(lambda notice: tries.append(notice.message_primary))
+    split.execute("SELECT bullfrog.abort('split')")
+    assert tries.count("more was written than is carried back in a moment, trying again") == 10
+    ((primary, detail),) = warnings
+    assert (primary, detail.split(",")[0]) == ("writers wait while what they wrote is carried back", "In each of 10 tries")
+    assert split.execute("SELECT name, (SELECT count(*) FROM customer) FROM customer WHERE id = 1").fetchone() == ("x", CUSTOMERS)
+
+
+@pytest.mark.parametrize("more_is_left", [False, True])
+def test_clients_write_as_fast_as_they_can_and_none_of_it_is_lost(database, split, more_is_left):
+    if more_is_left:
+        let_more_be_left(split)
+    (before,) = split.execute("SELECT sum(length(name) + length(nick)) FROM customer_private JOIN customer_public USING (id)").fetchone()
+
+    def work(number):
+        chance, done = random.Random(number), 0
+        with database.connect() as connection:
+            connection.execute("SET lock_timeout = '30s'")
+            try:
+                while True:
+                    key = chance.randrange(1, CUSTOMERS + 1)
+                    with connection.transaction():
+                        # Both or none of them.
+                        connection.execute("UPDATE customer_private SET name = name || '!' WHERE id = %s", (key,))
+                        connection.execute("UPDATE customer_public SET nick = nick || '!' WHERE id = %s", (key,))
+                    done += 2
+            except psycopg.errors.UndefinedTable:
+                return done
+
+    with concurrent.futures.ThreadPoolExecutor(4) as clients:
+        working = [clients.submit(work, number) for number in range(4)]
+        time.sleep(0.5)
+        split.execute("SET lock_timeout = '30s'; SELECT bullfrog.abort('split')")
+        done = sum(client.result(60) for client in working)
+    (after,) = split.execute("SELECT sum(length(name) + length(nick)) FROM customer").fetchone()
+    assert (after - before, done > 0) == (done, True)
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_an_abort_that_gives_its_lock_back_slows_writers_of_all_new_tables_down(database, split, forgets):
+    let_more_be_left(split)
+    if forgets:
+        body = split.execute("SELECT pg_get_functiondef('bullfrog.lock_for_rest'::regproc)").fetchone()[0]
+        assert "PERFORM bullfrog.slow_down(" in body
+        split.execute(body.replace("PERFORM bullfrog.slow_down(", "PERFORM concat("), prepare=False)
+    split.execute("UPDATE customer_private SET name = 'x' WHERE id = 1")
+    news = [oid for oid, in split.execute("SELECT new_table::oid FROM bullfrog.target ORDER BY id")]
+    slowed = "SELECT objid FROM pg_locks WHERE classid = 'bullfrog.target'::regclass AND mode = 'ExclusiveLock' AND pid = %s ORDER BY objid"
+    split.execute("BEGIN; SELECT bullfrog.abort('split')")
+    told = [oid for oid, in database.connect().execute(slowed, (split.info.backend_pid,))]
+    assert told == ([] if forgets else sorted(news))
+    split.execute("ROLLBACK")
+    assert database.connect().execute(slowed, (split.info.backend_pid,)).fetchall() == []
+
+
+def timed(work):
+    begun = time.monotonic()
+    work()
+    return time.monotonic() - begun
+
+
+def test_who_writes_faster_than_is_carried_back_rests_once_in_each_transaction(database, split):
+    split.execute("SELECT bullfrog.begin_notes(id, pg_current_xact_id()) FROM bullfrog.migration")
+    # Nobody ends the notes meanwhile.
+    aborting, writer = database.connect(), database.connect()
+    aborting.execute("BEGIN; SELECT FROM customer_private; SELECT bullfrog.slow_down('customer_private'::regclass)")
+    write = "UPDATE customer_private SET name = name || '!' WHERE id = 5"
+    assert timed(lambda: [writer.execute(write) for _ in range(10)]) >= 0.5
+    writer.execute("BEGIN")
+    # Not 5 seconds.
+    assert timed(lambda: [writer.execute(write) for _ in range(100)]) < 3
+    writer.execute("COMMIT")
+    aborting.execute("ROLLBACK")
+    assert min(timed(lambda: writer.execute(write)) for _ in range(20)) < 0.05
+
+
 def test_nobody_sees_what_is_carried_back_before_the_switch_back(database, gate, gated):
     migrate(gated, GATED, options=", compatible => true")
     gated.execute("UPDATE customer_private SET name = 'new name' WHERE id = 10")
@@ -304,6 +430,20 @@ def test_a_round_that_a_constraint_forbids_is_undone_and_done_later(database, ga
         "DELETE FROM {public} WHERE id = 11; DELETE FROM {private} WHERE id = 11")
     answered(gate.aborting)
     gated.execute("DELETE FROM expected WHERE id = 11; UPDATE expected SET nick = 'nick 11' WHERE id = 10; UPDATE expected SET name = 'x' WHERE id = 12")
+    assert differing(gated, "customer", "expected") == 0
+
+
+def test_rounds_that_a_constraint_forbids_are_not_tried_again_and_again(database, gate, gated):
+    gated.execute("ALTER TABLE customer ADD UNIQUE (nick)")
+    let_more_be_left(gated)
+    warnings, told = warned(gate.aborting), []
+    gate.aborting.add_notice_handler(lambda notice: told.append(notice.message_primary))
+    abort_in_rounds(database, gate, gated, "UPDATE {public} SET nick = 'nick 11' WHERE id = 10",
+        "DELETE FROM {public} WHERE id = 11; DELETE FROM {private} WHERE id = 11")
+    answered(gate.aborting)
+    assert warnings == [("writers wait while what they wrote is carried back", "Two rounds, beside clients that write, violated constraints of an old table.")]
+    assert "more was written than is carried back in a moment, trying again" not in told
+    gated.execute("DELETE FROM expected WHERE id = 11; UPDATE expected SET nick = 'nick 11' WHERE id = 10")
     assert differing(gated, "customer", "expected") == 0
 
 
