@@ -59,19 +59,24 @@ pub struct Cursor {
     entries: Entries,
     /// Entries of the group that are still to come.
     left: Range<usize>,
+    /// How many these were in the beginning.
+    entered: usize,
 }
 
 impl Cursor {
     /// At the beginning of a range, or its end.
     #[must_use]
     pub fn new(segment: Arc<Segment>, range: Arc<KeyRange>, direction: Direction) -> Self {
+        let ends_before = |first: &[u8]| range.end.as_ref().is_some_and(|end| end.as_slice() <= first);
         let next = match (direction, &range.end) {
-            _ if segment.blocks() == 0 || range.is_empty() => None,
+            // Without blocks there is no first key.
+            _ if range.is_empty() || segment.first_key(0).is_none_or(ends_before) => None,
             (Direction::Ascending, _) => Some(segment.block_of(&range.start)),
             (Direction::Descending, Some(end)) => Some(segment.block_of(end)),
             (Direction::Descending, None) => Some(segment.blocks() - 1),
         };
-        Self { segment, range, direction, next, block: None, groups: 0..0, entries: Entries::default(), left: 0..0 }
+        let entries = Entries::default();
+        Self { segment, range, direction, next, block: None, groups: 0..0, entries, left: 0..0, entered: 0 }
     }
 
     /// Goes to the next key; whether there is one.
@@ -79,10 +84,7 @@ impl Cursor {
     /// # Errors
     /// [`Missing`] if a block must be fetched first; the cursor stays where it is.
     pub fn step(&mut self, blocks: &mut impl Blocks) -> Result<bool, Missing> {
-        match self.direction {
-            Direction::Ascending => _ = self.left.next(),
-            Direction::Descending => _ = self.left.next_back(),
-        }
+        self.pass();
         while self.left.is_empty() {
             let group = match self.direction {
                 Direction::Ascending => self.groups.next(),
@@ -105,6 +107,14 @@ impl Cursor {
             self.enter(next, block);
         }
         Ok(true)
+    }
+
+    /// Goes on in the group that it is in.
+    fn pass(&mut self) {
+        match self.direction {
+            Direction::Ascending => _ = self.left.next(),
+            Direction::Descending => _ = self.left.next_back(),
+        }
     }
 
     fn enter(&mut self, number: u32, block: Arc<Block>) {
@@ -135,6 +145,7 @@ impl Cursor {
             _ => entries.len(),
         };
         self.left = first..end.max(first);
+        self.entered = self.left.len();
     }
 
     /// The entry that the cursor is at.
@@ -150,6 +161,18 @@ impl Cursor {
     #[must_use]
     pub fn key(&self) -> Option<&[u8]> {
         self.place().map(|at| self.entries.key(at))
+    }
+
+    /// At the first key of a group, the last one that it has of it, and how many come up to there.
+    fn group_ahead(&self) -> Option<(&[u8], usize)> {
+        if self.left.is_empty() || self.left.len() < self.entered {
+            return None;
+        }
+        let last = match self.direction {
+            Direction::Ascending => self.left.end - 1,
+            Direction::Descending => self.left.start,
+        };
+        Some((self.entries.key(last), self.left.len() - 1))
     }
 
     /// That key's value, or `None` if it goes.
@@ -169,6 +192,8 @@ pub struct Merge {
     /// Cursors that must step before there is a next key.
     behind: Vec<bool>,
     at: Option<usize>,
+    /// So many keys of the cursor that it is at are next, before all that others have: these are not compared.
+    run: usize,
 }
 
 impl Merge {
@@ -178,7 +203,7 @@ impl Merge {
         let range = Arc::new(range.clone());
         let cursor = |segment: &Arc<Segment>| Cursor::new(Arc::clone(segment), Arc::clone(&range), direction);
         let cursors: Vec<Cursor> = segments.iter().map(cursor).collect();
-        Self { behind: vec![true; cursors.len()], cursors, direction, at: None }
+        Self { behind: vec![true; cursors.len()], cursors, direction, at: None, run: 0 }
     }
 
     /// Goes to the next key; whether there is one.
@@ -186,6 +211,11 @@ impl Merge {
     /// # Errors
     /// [`ReadError::Missing`] if a block must be fetched first; asked again, it goes on from here.
     pub fn step(&mut self, blocks: &mut impl Blocks) -> Result<bool, ReadError> {
+        if let (Some(at), 1..) = (self.at, self.run) {
+            self.run -= 1;
+            self.cursors[at].pass();
+            return Ok(true);
+        }
         for (cursor, behind) in self.cursors.iter_mut().zip(&mut self.behind) {
             if *behind {
                 cursor.step(blocks)?;
@@ -210,7 +240,22 @@ impl Merge {
             }
         }
         self.at = first.map(|(at, _)| at);
+        self.run = self.run_of_group();
         Ok(self.at.is_some())
+    }
+
+    /// At the first key of a group, how many more of it come before all that the others have, if the whole group does. Asked once in a group, it costs
+    /// little where keys of segments alternate.
+    fn run_of_group(&self) -> usize {
+        let Some((at, (last, count))) = self.at.and_then(|at| Some((at, self.cursors[at].group_ahead()?))) else {
+            return 0;
+        };
+        let others = self.cursors.iter().enumerate().filter(|(other, _)| *other != at);
+        let is_before = |key: &[u8]| match self.direction {
+            Direction::Ascending => last < key,
+            Direction::Descending => last > key,
+        };
+        if others.filter_map(|(_, cursor)| cursor.key()).all(is_before) { count } else { 0 }
     }
 
     /// The key that it is at.
@@ -223,5 +268,89 @@ impl Merge {
     #[must_use]
     pub fn value(&self) -> Option<&[u8]> {
         self.cursors[self.at?].value()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use bytes::Bytes;
+    use savanna_transaction::Csn;
+
+    use super::*;
+    use crate::{SegmentBuilder, open_tail};
+
+    /// Segments of these keys, newest first, with their blocks.
+    fn segments(keys: &[Vec<u32>]) -> (Vec<Arc<Segment>>, HashMap<PageId, Arc<Block>>) {
+        let mut blocks = HashMap::new();
+        let segments = (1..).zip(keys).map(|(number, keys)| {
+            let mut builder = SegmentBuilder::default();
+            for key in keys {
+                builder.add(&key.to_be_bytes(), Some(&number.to_string().into_bytes()));
+            }
+            let bytes: Bytes = builder.finish(Csn(0), Csn(1));
+            let segment = open_tail(number, bytes.len() as u64, &bytes).expect("a segment").expect("all of it");
+            let all = 0..segment.blocks();
+            let range = segment.range(all.clone());
+            let cut = segment.cut(all.clone(), &bytes.slice(range.start as usize..range.end as usize)).expect("blocks");
+            blocks.extend(all.map(|block| segment.page(block)).zip(cut.into_iter().map(Arc::new)));
+            Arc::new(segment)
+        });
+        (segments.collect(), blocks)
+    }
+
+    /// Reads all of segments; in how many steps keys of different segments were compared.
+    fn compared(keys: &[Vec<u32>], direction: Direction) -> usize {
+        let (segments, blocks) = segments(keys);
+        let mut merge = Merge::new(&segments, &KeyRange::ALL, direction);
+        let (mut found, mut compared) = (Vec::new(), 0);
+        loop {
+            compared += usize::from(merge.run == 0);
+            if !merge.step(&mut |page| blocks.get(&page).map(Arc::clone)).expect("all blocks are there") {
+                break;
+            }
+            let key = merge.key().and_then(|key| key.try_into().ok()).map(u32::from_be_bytes).expect("a number");
+            let newest = keys.iter().position(|keys| keys.contains(&key)).map(|at| (at + 1).to_string().into_bytes());
+            assert_eq!(merge.value().map(<[u8]>::to_vec), newest, "{key}");
+            found.push(key);
+        }
+        let mut expected: Vec<u32> = keys.concat();
+        expected.sort_unstable();
+        expected.dedup();
+        if direction == Direction::Descending {
+            expected.reverse();
+        }
+        assert_eq!(found, expected);
+        compared
+    }
+
+    #[test]
+    fn keys_of_a_group_are_compared_with_those_of_others_once_if_all_of_it_comes_before_them() {
+        let range = |keys: Range<u32>| keys.collect::<Vec<u32>>();
+        for direction in [Direction::Ascending, Direction::Descending] {
+            let alone = compared(&[range(0..1_280)], direction);
+            let behind = compared(&[range(640..1_280), range(0..640)], direction);
+            assert_eq!((alone, behind), (81, 81), "80 groups of 16 keys, and the end");
+            // In 12 of the groups one of the keys is in the other segment, too.
+            let few = compared(&[(0..12).map(|at| at * 100 + 50).collect(), range(0..1_280)], direction);
+            assert_eq!(few, 68 + 12 * 16 + 1);
+            let turns = [(0..640).map(|at| at * 2).collect(), (0..640).map(|at| at * 2 + 1).collect()];
+            assert_eq!(compared(&turns, direction), 1_281);
+        }
+    }
+
+    #[test]
+    fn a_segment_behind_a_range_is_not_read() {
+        let (segments, _) = segments(&[(100..200).collect(), Vec::new()]);
+        let key = |number: u32| number.to_be_bytes().to_vec();
+        for direction in [Direction::Ascending, Direction::Descending] {
+            let step = |start, end| {
+                Merge::new(&segments, &KeyRange { start, end }, direction).step(&mut |_: PageId| None::<Arc<Block>>)
+            };
+            assert!(matches!(step(key(0), Some(key(100))), Ok(false)));
+            assert!(matches!(step(key(0), Some(key(101))), Err(ReadError::Missing(_))));
+            assert!(matches!(step(key(0), None), Err(ReadError::Missing(_))));
+        }
     }
 }

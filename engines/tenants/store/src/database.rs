@@ -1,5 +1,6 @@
 //! One tenant's rows: the transaction manager over versions, the storage below, the log beside, the catalog within.
 
+mod below;
 mod catalogs;
 mod gaps;
 mod moving;
@@ -25,7 +26,7 @@ use savanna_transaction::{
 };
 
 pub use self::temporary::{TemporaryImage, is_temporary};
-use self::{gaps::Gaps, temporary::Temporary};
+use self::{below::Below, gaps::Gaps, temporary::Temporary};
 pub use self::{
     moving::DatabaseImage,
     replaying::{ReplayError, Replaying},
@@ -102,6 +103,8 @@ pub struct Database {
     /// The value that was found last in the storage.
     found: Bytes,
     gaps: Gaps,
+    /// Where the storage has rows that memory may lack.
+    pub(crate) below: Below,
     /// The session whose statement runs.
     session: SessionId,
     /// The temporary rows of sessions that have any.
@@ -199,11 +202,12 @@ impl Database {
         if is_temporary(key) && !self.over_pages {
             return Ok(self.temporary().get(key));
         }
-        let Self { transactions, store, reading, found, .. } = self;
+        let Self { transactions, store, below, reading, found, .. } = self;
         match transactions.get(txn, key)? {
             Seen::Here(value) => Ok(Some(value)),
             Seen::Gone => Ok(None),
-            Seen::Below => below(&**store, key, reading, found),
+            Seen::Below if lacks(&**store, below, key) => stored(&**store, key, reading, found),
+            Seen::Below => Ok(None),
         }
     }
 
@@ -213,11 +217,12 @@ impl Database {
         if is_temporary(key) {
             return Ok(self.temporary().get(key));
         }
-        let Self { transactions, store, reading, found, .. } = self;
+        let Self { transactions, store, below, reading, found, .. } = self;
         match transactions.probe(txn, key)? {
             Seen::Here(value) => Ok(Some(value)),
             Seen::Gone => Ok(None),
-            Seen::Below => below(&**store, key, reading, found),
+            Seen::Below if lacks(&**store, below, key) => stored(&**store, key, reading, found),
+            Seen::Below => Ok(None),
         }
     }
 
@@ -506,8 +511,13 @@ fn locked(lock: Lock) -> Step<bool> {
     }
 }
 
+/// Whether memory may lack the row of a key that the storage has.
+fn lacks(store: &dyn Store, below: &Below, key: &[u8]) -> bool {
+    store.has_rows_of_others() || below.has(key)
+}
+
 /// A key's value in the storage, which is kept in `found`.
-fn below<'a>(store: &dyn Store, key: &[u8], reading: &mut Reading, found: &'a mut Bytes) -> Result<Option<&'a [u8]>> {
+fn stored<'a>(store: &dyn Store, key: &[u8], reading: &mut Reading, found: &'a mut Bytes) -> Result<Option<&'a [u8]>> {
     let Some(value) = store.get(key, reading)? else { return Ok(None) };
     *found = value;
     Ok(Some(&*found))

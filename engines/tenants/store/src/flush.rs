@@ -223,8 +223,13 @@ impl Database {
 
     /// Forgets rows that the storage has, of some keys from `from` on. Returns where to go on.
     pub fn evict(&mut self, from: Vec<u8>, keys_max: usize) -> Option<Vec<u8>> {
-        let flushed = self.store.flushed();
-        self.transactions.evict(flushed, &KeyRange { start: from, end: None }, keys_max)
+        let (flushed, before) = (self.store.flushed(), self.transactions.keys());
+        let range = KeyRange { start: from, end: None };
+        let next = self.transactions.evict(flushed, &range, keys_max);
+        if self.transactions.keys() < before {
+            self.below.add(KeyRange { end: next.clone(), ..range });
+        }
+        next
     }
 }
 

@@ -60,6 +60,12 @@ pub trait Store: Debug + Send {
     /// moves when that is done. Nothing is applied meanwhile.
     fn seal(&mut self, csn: Csn) -> bool;
 
+    /// Whether it may have got rows since it was opened that were not [applied](Self::apply) here: those that a former owner has written down meanwhile, or
+    /// that are read elsewhere.
+    fn has_rows_of_others(&self) -> bool {
+        true
+    }
+
     /// The block that a key would be in, and whether there is one. Where it is may change by the next seal.
     fn page_of(&self, key: &[u8]) -> Option<PageId>;
 

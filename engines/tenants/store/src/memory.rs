@@ -77,6 +77,10 @@ impl Store for MemoryStore {
         false
     }
 
+    fn has_rows_of_others(&self) -> bool {
+        false
+    }
+
     fn page_of(&self, _: &[u8]) -> Option<PageId> {
         None
     }

@@ -1,6 +1,12 @@
 //! Rows in segments. The tenant's thread reads them and builds new ones; somebody else writes them down and says so.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -22,6 +28,8 @@ const GONE_MAX: usize = 1_024;
 pub struct Segments {
     tenant: TenantId,
     cache: Arc<BlockCache>,
+    /// Whether somebody else may have written some of them down since the tenant was opened.
+    has_others: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -65,7 +73,8 @@ impl Segments {
     /// Of a tenant, newest first.
     #[must_use]
     pub fn new(tenant: TenantId, cache: Arc<BlockCache>, live: Vec<Arc<Segment>>) -> Self {
-        Self { tenant, cache, state: Mutex::new(State { live: live.into(), sealed: None }) }
+        let has_others = AtomicBool::new(false);
+        Self { tenant, cache, has_others, state: Mutex::new(State { live: live.into(), sealed: None }) }
     }
 
     /// Those that are read, newest first.
@@ -93,6 +102,7 @@ impl Segments {
             Change::Reopened(segments) => {
                 let flushed = segments.first().map_or(Csn::NONE, |segment| segment.footer().upto);
                 state.sealed.take_if(|sealed| sealed.upto <= flushed);
+                self.has_others.store(true, Ordering::Relaxed);
                 state.live = segments.into();
             }
             Change::Merged { old, new } => {
@@ -193,6 +203,10 @@ impl Store for SegmentStore {
         let sealed = Sealed { after, upto: csn, segments };
         self.segments.state.lock().sealed = Some(Arc::new(sealed));
         true
+    }
+
+    fn has_rows_of_others(&self) -> bool {
+        self.segments.has_others.load(Ordering::Relaxed)
     }
 
     fn page_of(&self, key: &[u8]) -> Option<PageId> {

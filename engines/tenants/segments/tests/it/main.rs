@@ -74,8 +74,9 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn rows() -> impl Strategy<Value = Rows> {
-    // Values of such a size that blocks have a few keys.
-    let value = prop::option::of((0_usize..4_000, any::<u8>()).prop_map(|(length, byte)| vec![byte; length]));
+    // Values of such sizes that blocks have a few keys, or several groups of them.
+    let length = prop_oneof![0_usize..4_000, 0_usize..10];
+    let value = prop::option::of((length, any::<u8>()).prop_map(|(length, byte)| vec![byte; length]));
     prop::collection::btree_map(key(), value, 0..40)
 }
 

@@ -7,7 +7,7 @@ use savanna_journal::Lsn;
 use savanna_tenants_catalog::FIRST_RELATION;
 use savanna_transaction::{Csn, Transactions};
 
-use super::{Database, SessionId, gaps::Gaps};
+use super::{Database, SessionId, below::Below, gaps::Gaps};
 use crate::{
     Reading, Store,
     fault::Rules,
@@ -167,6 +167,7 @@ impl Replaying {
             return Err(ReplayError::LogBehind { stored, logged });
         }
         let durable = unflushed.last.max(store.flushed());
+        let below = if stored == Csn::NONE { Below::default() } else { Below::everywhere() };
         Ok(Database {
             transactions,
             store,
@@ -187,6 +188,7 @@ impl Replaying {
             chores: Reading::default(),
             found: Bytes::new(),
             gaps: Gaps::default(),
+            below,
             session: SessionId(0),
             temporaries: HashMap::new(),
             next_temporary: FIRST_RELATION,

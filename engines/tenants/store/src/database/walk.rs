@@ -6,9 +6,31 @@ use savanna_tenants_values::error::Result;
 use savanna_transaction::{Direction, KeyRange, Seen, TxnId};
 
 use super::{Database, Visit};
+use crate::Rows;
 
 /// A scan that passes over so many keys that have gone before it meets the first that has not remembers it.
 const PASSED_MIN: usize = 16;
+
+/// What a storage has that need not be asked.
+struct NoRows;
+
+impl Rows for NoRows {
+    fn step(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn key(&self) -> &[u8] {
+        &[]
+    }
+
+    fn value(&self) -> &[u8] {
+        &[]
+    }
+
+    fn passed(&self) -> usize {
+        0
+    }
+}
 
 /// What a scan met before the first key.
 #[derive(Default)]
@@ -90,7 +112,10 @@ impl Database {
             return Ok(None);
         }
         let mut above = self.transactions.peek(txn, range, direction)?.peekable();
-        let mut below = self.store.scan(range, direction, &mut self.reading);
+        // Else memory has all that anybody sees.
+        let is_below = self.store.has_rows_of_others() || self.below.touches(range);
+        let mut below: Box<dyn Rows + '_> =
+            if is_below { self.store.scan(range, direction, &mut self.reading) } else { Box::new(NoRows) };
         let mut more = below.step()?;
         let (mut met, mut keys) = (false, 0);
         loop {
@@ -140,3 +165,6 @@ impl Database {
         Ok(None)
     }
 }
+
+#[cfg(test)]
+mod tests;
