@@ -440,7 +440,7 @@ fn serve_share(config: &NodeConfig, joined: &Arc<Joined>) -> Result<(KeysServer,
     let OwnLog { log, options } = Handle::current().block_on(joined.own_keys_log())?;
     let others = RemoteKeys::new(joined.transport(), Handle::current());
     let (nodes, may_move) = (Arc::new(others.clone()), config.keys_moves);
-    let spread = Spread { nodes, patience: routed::KEYS_PATIENCE, may_move };
+    let spread = Spread { nodes, patience: routed::KEYS_PATIENCE, may_move, groups: config.keys_groups };
     let server = keys::share(config, options, joined.guard(), spread)?;
     let moves = KeyMoves::new(Arc::clone(joined), server.hearer(), log.clone(), config.keys_moves);
     let offered = remote::keys_methods(server.handle(), keys::cluster_node(config, &server));

@@ -18,7 +18,15 @@
 //!  7 swap        the other db 1; the key is empty: all keys of the two, at all actors
 //!  8 flush       1 if all dbs are meant, and not the one alone, 1; the key is empty: all keys, at all actors
 //!  9 forget      the virtual node 2; the key is empty: its keys in all dbs, which are in another log from here on, or come from there
+//! 10 lent        group 18; the keys, each length 4 and its bytes. Of one virtual node, as the key is, which is the first of them; the version is
+//!                the loan's number
+//! 11 returned    group 18; the key's virtual node has nothing lent to it any more
+//! 12 committed   group 18; for each virtual node that has lent it keys: its number 8, the loan's 8, length 8, deltas that are to be written
+//!                there. The key is one of the virtual node that leads
+//! 13 ended       group 18; all of that is written
 //! ```
+//!
+//! A group is the virtual node that leads it 2, the life 8 and the number 8.
 //!
 //! A *whole*, a *kept* and a *delete* apply if they are later than what is there; *operations* and *expiry* only exactly at
 //! their base. What is *replicated* merges. So a log may be replayed from any point before a snapshot, and twice; one with a
@@ -27,6 +35,7 @@
 use savanna_lattice::{Hlc, UnixMillis, WriterId};
 
 use crate::changed::{ChangedKeys, Changes};
+use crate::group::{Commit, GroupId, Lend};
 
 /// The type tag of strings; collections have [`Collection::TAG`](crate::keyspace::Collection::TAG).
 pub const STRING_TAG: u8 = 1;
@@ -117,6 +126,38 @@ pub enum Body<'a> {
         /// The virtual node.
         node: u16,
     },
+    /// Keys are lent to a group, under the version as the loan's number.
+    Lent {
+        /// The group.
+        group: GroupId,
+        /// The keys.
+        keys: &'a [u8],
+    },
+    /// They are free again.
+    Returned {
+        /// The group.
+        group: GroupId,
+    },
+    /// A group is committed.
+    Committed {
+        /// The group.
+        group: GroupId,
+        /// What is to be written of keys that were lent to it.
+        owed: &'a [u8],
+    },
+    /// All of that is written.
+    Ended {
+        /// The group.
+        group: GroupId,
+    },
+}
+
+impl Body<'_> {
+    /// Whether it says something of a group, and nothing of a key's value.
+    #[must_use]
+    pub const fn is_of_group(&self) -> bool {
+        matches!(self, Self::Lent { .. } | Self::Returned { .. } | Self::Committed { .. } | Self::Ended { .. })
+    }
 }
 
 const WHOLE: u8 = 1;
@@ -128,6 +169,10 @@ const REPLICATED: u8 = 6;
 const SWAP: u8 = 7;
 const FLUSH: u8 = 8;
 const FORGET: u8 = 9;
+const LENT: u8 = 10;
+const RETURNED: u8 = 11;
+const COMMITTED: u8 = 12;
+const ENDED: u8 = 13;
 
 /// Deltas that wait to be appended.
 #[derive(Debug, Default)]
@@ -304,6 +349,20 @@ impl DeltaLog {
         }
     }
 
+    /// Takes out what was written from a place on, but for the deltas that are to stay.
+    pub(crate) fn retain_from(&mut self, from: usize, stays: impl Fn(&Header<'_>) -> bool) {
+        let written = self.bytes.split_off(from.min(self.bytes.len()));
+        self.cuts.retain(|cut| *cut <= from);
+        // These are this log's own deltas: they are read as they were written.
+        let _ = read_each(&written, |delta, header, _| {
+            if stays(&header) {
+                self.bytes.extend_from_slice(delta);
+            }
+            Ok(())
+        });
+        self.unseen_at = self.unseen_at.min(self.bytes.len());
+    }
+
     /// Puts a delta in as it is.
     pub fn copy(&mut self, delta: &[u8]) {
         self.bytes.extend_from_slice(delta);
@@ -374,6 +433,51 @@ impl DeltaLog {
         let header = Header { database: 0, key: b"", base: Hlc::ZERO, version };
         if let Some(writer) = self.begin(FORGET, header) {
             writer.0.extend_from_slice(&node.to_le_bytes());
+            self.end();
+        }
+    }
+
+    /// Keys are lent to a group.
+    pub(crate) fn lent(&mut self, group: GroupId, lend: &Lend) {
+        let Some(first) = lend.keys.first() else { return };
+        self.of_group(LENT, first, lend.number, group, |to| lend.keys.iter().for_each(|key| to.bytes(key)));
+    }
+
+    /// What was lent to a group with this key is free.
+    pub(crate) fn returned(&mut self, key: &[u8], version: Hlc, group: GroupId) {
+        self.of_group(RETURNED, key, version, group, |_| {});
+    }
+
+    /// A group is committed.
+    pub(crate) fn committed(&mut self, version: Hlc, group: GroupId, commit: &Commit) {
+        self.of_group(COMMITTED, &commit.key, version, group, |to| {
+            for owed in &commit.owed {
+                to.number(u64::from(owed.node));
+                to.number(hlc_bits(owed.number));
+                to.long_bytes(&owed.writes);
+            }
+        });
+    }
+
+    /// Nothing is owed by a group any more.
+    pub(crate) fn ended(&mut self, key: &[u8], version: Hlc, group: GroupId) {
+        self.of_group(ENDED, key, version, group, |_| {});
+    }
+
+    fn of_group(
+        &mut self,
+        kind: u8,
+        key: &[u8],
+        version: Hlc,
+        group: GroupId,
+        write: impl FnOnce(&mut OpWriter<'_>),
+    ) {
+        // From a version to itself: no value of the key changes by it.
+        if let Some(mut to) = self.begin(kind, Header { database: 0, key, base: version, version }) {
+            to.0.extend_from_slice(&group.node.to_le_bytes());
+            to.number(group.life);
+            to.number(group.number);
+            write(&mut to);
             self.end();
         }
     }
@@ -473,6 +577,12 @@ impl<'a> OpWriter<'a> {
         self.0.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
         self.0.extend_from_slice(bytes);
     }
+
+    /// A byte string of any length.
+    fn long_bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+    }
 }
 
 /// Reads what [`OpWriter`] wrote.
@@ -515,6 +625,25 @@ impl<'a> OpReader<'a> {
         Ok(bytes)
     }
 
+    /// Whether nothing follows.
+    pub(crate) const fn is_at_end(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A byte string of any length.
+    pub(crate) fn long_bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = usize::try_from(self.number()?).ok();
+        let (bytes, rest) =
+            length.and_then(|length| self.0.split_at_checked(length)).ok_or_else(|| Malformed::new("no end"))?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn group(&mut self) -> Result<GroupId, Malformed> {
+        let node = u16::from_le_bytes([self.byte()?, self.byte()?]);
+        Ok(GroupId { node, life: self.number()?, number: self.number()? })
+    }
+
     /// A delta, without its length.
     fn delta(&mut self) -> Result<&'a [u8], Malformed> {
         let (short, rest) = self.0.split_first_chunk().ok_or_else(|| Malformed::new("no end"))?;
@@ -530,11 +659,11 @@ impl<'a> OpReader<'a> {
     }
 
     /// A number of a narrower type.
-    fn number_below<T: TryFrom<u64>>(&mut self) -> Result<T, Malformed> {
+    pub(crate) fn number_below<T: TryFrom<u64>>(&mut self) -> Result<T, Malformed> {
         T::try_from(self.number()?).map_err(|_| Malformed::new("a number that is too large"))
     }
 
-    fn hlc(&mut self) -> Result<Hlc, Malformed> {
+    pub(crate) fn hlc(&mut self) -> Result<Hlc, Malformed> {
         self.number().map(hlc_of)
     }
 
@@ -607,6 +736,10 @@ fn read_one(delta: &[u8]) -> Result<(Header<'_>, Body<'_>), Malformed> {
         SWAP => Body::Swap { with: reader.byte()? },
         FLUSH => Body::Flush { is_all: reader.byte()? != 0 },
         FORGET => Body::Forget { node: u16::from_le_bytes([reader.byte()?, reader.byte()?]) },
+        LENT => Body::Lent { group: reader.group()?, keys: reader.0 },
+        RETURNED => Body::Returned { group: reader.group()? },
+        COMMITTED => Body::Committed { group: reader.group()?, owed: reader.0 },
+        ENDED => Body::Ended { group: reader.group()? },
         other => return Err(Malformed::new(format!("a delta of kind {other}"))),
     };
     Ok((header, body))

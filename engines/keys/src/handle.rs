@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::ClusterNode;
 use crate::command::{Command, CommandNumber, Flags};
+use crate::group::{GroupReply, GroupRequest};
 use crate::keyspace::DATABASES;
 use crate::reply::{Reply, Tape};
 use crate::request::{Args, OwnedArgs};
@@ -26,6 +27,12 @@ use crate::request::{Args, OwnedArgs};
 pub trait KeysHandle: fmt::Debug + Send + Sync {
     /// Does one request. The answer may be given on any thread, also before this returns.
     fn call(&self, request: Arc<KeysRequest>, answer: Answer);
+
+    /// Does what is asked about a group of keys at several nodes, for which the same holds. Where keys are not spread there are none.
+    fn group(&self, request: GroupRequest, answer: Answer<GroupReply>) {
+        let reason = format!("expected a request of a node whose keys are spread, came {request:?}");
+        answer.give(Err(HandleError::Unavailable { reason, may_have_run: false }));
+    }
 }
 
 /// A shared handle.
@@ -79,25 +86,25 @@ pub enum HandleError {
 }
 
 /// Where the outcome of a request goes. One that is dropped says that there is none.
-pub struct Answer(Option<Hear>);
+pub struct Answer<T = KeysReply>(Option<Hear<T>>);
 
-type Hear = Box<dyn FnOnce(Result<KeysReply, HandleError>) + Send>;
+type Hear<T> = Box<dyn FnOnce(Result<T, HandleError>) + Send>;
 
-impl Answer {
+impl<T> Answer<T> {
     /// Gives the outcome to `hear`.
-    pub fn new(hear: impl FnOnce(Result<KeysReply, HandleError>) + Send + 'static) -> Self {
+    pub fn new(hear: impl FnOnce(Result<T, HandleError>) + Send + 'static) -> Self {
         Self(Some(Box::new(hear)))
     }
 
     /// Says what became of the request.
-    pub fn give(mut self, outcome: Result<KeysReply, HandleError>) {
+    pub fn give(mut self, outcome: Result<T, HandleError>) {
         if let Some(hear) = self.0.take() {
             hear(outcome);
         }
     }
 }
 
-impl Drop for Answer {
+impl<T> Drop for Answer<T> {
     fn drop(&mut self) {
         if let Some(hear) = self.0.take() {
             let reason = "it ended before it answered".to_owned();
@@ -106,7 +113,7 @@ impl Drop for Answer {
     }
 }
 
-impl fmt::Debug for Answer {
+impl<T> fmt::Debug for Answer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Answer").finish_non_exhaustive()
     }

@@ -22,6 +22,7 @@ pub mod error;
 pub mod error_counts;
 pub mod figures;
 pub mod geo;
+pub mod group;
 pub mod handle;
 pub mod hyperloglog;
 pub mod keyspace;

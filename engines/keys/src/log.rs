@@ -20,6 +20,7 @@ use crate::actor::{Actor, FIRST};
 use crate::cluster::owners::virtual_node_of;
 use crate::delta::{self, Body, Header, Malformed};
 use crate::error::{CommandError, Outcome};
+use crate::group::Records;
 use crate::keyspace::adoption::Adopted;
 use crate::keyspace::{Keyspace, is_of_library};
 use crate::placement::{Routes, group_of};
@@ -50,6 +51,7 @@ pub fn recover(options: Options, epoch: NodeEpoch, actors: &mut [Actor]) -> Resu
     let (journal, is_half_loaded) = recover_keyspaces(options, epoch, &routes, &mut keyspaces)?;
     actors[FIRST.index()].is_half_loaded = is_half_loaded;
     Actor::recover_libraries(actors);
+    actors.iter_mut().for_each(Actor::hold_lent);
     Ok(journal)
 }
 
@@ -93,11 +95,22 @@ fn recover_keyspaces(
     Ok((journal, is_half_loaded))
 }
 
-/// What a log that has ended has of the virtual nodes that are `wanted`: their keys, and the latest version of anything. The call blocks.
+/// What a log that has ended has of some virtual nodes.
+#[derive(Debug)]
+pub struct Inherited {
+    /// Their keys.
+    pub keys: Vec<Adopted>,
+    /// What is lent of them to groups, and what groups owe that were led from them.
+    pub groups: Records,
+    /// The latest version of anything.
+    pub latest: Hlc,
+}
+
+/// What a log that has ended has of the virtual nodes that are `wanted`. The call blocks.
 ///
 /// # Errors
 /// Those of [`SealedLog::read`].
-pub fn inherit(log: &SealedLog, seed: u64, wanted: &dyn Fn(u16) -> bool) -> Result<(Vec<Adopted>, Hlc), JournalError> {
+pub fn inherit(log: &SealedLog, seed: u64, wanted: &dyn Fn(u16) -> bool) -> Result<Inherited, JournalError> {
     let routes = Routes::over(1);
     let mut keyspace = Keyspace::new(routes.clone(), seed);
     let mut keyspaces = [&mut keyspace];
@@ -110,7 +123,8 @@ pub fn inherit(log: &SealedLog, seed: u64, wanted: &dyn Fn(u16) -> bool) -> Resu
     // What was at several threads is merged: it is as a key of one.
     keyspace.recovered();
     let latest = latest.max(keyspace.latest_version());
-    Ok((keyspace.take_out(), latest))
+    let groups = std::mem::take(&mut keyspace.groups);
+    Ok(Inherited { keys: keyspace.take_out(), groups, latest })
 }
 
 /// The keys of a virtual node that comes from another node, as its deltas say. Nobody sees them here.

@@ -13,8 +13,16 @@ use super::{ConfigError, SETTINGS, Source, Sourced};
 const PREFIX: &str = "keys.";
 
 /// Settings of the node, not of `redis.conf`.
-const OF_THE_NODE: [&str; 7] =
-    ["keys.port", "keys.cluster_port", "keys.spread", "keys.moves", "keys.threads", "keys.config", "keys.shutdown"];
+const OF_THE_NODE: [&str; 8] = [
+    "keys.port",
+    "keys.cluster_port",
+    "keys.spread",
+    "keys.moves",
+    "keys.groups",
+    "keys.threads",
+    "keys.config",
+    "keys.shutdown",
+];
 
 /// The setting that names the file to be imported.
 pub(super) const IMPORT: &str = "keys.config";

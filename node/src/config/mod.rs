@@ -221,6 +221,8 @@ pub struct NodeConfig {
     pub keys_spread: bool,
     /// Whether keys that are spread move between nodes while they are used, as far as this node goes.
     pub keys_moves: bool,
+    /// Whether requests about keys of several nodes are run, as far as this node goes.
+    pub keys_groups: bool,
     /// Threads of the keys service; none for one per core.
     pub keys_threads: Option<u16>,
     /// The file in the form of `redis.conf` whose settings it has, if it has one.

@@ -106,6 +106,11 @@ pub const SETTINGS: &[SettingSpec] = &[
         "false",
         "on trial: whether keys that are spread may move between nodes while they are used; the same at all nodes",
     ),
+    setting(
+        "keys.groups",
+        "false",
+        "on trial: whether requests about keys of several nodes are run where keys are spread; the same at all nodes",
+    ),
     setting("keys.threads", "auto", "threads of the keys service, one per core if auto"),
     setting(
         "keys.config",
@@ -552,6 +557,7 @@ impl NodeConfig {
             )?,
             keys_spread: read.flag("keys.spread")?,
             keys_moves: read.flag("keys.moves")?,
+            keys_groups: read.flag("keys.groups")?,
             keys_threads: read.automatic("keys.threads")?,
             keys_file: read.file(keys::IMPORT)?,
             keys_shutdown: read.get("keys.shutdown", "auto, yes or no", |text| match text {

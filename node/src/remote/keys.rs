@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use savanna_epoch::NodeId;
 use savanna_keys::cluster::ClusterNode;
+use savanna_keys::group::{GroupReply, GroupRequest};
 use savanna_keys::handle::{Answer, HandleError, KeysHandle, KeysNodes, KeysReply, KeysRequest, SharedKeysHandle};
 use savanna_rpc::{Delivery, Method, MethodTable, RpcError, Service, Transport};
 use tokio::runtime::Handle;
@@ -14,6 +15,9 @@ use tokio::sync::oneshot;
 
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long the answer to something about a group may take: keys that somebody has are waited for about as long.
+const GROUP_PATIENCE: Duration = Duration::from_secs(10);
 
 /// One request to the keys engine. Counting twice is not the same as once, so it is never repeated by itself.
 struct CallKeys;
@@ -23,6 +27,16 @@ impl Method for CallKeys {
     const IDEMPOTENT: bool = false;
     type Request = KeysRequest;
     type Reply = Result<KeysReply, HandleError>;
+}
+
+/// What nodes ask each other about groups of keys that are at several of them. It is numbered, so that it may be asked again.
+struct AskAboutGroup;
+
+impl Method for AskAboutGroup {
+    const NAME: &'static str = "keys/group.1";
+    const IDEMPOTENT: bool = true;
+    type Request = GroupRequest;
+    type Reply = Result<GroupReply, HandleError>;
 }
 
 /// Where clients of clusters reach a node, if they do.
@@ -42,7 +56,13 @@ pub fn serve_keys(engine: SharedKeysHandle, cluster_port: Option<ClusterNode>) -
 
 /// What other nodes ask of an engine.
 pub fn keys_methods(engine: SharedKeysHandle, cluster_port: Option<ClusterNode>) -> MethodTable {
-    let table = MethodTable::new().method(PhantomData::<CallKeys>, move |_, request| {
+    let groups = Arc::clone(&engine);
+    let table = MethodTable::new().method(PhantomData::<AskAboutGroup>, move |_, request| {
+        let (sender, receiver) = oneshot::channel();
+        groups.group(request, Answer::new(|outcome| drop(sender.send(outcome))));
+        async move { Ok(receiver.await.unwrap_or_else(|_| Err(unavailable("it ended before it answered", true)))) }
+    });
+    let table = table.method(PhantomData::<CallKeys>, move |_, request| {
         let (sender, receiver) = oneshot::channel();
         // Nobody listens any more if the asker has gone.
         engine.call(Arc::new(request), Answer::new(|outcome| drop(sender.send(outcome))));
@@ -97,6 +117,14 @@ impl KeysHandle for RemoteEngine {
         let (transport, node) = (Arc::clone(&self.nodes.transport), self.node.clone());
         self.nodes.runtime.spawn(async move {
             let reply = savanna_rpc::call::<CallKeys>(transport.as_ref(), &node, &request, PATIENCE).await;
+            answer.give(reply.unwrap_or_else(|error| Err(handle_error(error))));
+        });
+    }
+
+    fn group(&self, request: GroupRequest, answer: Answer<GroupReply>) {
+        let (transport, node) = (Arc::clone(&self.nodes.transport), self.node.clone());
+        self.nodes.runtime.spawn(async move {
+            let reply = savanna_rpc::call::<AskAboutGroup>(transport.as_ref(), &node, &request, GROUP_PATIENCE).await;
             answer.give(reply.unwrap_or_else(|error| Err(handle_error(error))));
         });
     }

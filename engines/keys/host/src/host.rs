@@ -9,6 +9,7 @@ use std::time::Duration;
 use savanna_journal::{JournalError, Lsn};
 use savanna_keys::actor::{Actor, Progress};
 use savanna_keys::config::Sync;
+use savanna_keys::log::Inherited;
 use savanna_keys::placement::ActorId;
 use savanna_keys::reply::Reply;
 use savanna_keys::request::Args;
@@ -16,6 +17,7 @@ use savanna_keys::session::SessionId;
 
 use crate::calls::{Call, Calls};
 use crate::gate::{Clearance, Depends, Gate};
+use crate::groups::{GroupCall, Letter, Letters};
 use crate::log::Log;
 use crate::mailbox::Mail;
 use crate::rewrite::{Pace, Rewrites};
@@ -36,6 +38,7 @@ pub struct Host<L> {
     /// What is told now waits until the log is durable up to here, whatever is set.
     awaited: Lsn,
     calls: Calls,
+    letters: Letters,
     pace: Pace,
     /// Used by the first.
     rewrites: Rewrites,
@@ -59,6 +62,7 @@ impl<L: Log> Host<L> {
             gate: Gate::default(),
             awaited: Lsn::NONE,
             calls: Calls::default(),
+            letters: Letters::default(),
             pace: Pace::default(),
             rewrites: Rewrites::default(),
             is_to_settle: false,
@@ -122,10 +126,15 @@ impl<L: Log> Host<L> {
                 let number = self.actor.serve(&request);
                 self.calls.begin(number, answer);
             }
+            Mail::Group(GroupCall { request, answer }) => {
+                let number = self.actor.serve_group(request);
+                self.letters.begin(number, answer);
+            }
+            Mail::GroupAnswered { number, outcome } => self.actor.hear_group(number, *outcome),
             Mail::Saved(outcome) => self.actor.end_save(&outcome),
             Mail::Arriving(arriving) => {
-                let (keys, latest, taken) = arriving.into_parts();
-                let outcome = self.actor.take_over(keys, latest);
+                let (Inherited { keys, groups, latest }, taken) = arriving.into_parts();
+                let outcome = self.actor.take_over(keys, groups, latest);
                 self.taken_in.push((taken, outcome.map_err(|refusal| refusal.to_string())));
             }
             Mail::Departure(order) => order.carry_out(&mut self.actor),
@@ -160,6 +169,7 @@ impl<L: Log> Host<L> {
         for (number, reply) in self.actor.take_answered() {
             self.calls.end(number, reply);
         }
+        self.actor.take_group_letters().into_iter().for_each(|letter| self.letters.take(letter));
         for to in self.actor.actors() {
             let messages = self.actor.take_outbox(to);
             if !messages.is_empty() {
@@ -212,10 +222,15 @@ impl<L: Log> Host<L> {
         self.calls.release(clearance);
     }
 
+    /// Takes what may be said about groups.
+    pub(crate) fn take_letters(&mut self, clearance: Clearance) -> Vec<Letter> {
+        self.letters.release(clearance)
+    }
+
     /// Whether other nodes are to be told something.
     #[must_use]
     pub fn owes_others(&self) -> bool {
-        self.calls.wait()
+        self.calls.wait() || self.letters.wait()
     }
 
     /// Whether more may be told than [`Host::clear`] said last.

@@ -18,6 +18,7 @@ mod courier;
 mod ending;
 mod error;
 mod gate;
+mod groups;
 mod host;
 mod loading;
 mod log;
@@ -38,6 +39,7 @@ pub use crate::{
     calls::Call,
     error::HostError,
     gate::Clearance,
+    groups::GroupCall,
     host::Host,
     log::Log,
     mailbox::{Bell, Mail},

@@ -10,10 +10,12 @@ use savanna_journal::Lsn;
 use savanna_keys::actor::message::{Message, Replies};
 use savanna_keys::actor::saving::SaveOutcome;
 use savanna_keys::cluster::owners::Owners;
+use savanna_keys::group::GroupReply;
 use savanna_keys::handle::{HandleError, KeysReply};
 use savanna_keys::placement::ActorId;
 
 use crate::calls::Call;
+use crate::groups::GroupCall;
 use crate::moving::{Arrival, DepartureOrder};
 use crate::spread::Arriving;
 
@@ -49,6 +51,15 @@ pub enum Mail {
         number: u64,
         /// What became of it.
         outcome: Box<Result<KeysReply, HandleError>>,
+    },
+    /// Somebody asks for something about a group of keys at several nodes.
+    Group(GroupCall),
+    /// What became of what this thread asked about such a group.
+    GroupAnswered {
+        /// The question's number.
+        number: u64,
+        /// What became of it.
+        outcome: Box<Result<GroupReply, HandleError>>,
     },
     /// What clients of this thread are told of what it would have asked another node.
     Told(Box<Replies>),

@@ -186,8 +186,8 @@ impl Leaving {
 
 impl Hearer {
     /// The thread that has a virtual node's keys, if this service has them.
-    fn actor_of(&self, node: u16) -> Option<ActorId> {
-        KeyGroup::new(node * GROUPS).ok().map(|group| self.routes().actor_of(group))
+    pub(crate) fn actor_of(&self, node: u16) -> Option<ActorId> {
+        node.checked_mul(GROUPS).and_then(|group| KeyGroup::new(group).ok()).map(|group| self.routes().actor_of(group))
     }
 
     /// A virtual node is to leave: what its keys are, and what is changed from now on, can be taken. Blocks.

@@ -1,5 +1,6 @@
 //! All threads of the service: what they share, from the beginning to the end.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -10,18 +11,23 @@ use savanna_epoch::NodeEpoch;
 use savanna_journal::{Journal, Options, Stats as LogStats};
 use savanna_keys::access::Users;
 use savanna_keys::actor::Actor;
+use savanna_keys::cluster::owners::GROUPS;
+use savanna_keys::cluster::table::VIRTUAL_NODES;
 use savanna_keys::config::Config;
 use savanna_keys::figures::Figures;
+use savanna_keys::group::{GroupReply, GroupRequest};
 use savanna_keys::handle::{Answer, HandleError, KeysHandle, KeysNodes, KeysRequest, Owner, SharedKeysHandle};
 use savanna_keys::log::recover;
 use savanna_keys::placement::{ActorId, Routes, group_of};
 use savanna_lattice::UnixMillis;
+use savanna_ownership::KeyGroup;
 use savanna_ownership::guard::LeaseGuard;
 
 use crate::calls::Call;
 use crate::courier::Courier;
 use crate::ending::Ending;
 use crate::error::HostError;
+use crate::groups::GroupCall;
 use crate::host::Host;
 use crate::loading::load;
 use crate::mailbox::{Bell, Mail, Slot, mailbox};
@@ -94,8 +100,13 @@ impl Service {
         Actor::introduce(&mut actors);
         if elsewhere.is_some() {
             actors.iter_mut().for_each(Actor::face_elsewhere);
-        } else if let Some(Spread { may_move, .. }) = &spread {
-            actors.iter_mut().for_each(|actor| actor.join_nodes(*may_move));
+        } else if let Some(Spread { may_move, groups, .. }) = &spread {
+            // A service that begins anew counts its groups from 1 again.
+            let life = RandomState::new().build_hasher().finish();
+            actors.iter_mut().for_each(|actor| {
+                actor.join_nodes(*may_move);
+                actor.join_groups(*groups, life);
+            });
         }
         actors.iter_mut().for_each(|actor| actor.change_users(|all| *all = users.clone()));
         let epoch = log.as_ref().map_or(0, |(_, epoch)| epoch.0);
@@ -119,7 +130,7 @@ impl Service {
                 may_move: false,
                 nodes: Arc::clone(nodes),
             }),
-            (None, Some(Spread { nodes, patience, may_move })) => Some(Abroad {
+            (None, Some(Spread { nodes, patience, may_move, .. })) => Some(Abroad {
                 couriers: Vec::new(),
                 patience: *patience,
                 may_move: *may_move,
@@ -226,6 +237,20 @@ impl KeysHandle for LocalKeys {
         }
         let actor = self.first_of(&request);
         self.slots[actor.index()].put(Mail::Call(Call { request, answer }));
+    }
+
+    fn group(&self, request: GroupRequest, answer: Answer<GroupReply>) {
+        if !self.lease.as_ref().is_none_or(LeaseGuard::serving) {
+            return answer.give(Err(HandleError::Frozen { retry_after_ms: LEASE_PAUSE_MS }));
+        }
+        let first = request.to().checked_mul(GROUPS).and_then(|group| KeyGroup::new(group).ok());
+        match first.map(|group| self.routes.actor_of(group)) {
+            Some(actor) => self.slots[actor.index()].put(Mail::Group(GroupCall { request, answer })),
+            None => {
+                let reason = format!("expected one of {VIRTUAL_NODES} virtual nodes, came {}", request.to());
+                answer.give(Err(HandleError::Unavailable { reason, may_have_run: false }));
+            }
+        }
     }
 }
 

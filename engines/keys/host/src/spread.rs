@@ -8,9 +8,10 @@ use std::time::Duration;
 use savanna_journal::{Journal, JournalError, Lsn, SealedLog};
 use savanna_keys::cluster::owners::Owners;
 use savanna_keys::cluster::table::VIRTUAL_NODES;
+use savanna_keys::group::Records;
 use savanna_keys::handle::KeysNodes;
 use savanna_keys::keyspace::adoption::{Adopted, group_of_adopted};
-use savanna_keys::log::inherit;
+use savanna_keys::log::{Inherited, inherit};
 use savanna_keys::placement::{ActorId, Routes};
 use savanna_lattice::Hlc;
 
@@ -28,6 +29,8 @@ pub struct Spread {
     pub patience: Duration,
     /// Whether virtual nodes may come and go while they are used.
     pub may_move: bool,
+    /// Whether requests about keys of several nodes are run, as groups.
+    pub groups: bool,
 }
 
 /// Who waits until what follows from keys that came is in the log, and whether they were taken.
@@ -36,16 +39,15 @@ pub(crate) type TakenIn = (Sender<Result<Lsn, String>>, Result<(), String>);
 /// Keys on their way to a thread, out of the log of a node that is gone.
 #[derive(Debug)]
 pub struct Arriving {
-    keys: Vec<Adopted>,
-    latest: Hlc,
+    inherited: Inherited,
     /// Who waits until they are in the log.
     taken: Sender<Result<Lsn, String>>,
 }
 
 impl Arriving {
-    /// The keys, the latest version of anything in that log, and who is told what became of it.
-    pub(crate) fn into_parts(self) -> (Vec<Adopted>, Hlc, Sender<Result<Lsn, String>>) {
-        (self.keys, self.latest, self.taken)
+    /// The keys with what that log says of groups, and who is told what became of it.
+    pub(crate) fn into_parts(self) -> (Inherited, Sender<Result<Lsn, String>>) {
+        (self.inherited, self.taken)
     }
 }
 
@@ -97,7 +99,7 @@ impl Hearer {
         }
         // Whoever chose the keys is not to know how they are hashed here.
         let seed = RandomState::new().build_hasher().finish();
-        let (keys, latest) = inherit(log, seed, wanted).map_err(AdoptError::Read)?;
+        let Inherited { keys, mut groups, latest } = inherit(log, seed, wanted).map_err(AdoptError::Read)?;
         let count = keys.len();
         let mut shares: Vec<(Vec<Adopted>, usize)> = self.routes.all().map(|_| (Vec::new(), 0)).collect();
         let mut last = Lsn::NONE;
@@ -109,12 +111,13 @@ impl Hearer {
             if *bytes >= PORTION_BYTES {
                 *bytes = 0;
                 let portion = std::mem::take(share);
-                last = last.max(self.give(actor, portion, latest)?);
+                last = last.max(self.give(actor, portion, Records::default(), latest)?);
             }
         }
         // Every thread hears how late the changes were, also one that gets none of the keys: it may get a new one of theirs.
         for (actor, (share, _)) in shares.into_iter().enumerate() {
-            last = last.max(self.give(actor, share, latest)?);
+            let its = groups.take(|node| self.actor_of(node).is_some_and(|its| its.index() == actor));
+            last = last.max(self.give(actor, share, its, latest)?);
         }
         self.wait(last)?;
         Ok(count)
@@ -133,9 +136,9 @@ impl Hearer {
     }
 
     /// Gives keys to a thread, and waits until it has appended them.
-    fn give(&self, actor: usize, keys: Vec<Adopted>, latest: Hlc) -> Result<Lsn, AdoptError> {
+    fn give(&self, actor: usize, keys: Vec<Adopted>, groups: Records, latest: Hlc) -> Result<Lsn, AdoptError> {
         let (taken, outcome): (_, Receiver<Result<Lsn, String>>) = channel();
-        self.slots[actor].put(Mail::Arriving(Arriving { keys, latest, taken }));
+        self.slots[actor].put(Mail::Arriving(Arriving { inherited: Inherited { keys, groups, latest }, taken }));
         outcome.recv().map_err(|_| AdoptError::Ended)?.map_err(AdoptError::Write)
     }
 

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use savanna_journal::{Journal, JournalError};
 use savanna_keys::actor::message::Replies;
 use savanna_keys::actor::saving::CopyFor;
-use savanna_keys::actor::{Actor, Owner, Progress, Traffic, Way, is_home};
+use savanna_keys::actor::{Actor, GroupWay, Owner, Progress, Traffic, Way, is_home};
 use savanna_keys::cluster::owners::{Owners, PeerId};
 use savanna_keys::error_counts::ErrorCounts;
 use savanna_keys::figures::Figures;
@@ -26,6 +26,7 @@ use crate::courier::{Courier, Departure};
 use crate::ending::Ending;
 use crate::error::HostError;
 use crate::gate::Clearance;
+use crate::groups::{GroupCall, Letter};
 use crate::host::Host;
 use crate::mailbox::{Bell, Mail, Mailbox, Slot};
 use crate::meanwhile::{Attendance, Clients};
@@ -198,6 +199,7 @@ impl Worker {
                 }
             }
         }
+        self.host.actor_mut().run_groups();
         due
     }
 
@@ -384,8 +386,26 @@ impl Worker {
         }
         if self.host.owes_others() && self.may_tell() {
             self.host.tell_others(clearance);
+            let letters = self.host.take_letters(clearance);
+            letters.into_iter().for_each(|letter| self.send_letter(letter));
         }
         Ok(clearance)
+    }
+
+    /// Sends what is said about a group.
+    fn send_letter(&self, letter: Letter) {
+        let (number, request) = match letter {
+            Letter::Answer(answer, outcome) => return answer.give(outcome),
+            Letter::Ask(number, request) => (number, request),
+        };
+        let own = self.own_slot().clone();
+        let answer =
+            Answer::new(move |outcome| own.put(Mail::GroupAnswered { number, outcome: Box::new(outcome) }));
+        match (self.actor().way_of_group(request.to()), &self.abroad) {
+            (GroupWay::At(actor), _) => self.slots[actor.index()].put(Mail::Group(GroupCall { request, answer })),
+            (GroupWay::To(node), Some(abroad)) => abroad.nodes.at(&node).group(request, answer),
+            _ => answer.give(Err(HandleError::Frozen { retry_after_ms: OWNERLESS_PAUSE_MS })),
+        }
     }
 
     /// Wakes this thread.
@@ -428,6 +448,12 @@ impl Worker {
         }
         if actor.is_departing() {
             timeout = timeout.min(SAVE_PERIOD);
+        }
+        if actor.has_groups_to_run() {
+            timeout = Duration::ZERO;
+        }
+        if let Some(due) = actor.groups_due() {
+            timeout = timeout.min(due.saturating_sub(since_begin()));
         }
         if actor.is_saving() {
             timeout = timeout.min(self.saves_at.saturating_sub(since_begin()));

@@ -8,12 +8,13 @@ use super::program::Program;
 use super::spread::Refused;
 use super::transaction::keys_of;
 use super::{Actor, Place};
+use crate::cluster::owners::virtual_node_of;
 use crate::command::{Command, Flags, Run};
 use crate::commands::parse_cursor;
 use crate::commands::sort::patterns;
 use crate::error::Outcome;
 use crate::handle::{self, HandleError, KeysReply, KeysRequest};
-use crate::placement::KeyHash;
+use crate::placement::{KeyHash, group_of};
 use crate::request::Args;
 
 /// A request that is under way.
@@ -92,11 +93,25 @@ impl Actor {
         if part.steps().any(|(command, _)| command.flags.has(Flags::WRITE)) {
             self.check_log_space()?;
         }
+        let keys = || part.steps().flat_map(|(command, args)| command.keys.of(args).into_iter().flatten());
+        if self.makes_groups() && !keys().all(|key| self.is_of_this_node(key)) {
+            self.serve_crossing(to, part);
+            return Ok(());
+        }
         if part.is_transaction {
             self.serve_transaction(to, part);
             return Ok(());
         }
         part.steps().try_for_each(|(command, args)| self.serve_command(to, part.database, command, args))
+    }
+
+    /// Some of the keys are at other nodes, and this one has the first of them.
+    fn serve_crossing(&mut self, to: Destination, part: handle::Part<'_>) {
+        let mut program = Box::new(Program::new(part.database));
+        part.steps().for_each(|(command, args)| program.push(command, args));
+        program.replies_with_list = part.is_transaction;
+        let first = keys_of(&program).iter().map(|key| virtual_node_of(group_of(key))).min();
+        self.lead_from(first.unwrap_or_default(), to, program);
     }
 
     fn serve_transaction(&mut self, to: Destination, part: handle::Part<'_>) {

@@ -8,6 +8,9 @@ use hashbrown::{HashMap, HashSet};
 ///
 /// Work may begin if none of its keys is held and none is wanted by work that came before: nobody is overtaken on a key,
 /// and who wants several keys gets them all at once. Keys of one name in several databases count as one.
+///
+/// Work that holds keys elsewhere while it waits is *urgent*: it waits for keys that are held, and for urgent work that came before, and overtakes all
+/// other. Otherwise it would wait behind somebody who waits for what it holds.
 #[derive(Debug)]
 pub(super) struct Claims<W> {
     held: HashSet<Box<[u8]>>,
@@ -22,6 +25,7 @@ pub(super) struct Claims<W> {
 #[derive(Debug)]
 struct Waiting<W> {
     wants: Wants,
+    is_urgent: bool,
     work: W,
 }
 
@@ -32,6 +36,15 @@ pub(super) enum Wants {
     Keys(Vec<Box<[u8]>>),
     /// That nothing is held at all.
     Everything,
+}
+
+impl Wants {
+    fn name(&self, key: &[u8]) -> bool {
+        match self {
+            Self::Keys(keys) => keys.iter().any(|named| **named == *key),
+            Self::Everything => false,
+        }
+    }
 }
 
 impl<W> Default for Claims<W> {
@@ -52,9 +65,14 @@ impl<W> Claims<W> {
         self.is_all_held || self.held.contains(key)
     }
 
-    /// Whether no key is held.
-    pub(super) fn holds_nothing(&self) -> bool {
-        !self.is_all_held && self.held.is_empty()
+    /// Whether no key is held but such.
+    pub(super) fn holds_only(&self, is_meant: impl Fn(&[u8]) -> bool) -> bool {
+        !self.is_all_held && self.held.iter().all(|key| is_meant(key))
+    }
+
+    /// Whether somebody waits until nothing is held at all.
+    pub(super) const fn is_all_wanted(&self) -> bool {
+        self.greedy > 0
     }
 
     /// Whether all keys are held, also those that are not there.
@@ -83,12 +101,28 @@ impl<W> Claims<W> {
         !self.is_free() && keys.into_iter().any(|key| self.holds(key) || self.is_wanted(key))
     }
 
+    /// Whether urgent work on these keys has to wait.
+    pub(super) fn blocks_urgent<'a>(&self, keys: impl IntoIterator<Item = &'a [u8]>) -> bool {
+        let urgent = || self.waiting.iter().filter(|waiting| waiting.is_urgent);
+        let is_wanted = |key: &[u8]| urgent().any(|waiting| waiting.wants.name(key));
+        keys.into_iter().any(|key| self.holds(key) || is_wanted(key))
+    }
+
     fn is_wanted(&self, key: &[u8]) -> bool {
         self.greedy > 0 || self.wanted.contains_key(key)
     }
 
     /// Lets work wait.
     pub(super) fn wait(&mut self, wants: Wants, work: W) {
+        self.wait_so(wants, false, work);
+    }
+
+    /// Lets urgent work wait.
+    pub(super) fn wait_urgently(&mut self, wants: Wants, work: W) {
+        self.wait_so(wants, true, work);
+    }
+
+    fn wait_so(&mut self, wants: Wants, is_urgent: bool, work: W) {
         match &wants {
             Wants::Keys(keys) => {
                 for key in keys {
@@ -97,7 +131,7 @@ impl<W> Claims<W> {
             }
             Wants::Everything => self.greedy += 1,
         }
-        self.waiting.push_back(Waiting { wants, work });
+        self.waiting.push_back(Waiting { wants, is_urgent, work });
     }
 
     /// Holds keys that are not blocked.
@@ -115,7 +149,7 @@ impl<W> Claims<W> {
     /// The first work that may begin now.
     pub(super) fn next(&mut self) -> Option<W> {
         let index = self.first_unblocked()?;
-        let Waiting { wants, work } = self.waiting.remove(index)?;
+        let Waiting { wants, work, .. } = self.waiting.remove(index)?;
         match wants {
             Wants::Keys(keys) => keys.iter().for_each(|key| self.want_less(key)),
             Wants::Everything => self.greedy -= 1,
@@ -136,18 +170,25 @@ impl<W> Claims<W> {
         if self.is_all_held {
             return None;
         }
-        let mut wanted_before: HashSet<&[u8]> = HashSet::new();
+        let (mut wanted_before, mut urgently): (HashSet<&[u8]>, HashSet<&[u8]>) = Default::default();
+        let mut is_all_wanted = false;
         for (index, waiting) in self.waiting.iter().enumerate() {
             match &waiting.wants {
-                // Nobody overtakes it.
-                Wants::Everything => return (self.held.is_empty() && index == 0).then_some(index),
+                Wants::Everything if self.held.is_empty() && index == 0 => return Some(index),
+                // Nobody overtakes it but what is urgent.
+                Wants::Everything => is_all_wanted = true,
                 Wants::Keys(keys) => {
-                    let is_free = |key: &&[u8]| !self.held.contains(*key) && !wanted_before.contains(key);
-                    let mut names = keys.iter().map(|key| &**key);
-                    if names.all(|key| is_free(&key)) {
+                    let before = if waiting.is_urgent { &urgently } else { &wanted_before };
+                    let is_free = |key: &[u8]| !self.held.contains(key) && !before.contains(key);
+                    let may_begin = waiting.is_urgent || !is_all_wanted;
+                    if may_begin && keys.iter().all(|key| is_free(key)) {
                         return Some(index);
                     }
-                    wanted_before.extend(keys.iter().map(|key| &**key));
+                    let names = keys.iter().map(|key| &**key);
+                    if waiting.is_urgent {
+                        urgently.extend(names.clone());
+                    }
+                    wanted_before.extend(names);
                 }
             }
         }
@@ -192,11 +233,31 @@ mod tests {
     fn while_everything_is_held_everybody_waits() {
         let mut claims = Claims::default();
         claims.hold_all();
-        assert!(claims.blocks([&b"a"[..]]) && !claims.is_free() && !claims.holds_nothing());
+        assert!(claims.blocks([&b"a"[..]]) && !claims.is_free() && !claims.holds_only(|_| true));
         claims.wait(keys("a"), 1);
         claims.wait(Wants::Everything, 2);
         assert_eq!(claims.next(), None);
         claims.release_all();
+        assert_eq!((claims.next(), claims.next(), claims.next()), (Some(1), Some(2), None));
+    }
+
+    #[test]
+    fn what_is_urgent_waits_for_keys_that_are_held_and_for_nobody_else_who_waits() {
+        let mut claims = Claims::default();
+        claims.hold([name("a")]);
+        claims.wait(keys("a b"), 1);
+        assert!(!claims.blocks_urgent([&b"b"[..]]), "who waits for what it holds is overtaken");
+        claims.hold([name("b")]);
+        claims.wait(Wants::Everything, 2);
+        claims.wait_urgently(keys("b c"), 3);
+        claims.wait_urgently(keys("c"), 4);
+        assert!(claims.blocks_urgent([&b"c"[..]]) && claims.is_all_wanted());
+        assert_eq!(claims.next(), None, "the first urgent one came before");
+        claims.wait_urgently(keys("d"), 5);
+        assert_eq!(claims.next(), Some(5), "also before who wants everything");
+        claims.release([&b"b"[..]]);
+        assert_eq!((claims.next(), claims.next(), claims.next()), (Some(3), Some(4), None));
+        claims.release([&b"a"[..]]);
         assert_eq!((claims.next(), claims.next(), claims.next()), (Some(1), Some(2), None));
     }
 

@@ -86,7 +86,7 @@ impl Actor {
         if self.held.is_some() {
             return self.change_held(change, reply);
         }
-        if self.routes.actors() == 1 {
+        if self.changes_alone() {
             self.change_own_databases(change)?;
             reply.ok();
             return Ok(Progress::Answered);
@@ -98,7 +98,7 @@ impl Actor {
 
     /// Changes whole databases for whoever hears what becomes of it.
     pub(super) fn change_databases_for(&mut self, to: Destination, change: DatabaseChange) {
-        if self.routes.actors() == 1 {
+        if self.changes_alone() {
             let changed = self.change_own_databases(change);
             self.replies.push(to, |reply| match &changed {
                 Ok(()) => reply.ok(),
@@ -109,6 +109,11 @@ impl Actor {
         } else {
             self.send(FIRST, Message::ChangeDatabases { to, change });
         }
+    }
+
+    /// Whether whole databases can be changed at once: there is no other actor, and no group of keys at several nodes has any of the keys.
+    fn changes_alone(&self) -> bool {
+        self.routes.actors() == 1 && self.claims.is_free()
     }
 
     /// Changes whole databases, all of whose keys are this actor's.

@@ -124,6 +124,11 @@ impl Actor {
         owner_of_node(self, node) == Some(self.id)
     }
 
+    /// The actor whose the keys of a virtual node are, as long as they are this node's.
+    pub(super) fn actor_of_node(&self, node: u16) -> Option<ActorId> {
+        owner_of_node(self, node)
+    }
+
     /// Goes on with virtual nodes that leave. What was changed is not appended yet.
     pub fn go_on_departing(&mut self) {
         for place in 0..self.departing.len() {
@@ -203,6 +208,7 @@ impl Actor {
             && quiet.len() == usize::from(self.routes.actors())
             && !self.claims.holds_all()
             && !self.claims.concern(|key| virtual_node_of(group_of(key)) == node)
+            && !self.groups_concern(node)
             && !self.has_changes()
             && self.keys.gather_departing(node)
             && !self.has_changes()
@@ -229,7 +235,7 @@ impl Actor {
 }
 
 fn owner_of_node(actor: &Actor, node: u16) -> Option<ActorId> {
-    KeyGroup::new(node * GROUPS).ok().map(|group| actor.routes.actor_of(group))
+    node.checked_mul(GROUPS).and_then(|group| KeyGroup::new(group).ok()).map(|group| actor.routes.actor_of(group))
 }
 
 #[cfg(test)]

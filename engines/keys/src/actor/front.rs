@@ -28,7 +28,7 @@ const REQUEST_BYTES: usize = 1 << 20;
 /// With so many parts, too: the replies find room in a message between nodes.
 const REQUEST_PARTS: usize = 10_000;
 /// What has more bytes finds no room in a message between nodes.
-const REQUEST_BYTES_MAX: usize = 12 << 20;
+pub(super) const REQUEST_BYTES_MAX: usize = 12 << 20;
 /// Bytes that a word may take beside its own.
 const WORD_BYTES: usize = 5;
 

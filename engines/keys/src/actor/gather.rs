@@ -207,6 +207,7 @@ impl Actor {
                 match to {
                     Destination::Gather(number) => self.hear_part(number, &part),
                     Destination::Call { number, part: place } => self.hear_answer(number, place, &part),
+                    Destination::Group(number) => self.hear_passed(number),
                     _ => {}
                 }
             }

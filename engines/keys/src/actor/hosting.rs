@@ -8,6 +8,7 @@ use savanna_lattice::{Hlc, UnixMillis};
 use super::Actor;
 use crate::config;
 use crate::error::{CommandError, Outcome};
+use crate::group::Records;
 use crate::keyspace::Keyspace;
 use crate::keyspace::adoption::Adopted;
 
@@ -87,11 +88,12 @@ impl Actor {
         self.keys.append_changes(append)
     }
 
-    /// Takes in keys of a node that is gone, out of its log, as changes of this actor. What is changed from now on is later than `latest`.
+    /// Takes in keys of a node that is gone, out of its log, as changes of this actor, with what the log says of groups of which they are, or which were
+    /// led from their virtual nodes. What is changed from now on is later than `latest`.
     ///
     /// # Errors
     /// If the log has no space, all keys are held, or one of them is served here.
-    pub fn take_over(&mut self, adopted: Vec<Adopted>, latest: Hlc) -> Outcome {
+    pub fn take_over(&mut self, adopted: Vec<Adopted>, groups: Records, latest: Hlc) -> Outcome {
         if self.claims.holds_all() {
             // All are being flushed, perhaps: what comes in between would be in the log behind that, and not here.
             return Err(CommandError::text("TRYAGAIN all keys are held for the moment"));
@@ -102,7 +104,13 @@ impl Actor {
                 "ERR expected keys that this node does not serve yet, came some that it does",
             ));
         }
-        self.keys.take_in(adopted, latest)
+        self.keys.take_in(adopted, latest)?;
+        if !groups.is_empty() {
+            self.keys.inherit_groups(groups)?;
+            self.hold_lent();
+            self.note_request();
+        }
+        Ok(())
     }
 
     /// Notes why the log has no space for changes, or that it has. They are refused as long as it has none.
@@ -155,7 +163,10 @@ impl Actor {
         }
         self.note_request();
         // A key that is lent is written when it comes back.
-        let is_done = self.keys.rewrite_some(bytes) && self.rewrite_arrivals(bytes) && self.claims.holds_nothing();
+        let is_done = self.keys.rewrite_some(bytes)
+            && self.rewrite_arrivals(bytes)
+            && self.holds_for_groups_alone()
+            && self.keys.rewrite_groups().is_ok();
         if is_done {
             self.keys.end_rewrite();
         }

@@ -122,6 +122,11 @@ impl Spread {
         }
     }
 
+    /// The lane of what is asked about a virtual node and not answered, if there is such.
+    pub(super) fn lane_asked(&self, node: u16) -> Option<usize> {
+        self.asking.get(usize::from(node)).filter(|asking| asking.count > 0).map(|asking| asking.lane)
+    }
+
     /// Something about virtual nodes begins to be asked.
     pub(super) fn begin(&mut self, lane: usize, about: &About) {
         for node in about.nodes() {

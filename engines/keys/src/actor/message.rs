@@ -5,11 +5,11 @@
 //!
 //! | here | between nodes |
 //! |---|---|
-//! | `Requests`, `Replies`, `Program`: commands by reference, places of sessions | [`KeysRequest`](crate::handle::KeysRequest), [`KeysReply`](crate::handle::KeysReply): commands by number, places among the parts |
+//! | `Requests`, `Replies`, `Program`, `Group`: commands by reference, places of sessions | [`KeysRequest`](crate::handle::KeysRequest), [`KeysReply`](crate::handle::KeysReply): commands by number, places among the parts |
 //! | `Notice` | as it is |
 //! | `Gossip`: what was heard by the actor's place in this node | its [`Item`](crate::keyspace::replica::Item)s as they are; what was heard, by node |
 //! | `Await`, `Ready`, `Forget`: who waits, at its session's actor | not: a command that waits does so at the owner of its keys |
-//! | `Borrow`, `Lent`, `Return`: the only copy of a key travels | never: a node that dies with it takes the key along |
+//! | `Borrow`, `Lent`, `Return`: the only copy of a key travels | never: a node that dies with it takes the key along; [`GroupRequest`](crate::group::GroupRequest)s instead |
 //! | `Heat`, `Quiet`, `PauseAll`, `Pause`, `ChangeDatabases`, `Freeze`, `Frozen`, `Thaw`, `ForAll`, `Noted`, `Script`, `ChangeLibraries`, `Libraries`, `Save`, `Copy`, `Trackers`, `Changed`, `Redirect`, `Redirected`, `NoRedirect`: all actors of a node as one | not: each node does it for itself |
 
 use std::ops::Range;
@@ -58,6 +58,13 @@ pub enum Message {
     Replies(Replies),
     /// Requests to be run as one; all their keys are the receiver's.
     Program {
+        /// Where the reply goes.
+        to: Destination,
+        /// What is to run.
+        program: Box<Program>,
+    },
+    /// Requests to be run as one, some of whose keys are at other nodes; the receiver has the first virtual node of them.
+    Group {
         /// Where the reply goes.
         to: Destination,
         /// What is to run.
@@ -383,12 +390,14 @@ pub enum Destination {
         /// Which part.
         part: u32,
     },
+    /// To a request about keys of several nodes, which waits until what came before it is answered.
+    Group(u64),
 }
 
 impl Destination {
     /// Whether it is a part of something that the actor puts together.
     const fn is_part(self) -> bool {
-        matches!(self, Self::Gather(_) | Self::Call { .. })
+        matches!(self, Self::Gather(_) | Self::Call { .. } | Self::Group(_))
     }
 }
 

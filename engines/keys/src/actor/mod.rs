@@ -17,15 +17,18 @@ mod arriving;
 mod call_counts;
 mod calls;
 mod claims;
+mod crossing;
 mod databases;
 mod departing;
 mod elsewhere;
 mod front;
 mod gather;
 pub mod gossip;
+mod groups;
 mod hosting;
 mod hot_keys;
 mod lanes;
+mod lending;
 mod libraries;
 pub mod loading;
 pub mod logbook;
@@ -71,6 +74,8 @@ pub use self::front::Asked;
 use self::front::Front;
 use self::gather::Gather;
 use self::gossip::{Joined, Rounds};
+pub use self::groups::{GroupLetter, GroupWay};
+use self::groups::Groups;
 use self::hot_keys::HotKeys;
 pub(crate) use self::hot_keys::KEPT as HOT_KEYS_KEPT;
 pub use self::lanes::{About, Owner};
@@ -191,6 +196,8 @@ pub struct Actor {
     answered: Vec<(u64, KeysReply)>,
     /// What is asked of other nodes, if they have keys.
     front: Option<Box<Front>>,
+    /// Groups of keys at several nodes.
+    groups: Groups,
     /// Virtual nodes that go to other nodes.
     departing: Vec<Departing>,
     /// Virtual nodes that come from other nodes.
@@ -306,6 +313,7 @@ impl Actor {
             asked: HashMap::new(),
             answered: Vec::new(),
             front: None,
+            groups: Groups::default(),
             departing: Vec::new(),
             arriving: BTreeMap::new(),
             freezes: HashMap::new(),
@@ -659,6 +667,7 @@ impl Actor {
                         Destination::Gather(number) => self.hear_part(number, &part),
                         Destination::Waiter(number) => self.hear_outcome(number, &part.to_tape()),
                         Destination::Call { number, part: place } => self.hear_answer(number, place, &part),
+                        Destination::Group(number) => self.hear_passed(number),
                         to => self.replies.push(to, |reply| part.play(reply)),
                     }
                 }
@@ -676,6 +685,7 @@ impl Actor {
             Message::Thaw { thawed } => self.hear_thaw(thawed),
             Message::Noted(note) => self.note(note),
             Message::Program { to, program } => self.begin(Work::Program { from, to, program }),
+            Message::Group { to, program } => self.begin_group(from, to, program),
             Message::Borrow { transaction, keys, needs_room, whole } => {
                 self.begin(Work::Borrow { from, transaction, keys, needs_room, whole });
             }
@@ -833,6 +843,7 @@ impl Actor {
         self.serve_ready();
         self.note_request();
         self.make_owed_room();
+        self.tick_groups();
         self.hear_own_parts();
         let heat_due = self.spread_hot_keys(now);
         self.gossip();

@@ -4,7 +4,7 @@
 //!                 ┌─ all here: as if there were no others
 //!  names keys ────┤
 //!                 ├─ all at one other node: sent there, in order
-//!                 └─ at several: refused with -CROSSNODE
+//!                 └─ at several: refused with -CROSSNODE, or a group is made of them (`crossing`)
 //!  about all keys ── asked of every node that is there, put together here
 //! ```
 //!
@@ -56,6 +56,8 @@ pub(super) enum Span {
     Here,
     /// At one other node, or at nobody.
     Beyond { lane: usize, about: About },
+    /// At several, and groups are made of such.
+    Several,
 }
 
 /// Where a request that is under way is to be asked.
@@ -91,6 +93,7 @@ impl Actor {
     /// Hears who has which virtual node.
     pub fn hear_owners(&mut self, owners: &Arc<Owners>) {
         self.change_spread(|spread| spread.said = Arc::clone(owners));
+        self.hurry_groups();
     }
 
     /// Changes what is known of who has which virtual node.
@@ -165,6 +168,11 @@ impl Actor {
         self.routes.actors() == 1 && !self.is_spread()
     }
 
+    /// The lane of what is asked about a virtual node and not answered, if there is such.
+    pub(super) fn lane_asked(&self, node: u16) -> Option<usize> {
+        self.spread()?.lane_asked(node)
+    }
+
     /// Whether this node has a key.
     pub(super) fn is_of_this_node(&self, key: &[u8]) -> bool {
         self.spread().is_none_or(|spread| spread.owners.of_group(self.keys.group_of(key)) == Whose::Here)
@@ -210,7 +218,10 @@ impl Actor {
             let node = virtual_node_of(self.keys.group_of(key));
             let its = spread.lane_of(node);
             if *lane.get_or_insert(its) != its {
-                return Err(self.crossing(&spread.owners, keys()));
+                return match self.makes_groups() {
+                    true => Ok(Span::Several),
+                    false => Err(self.crossing(&spread.owners, keys())),
+                };
             }
             if its.is_some() {
                 about.note(node);
@@ -263,8 +274,11 @@ impl Actor {
             Run::Scan(_) => Some(virtual_node_of(KeyHash::from_cursor(parse_cursor(&args[1]).ok()?).group())),
             _ => None,
         });
+        let mut nodes = keys().map(|key| virtual_node_of(self.keys.group_of(key))).chain(scanned);
+        // Where groups are made, whoever has the first leads, if they are not all here.
+        let first = if self.makes_groups() { nodes.by_ref().min() } else { None };
         let (mut is_here, mut why) = (false, None);
-        for node in keys().map(|key| virtual_node_of(self.keys.group_of(key))).chain(scanned) {
+        for node in first.into_iter().chain(nodes) {
             match owners.of(node) {
                 Whose::Here => is_here = true,
                 _ if why.is_some() => {}
@@ -340,7 +354,7 @@ impl Actor {
             Run::Session(_) => match command.name {
                 "watch" => match self.span(keys)? {
                     Span::Here => Ok(None),
-                    Span::Beyond { .. } => Err(elsewhere(command)),
+                    Span::Beyond { .. } | Span::Several => Err(elsewhere(command)),
                 },
                 "flushdb" => self.flush_nodes(session, command, args, Some(session.database)).map(Some),
                 "flushall" => self.flush_nodes(session, command, args, None).map(Some),
@@ -351,8 +365,17 @@ impl Actor {
             }
             Run::Everywhere(..) => Ok(None),
             Run::Keys(_) | Run::Waits(..) | Run::Script(_) | Run::Finds { .. } => {
-                let Span::Beyond { lane, about } = self.span(keys)? else { return Ok(None) };
-                if matches!(command.run, Run::Waits(..)) && command.deadline(args, self.keys.now()).is_some() {
+                let waits = matches!(command.run, Run::Waits(..)) && command.deadline(args, self.keys.now()).is_some();
+                let (lane, about) = match self.span(keys)? {
+                    Span::Here => return Ok(None),
+                    // Who waits cannot keep keys of several from everybody else.
+                    Span::Several if waits || session.is_of_cluster => {
+                        return Err(self.spread().map_or(CommandError::Syntax, |spread| self.crossing(&spread.owners, keys())));
+                    }
+                    Span::Several => return self.cross_with(session, command, args).map(Some),
+                    Span::Beyond { lane, about } => (lane, about),
+                };
+                if waits {
                     return Ok(None);
                 }
                 if let Run::Script(_) = command.run {
@@ -603,6 +626,7 @@ mod tests {
     use crate::cluster::owners::Peer;
     use crate::cluster::table::VIRTUAL_NODES;
     use crate::config::Config;
+    use crate::group::Records;
     use crate::placement::{ActorId, Routes};
     use crate::reply::Tape;
     use crate::session::SessionId;
@@ -669,9 +693,9 @@ mod tests {
             ask(&mut former, session, &format!("SET {key} 7"));
             (0, former.keys.lend(0, key.as_bytes()).expect("it is there"))
         };
-        assert!(actor.take_over(vec![of("bar")], Hlc::ZERO).is_err());
+        assert!(actor.take_over(vec![of("bar")], Records::default(), Hlc::ZERO).is_err());
         assert_eq!(ask(&mut actor, client, "GET bar"), "\"8\"");
-        assert!(actor.take_over(vec![of("foo")], Hlc::ZERO).is_ok(), "another node has it so far");
+        assert!(actor.take_over(vec![of("foo")], Records::default(), Hlc::ZERO).is_ok(), "another node has it so far");
     }
 
     #[test]
@@ -736,8 +760,8 @@ mod tests {
     fn nothing_is_taken_in_while_all_keys_are_held() {
         let mut actor = actor();
         actor.claims.hold_all();
-        assert!(actor.take_over(Vec::new(), Hlc::ZERO).is_err());
+        assert!(actor.take_over(Vec::new(), Records::default(), Hlc::ZERO).is_err());
         actor.claims.release_all();
-        assert!(actor.take_over(Vec::new(), Hlc::ZERO).is_ok());
+        assert!(actor.take_over(Vec::new(), Records::default(), Hlc::ZERO).is_ok());
     }
 }

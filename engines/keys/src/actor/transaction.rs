@@ -442,7 +442,7 @@ impl Actor {
     }
 
     /// Whether there is memory and space in the log for all of a program.
-    fn admit_program(&mut self, program: &Program, has_room: bool) -> Outcome {
+    pub(super) fn admit_program(&mut self, program: &Program, has_room: bool) -> Outcome {
         if program.is_refused(has_room) {
             return Err(out_of_memory());
         }
@@ -590,7 +590,11 @@ impl Actor {
         }
         if self.is_spread() && self.goes_by_lanes(session) {
             let keys = keys_of(&program);
-            if let Span::Beyond { lane, about } = self.span(|| keys.iter().map(|key| &**key))? {
+            let span = self.span(|| keys.iter().map(|key| &**key))?;
+            if matches!(span, Span::Several) {
+                return self.cross(session, *program);
+            }
+            if let Span::Beyond { lane, about } = span {
                 // A key that is watched was here, and is on its way back at most.
                 return match program.watched.is_empty() {
                     true => {
@@ -657,7 +661,7 @@ impl Actor {
 }
 
 /// Answers a program that finds no room.
-fn refuse(program: &Program, refusal: &CommandError, reply: &mut dyn Reply) {
+pub(super) fn refuse(program: &Program, refusal: &CommandError, reply: &mut dyn Reply) {
     if program.replies_with_list {
         reply.error(&format!("EXECABORT Transaction discarded because of: {refusal}"));
     } else {

@@ -9,6 +9,7 @@ use super::room::out_of_memory;
 use super::whole::Inquiry;
 use super::{Actor, Progress, transaction};
 use crate::command::{Command, Flags, Run};
+use crate::group::{GroupId, Unit};
 use crate::keyspace::replica::Vector;
 use crate::placement::ActorId;
 use crate::request::{Args, OwnedArgs};
@@ -21,6 +22,10 @@ pub(super) enum Work {
     Program { from: ActorId, to: Destination, program: Box<Program> },
     Borrow { from: ActorId, transaction: u64, keys: Vec<Box<[u8]>>, needs_room: bool, whole: Option<Inquiry> },
     Transaction(u64),
+    /// Keys of this actor that a group borrows.
+    GroupLend { unit: Unit, keys: Vec<Box<[u8]>>, needs_room: bool },
+    /// Keys of this actor that a group needs which it leads.
+    GroupStop { group: GroupId, place: usize },
     Freeze { from: ActorId, number: u64, change: DatabaseChange },
     Join { from: ActorId, database: u8, key: Box<[u8]>, vector: Vector, asked: u64 },
 }
@@ -64,6 +69,15 @@ impl Actor {
             Work::Borrow { keys, .. } => Wants::Keys(keys.clone()),
             Work::Transaction(number) if self.holds_whole(*number) => Wants::Everything,
             Work::Transaction(number) => Wants::Keys(self.own_keys_of(*number)),
+            Work::GroupLend { keys, .. } => {
+                // It has keys elsewhere.
+                return match self.claims.blocks_urgent(keys.iter().map(|key| &**key)) {
+                    true => self.claims.wait_urgently(Wants::Keys(keys.clone()), work),
+                    false => self.perform(work),
+                };
+            }
+            // It waits already.
+            Work::GroupStop { .. } => Wants::Keys(Vec::new()),
             Work::Join { key, .. } => Wants::Keys(vec![key.clone()]),
         };
         let is_blocked = match &wants {
@@ -107,6 +121,8 @@ impl Actor {
                 self.lend(from, transaction, keys, needs_room, whole.as_ref());
             }
             Work::Transaction(number) => self.hold_own(number),
+            Work::GroupLend { unit, keys, needs_room } => self.lend_to_group(unit, keys, needs_room),
+            Work::GroupStop { group, place } => self.hold_for_group(group, place),
             Work::Join { from, database, key, vector, asked } => self.hear_join(from, database, key, vector, asked),
             Work::Freeze { from, number, change } => self.freeze(from, number, change),
         }

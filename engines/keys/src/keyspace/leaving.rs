@@ -130,8 +130,9 @@ impl Keyspace {
             .any(|database| groups_of(node).any(|group| database.group(group).len() > 0))
     }
 
-    /// Forgets the keys of a virtual node, and that they have replicas.
+    /// Forgets the keys of a virtual node, that they have replicas, and what is lent of them.
     pub(crate) fn let_go(&mut self, node: u16) {
+        drop(self.groups.take(|other| other == node));
         for (database, key) in self.replicas.keys() {
             if virtual_node_of(group_of(&key)) == node {
                 self.replicas.forget(database, &key);
@@ -184,7 +185,7 @@ impl Keyspace {
 }
 
 /// A key as it is.
-fn written(database: u8, entry: &Entry) -> Vec<u8> {
+pub(super) fn written(database: u8, entry: &Entry) -> Vec<u8> {
     let mut log = DeltaLog::new();
     log.enable(true);
     log_whole(&mut log, header_of(database, entry), entry);

@@ -12,6 +12,7 @@ pub mod entry;
 pub mod events;
 mod eviction;
 mod expiry;
+mod grouped;
 pub(crate) mod leaving;
 mod libraries;
 pub mod payload;
@@ -50,6 +51,7 @@ use crate::cluster::departure::Departure;
 use crate::cluster::owners::Owners;
 use crate::delta::{DeltaLog, Header, OpWriter, STRING_TAG};
 use crate::error::{CommandError, Outcome};
+use crate::group::Records;
 use crate::log::LogSpace;
 use crate::memory;
 use crate::placement::Routes;
@@ -145,6 +147,8 @@ pub struct Keyspace {
     saving: Option<Box<saving::Saving>>,
     /// The virtual nodes that leave.
     departures: Vec<Arc<Departure>>,
+    /// What the log says of groups of keys at several nodes.
+    pub(crate) groups: Records,
     routes: Routes,
     /// Keys that have replicas at other actors, too.
     replicas: Replicas,
@@ -211,6 +215,7 @@ impl Keyspace {
             counts_uses: None,
             saving: None,
             departures: Vec::new(),
+            groups: Records::default(),
             replicas: Replicas::new(routes.clone()),
             routes,
         }

@@ -37,6 +37,9 @@ impl Keyspace {
             self.let_go(node);
             return Ok(());
         }
+        if self.groups.replay(&header, &body)? {
+            return Ok(());
+        }
         let (key, version) = (header.key, header.version);
         if let Body::Replicated { since, copies, writer, state } = body {
             return self.replay_replicated(header, replica::vector(since, copies), writer, state);
@@ -68,7 +71,14 @@ impl Keyspace {
                 entry.version = version;
                 database.note_expiry(spot, before, at);
             }
-            Body::Replicated { .. } | Body::Swap { .. } | Body::Flush { .. } | Body::Forget { .. } => {}
+            Body::Replicated { .. }
+            | Body::Swap { .. }
+            | Body::Flush { .. }
+            | Body::Forget { .. }
+            | Body::Lent { .. }
+            | Body::Returned { .. }
+            | Body::Committed { .. }
+            | Body::Ended { .. } => {}
             Body::Operations { tag, operations } => match present {
                 Some(entry) if entry.version == header.base => {
                     let size_before = entry.value.heap_bytes();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use savanna_keys::command::{Command, CommandNumber};
 use savanna_keys::config::{Config, Sync};
-use savanna_keys::handle::{Answer, KeysRequest};
+use savanna_keys::handle::{Answer, KeysReply, KeysRequest};
 use savanna_keys::reply::Tape;
 use savanna_keys::request::OwnedArgs;
 use savanna_keys::session::Ticket;
@@ -126,7 +126,7 @@ impl Run {
             keys.push(key);
         }
         let told = Arc::clone(&self.told_elsewhere);
-        let answer = Answer::new(move |outcome| {
+        let answer = Answer::<KeysReply>::new(move |outcome| {
             // With the end of the world there is no answer.
             let Ok(reply) = outcome else { return };
             let mut told = told.lock().expect("of one thread");

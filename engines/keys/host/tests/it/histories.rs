@@ -1,4 +1,5 @@
-//! Nodes that die, come, take over what others had, and give it to each other, from a seed: each increment that was told is there, once.
+//! Nodes that die, come, take over what others had, and give it to each other, from a seed: each increment that was told is there, once; and where
+//! requests may be about keys of several nodes, each transfer between accounts is there at both or at none.
 //!
 //! The records are the test's own, and what carries a move; services, logs, adoption, decisions of moves and what is asked of whom are the product's. A node that dies ends in the midst of
 //! whatever it does: with requests of others, of its clients, or with the log of another node half taken in.
@@ -21,11 +22,13 @@ use savanna_keys::request::OwnedArgs;
 use savanna_keys::session::{SessionId, Ticket};
 use savanna_keys_host::Leaving;
 
-use crate::nodes::{MOVING, Node, Switchboard, node_of};
+use crate::nodes::{Faults, GROUPING, Kind, MOVING, MOVING_AND_GROUPING, Node, Switchboard, node_of};
 
 /// How many steps a history has.
 const STEPS: usize = 120;
 const KEYS: usize = 24;
+/// Accounts between which something is transferred.
+const ACCOUNTS: usize = 12;
 
 /// Numbers by chance.
 struct Chance(u64);
@@ -65,6 +68,17 @@ struct Member {
     client: SessionId,
     /// What its client waits for.
     asked: Vec<(Ticket, usize)>,
+    /// Transfers whose clients wait.
+    transfers: Vec<(SessionId, Ticket, Transfer)>,
+}
+
+/// One between two accounts, with a counter that it increments.
+#[derive(Clone, Copy)]
+struct Transfer {
+    id: usize,
+    from: usize,
+    to: usize,
+    counter: usize,
 }
 
 /// What was told of a key.
@@ -76,6 +90,7 @@ struct Told {
 
 struct World {
     chance: Chance,
+    kind: Kind,
     board: Switchboard,
     folder: tempfile::TempDir,
     /// By tenure; none of those that are gone.
@@ -84,6 +99,9 @@ struct World {
     logs: Vec<std::path::PathBuf>,
     records: Vec<Record>,
     told: BTreeMap<usize, Told>,
+    /// All transfers that were asked for, and those that were told.
+    transfers: Vec<Transfer>,
+    transferred: BTreeSet<usize>,
     /// Under which epochs nodes serve what they have.
     served: BTreeMap<(usize, u16), u64>,
     coming: Vec<Coming>,
@@ -98,21 +116,25 @@ fn key(number: usize) -> String {
 }
 
 impl World {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, kind: Kind) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let (members, logs, records, told) = (Vec::new(), Vec::new(), Vec::new(), BTreeMap::new());
-        let board = Switchboard::default();
+        let faults = kind.makes_groups().then(|| std::sync::Arc::new(Faults::new(seed)));
+        let board = Switchboard(std::sync::Arc::default(), faults);
         let (served, coming) = (BTreeMap::new(), Vec::new());
         let (kills, adoptions, moves, stays) = (0, 0, 0, 0);
         let mut world = Self {
             chance,
+            kind,
             board,
             folder,
             members,
             logs,
             records,
             told,
+            transfers: Vec::new(),
+            transferred: BTreeSet::new(),
             served,
             coming,
             kills,
@@ -137,10 +159,10 @@ impl World {
     fn join(&mut self) {
         let tenure = self.members.len();
         let threads = 1 + self.chance.below(3) as u16;
-        let mut node = Node::start(MOVING, &self.board, &format!("t{tenure}"), self.folder.path(), 1, threads);
+        let mut node = Node::start(self.kind, &self.board, &format!("t{tenure}"), self.folder.path(), 1, threads);
         let client = node.workers[0].admission().open(String::new(), String::new(), None, false);
         self.logs.push(node.folder.clone());
-        self.members.push(Some(Member { node, client, asked: Vec::new() }));
+        self.members.push(Some(Member { node, client, asked: Vec::new(), transfers: Vec::new() }));
     }
 
     /// Tells all who has what.
@@ -169,11 +191,13 @@ impl World {
 
     /// The node's process ends.
     fn kill(&mut self, tenure: usize) {
-        let Some(Member { node, asked, .. }) = self.members[tenure].take() else { return };
+        let Some(Member { node, asked, transfers, .. }) = self.members[tenure].take() else { return };
         self.kills += 1;
         self.coming.retain(|coming| coming.to != tenure);
         // Its client hears nothing more.
-        asked.into_iter().for_each(|(_, key)| self.told.entry(key).or_default().unknown += 1);
+        let counters = transfers.iter().map(|(.., transfer)| transfer.counter);
+        let counters: Vec<usize> = asked.into_iter().map(|(_, key)| key).chain(counters).collect();
+        counters.into_iter().for_each(|key| self.told.entry(key).or_default().unknown += 1);
         self.board.0.lock().unwrap().remove(&node.name);
         drop(node.workers);
         drop(node.service);
@@ -267,6 +291,77 @@ impl World {
                     Some(reply) => hear(self.told.entry(key).or_default(), &reply),
                 }
             }
+            for (session, ticket, transfer) in std::mem::take(&mut member.transfers) {
+                match member.node.replies.remove(&(session, ticket)) {
+                    None => member.transfers.push((session, ticket, transfer)),
+                    Some(reply) => hear_transfer(&mut self.told, &mut self.transferred, transfer, &reply),
+                }
+            }
+        }
+    }
+
+    /// A client transfers something from one account to another, and increments a counter with that.
+    fn transfer(&mut self) {
+        let living = self.living();
+        let tenure = living[self.chance.below(living.len())];
+        let (from, to) = (self.chance.below(ACCOUNTS), self.chance.below(ACCOUNTS));
+        let transfer = Transfer { id: self.transfers.len(), from, to, counter: self.chance.below(KEYS) };
+        let Some(member) = &mut self.members[tenure] else { return };
+        self.transfers.push(transfer);
+        let worker = &mut member.node.workers[0];
+        let session = worker.admission().open(String::new(), String::new(), None, false);
+        let steps = [
+            "MULTI".to_owned(),
+            format!("DECRBY account{from} 1"),
+            format!("INCRBY account{to} 1"),
+            format!("SADD seen{from} {}", transfer.id),
+            format!("SADD seen{to} {}", transfer.id),
+            format!("INCR {}", key(transfer.counter)),
+            "EXEC".to_owned(),
+        ];
+        for step in steps {
+            let words: Vec<&[u8]> = step.split(' ').map(str::as_bytes).collect();
+            let mut reply = Tape::new();
+            match worker.request(session, OwnedArgs::of_words(&words).args(), &mut reply) {
+                Progress::Answered if step == "EXEC" => {
+                    let mut durable = false;
+                    while !durable {
+                        worker.finish_turn().expect("a log");
+                        durable = worker.clear().expect("a log").held.is_none();
+                    }
+                    hear_transfer(&mut self.told, &mut self.transferred, transfer, &reply.to_string());
+                }
+                Progress::Answered => {}
+                Progress::Later(ticket) | Progress::LaterAlone(ticket) => {
+                    member.transfers.push((session, ticket, transfer));
+                }
+                other => panic!("expected a reply, came {other:?}"),
+            }
+        }
+    }
+
+    /// Each transfer is at both accounts or at none, once, and those that were told are there.
+    fn check_transfers(&mut self, seed: u64) {
+        let mut seen = Vec::new();
+        for account in 0..ACCOUNTS {
+            let members = self.ask_owner(&["SMEMBERS", &format!("seen{account}")]);
+            let ids: BTreeSet<usize> = members.split('"').filter_map(|word| word.parse().ok()).collect();
+            seen.push(ids);
+        }
+        let mut balances = [0_i64; ACCOUNTS];
+        for Transfer { id, from, to, .. } in &self.transfers {
+            let [is_from, is_to] = [*from, *to].map(|account| seen[account].contains(id));
+            assert_eq!(is_from, is_to, "seed {seed}: transfer {id} is at one account of {from} and {to}");
+            assert!(is_from || !self.transferred.contains(id), "seed {seed}: transfer {id} was told, and is lost");
+            if is_from {
+                balances[*from] -= 1;
+                balances[*to] += 1;
+            }
+        }
+        for (account, balance) in balances.into_iter().enumerate() {
+            let value = self.ask_owner(&["GET", &format!("account{account}")]);
+            let value: i64 = value.trim_matches('"').parse().unwrap_or_default();
+            assert_eq!(value, balance, "seed {seed}: account {account}");
         }
     }
 
@@ -307,14 +402,15 @@ impl World {
                     self.join();
                     self.say();
                 }
-                2 | 3 if self.living().len() > 1 => self.move_one(),
+                2 | 3 if self.living().len() > 1 && self.kind.moves() => self.move_one(),
                 4..20 => self.turn(),
+                20..30 if self.kind.makes_groups() => self.transfer(),
                 _ => self.count(),
             }
         }
         self.recover();
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        while self.members.iter().flatten().any(|member| !member.asked.is_empty()) {
+        while self.members.iter().flatten().any(|member| !member.asked.is_empty() || !member.transfers.is_empty()) {
             assert!(std::time::Instant::now() < until, "a client is not answered");
             self.turn();
             std::thread::yield_now();
@@ -572,13 +668,18 @@ impl World {
 
     /// The value of a key, where it is.
     fn value(&mut self, number: usize) -> i64 {
-        let key = key(number);
-        let owner = self.records[usize::from(node_of(&key))].owner;
+        let text = self.ask_owner(&["GET", &key(number)]);
+        text.trim_matches('"').parse().unwrap_or_default()
+    }
+
+    /// What whoever has a key says of it.
+    fn ask_owner(&mut self, words: &[&str; 2]) -> String {
+        let owner = self.records[usize::from(node_of(words[1]))].owner;
         let member = self.members[owner].as_mut().expect("it lives");
         let mut reply = Tape::new();
-        let words = [&b"GET"[..], key.as_bytes()];
+        let words = words.map(str::as_bytes);
         let progress = member.node.workers[0].request(member.client, OwnedArgs::of_words(&words).args(), &mut reply);
-        let text = match progress {
+        match progress {
             Progress::Answered => reply.to_string(),
             Progress::Later(ticket) => loop {
                 self.turn();
@@ -588,8 +689,7 @@ impl World {
                 }
             },
             other => panic!("expected a reply, came {other:?}"),
-        };
-        text.trim_matches('"').parse().unwrap_or_default()
+        }
     }
 }
 
@@ -625,12 +725,52 @@ fn hear(told: &mut Told, reply: &str) {
     }
 }
 
+fn hear_transfer(
+    told: &mut BTreeMap<usize, Told>,
+    transferred: &mut BTreeSet<usize>,
+    transfer: Transfer,
+    reply: &str,
+) {
+    let counter = told.entry(transfer.counter).or_default();
+    match reply.strip_prefix("[5] ").and_then(|replies| replies.split(' ').next_back()) {
+        Some(value) => {
+            transferred.insert(transfer.id);
+            hear(counter, value);
+        }
+        None => hear(counter, reply),
+    }
+}
+
 #[test]
 fn increments_that_were_told_are_there_once_whoever_dies() {
-    let (mut kills, mut adoptions, mut moves, mut stays) = (0, 0, 0, 0);
-    for seed in 1..=24 {
-        let mut world = World::new(seed);
+    let [kills, adoptions, moves, stays, _] = histories(MOVING, 1..=24);
+    assert!(kills > 12 && adoptions > 12, "{kills} kills, {adoptions} adoptions");
+    assert!(moves > 24 && stays > 3, "{moves} moves, {stays} that did not happen");
+}
+
+#[test]
+fn transfers_between_nodes_are_done_at_both_or_at_none_whoever_dies() {
+    let [kills, adoptions, _, _, transfers] = histories(GROUPING, 101..=124);
+    assert!(kills > 12 && adoptions > 12, "{kills} kills, {adoptions} adoptions");
+    assert!(transfers > 200, "{transfers} transfers were told");
+}
+
+#[test]
+fn transfers_between_nodes_are_done_at_both_or_at_none_also_while_keys_move() {
+    let [kills, adoptions, moves, _, transfers] = histories(MOVING_AND_GROUPING, 201..=216);
+    assert!(kills > 8 && adoptions > 8, "{kills} kills, {adoptions} adoptions");
+    assert!(moves > 8 && transfers > 100, "{moves} moves, {transfers} transfers were told");
+}
+
+/// Runs histories, and looks at what they have left. Gives how many nodes died, and how often keys were taken out of a log, moved, stayed where they were, and
+/// how many transfers were told.
+fn histories(kind: Kind, seeds: std::ops::RangeInclusive<u64>) -> [usize; 5] {
+    let (mut kills, mut adoptions, mut moves, mut stays, mut transfers) = (0, 0, 0, 0, 0);
+    for seed in seeds {
+        let mut world = World::new(seed, kind);
         world.run();
+        world.check_transfers(seed);
+        transfers += world.transferred.len();
         for number in 0..KEYS {
             let value = world.value(number);
             let Told { values, unknown } = world.told.remove(&number).unwrap_or_default();
@@ -646,6 +786,5 @@ fn increments_that_were_told_are_there_once_whoever_dies() {
         (kills, adoptions) = (kills + world.kills, adoptions + world.adoptions);
         (moves, stays) = (moves + world.moves, stays + world.stays);
     }
-    assert!(kills > 12 && adoptions > 12, "{kills} kills, {adoptions} adoptions");
-    assert!(moves > 24 && stays > 3, "{moves} moves, {stays} that did not happen");
+    [kills, adoptions, moves, stays, transfers]
 }

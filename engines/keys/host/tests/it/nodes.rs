@@ -14,6 +14,7 @@ use savanna_keys::cluster::owners::{Owners, Peer, PeerId, Whose, virtual_node_of
 use savanna_keys::cluster::table::VIRTUAL_NODES;
 use savanna_keys::config::{Config, Sync};
 use savanna_keys::delta::{Body, read_all};
+use savanna_keys::group::{GroupReply, GroupRequest};
 use savanna_keys::handle::{Answer, HandleError, KeysHandle, KeysNodes, KeysRequest, SharedKeysHandle};
 use savanna_keys::placement::group_of;
 use savanna_keys::reply::Tape;
@@ -30,20 +31,101 @@ pub(crate) struct Kind {
     /// How long they ask for something again that nobody does.
     patience: Duration,
     may_move: bool,
+    groups: bool,
+}
+
+impl Kind {
+    pub(crate) const fn moves(self) -> bool {
+        self.may_move
+    }
+
+    pub(crate) const fn makes_groups(self) -> bool {
+        self.groups
+    }
 }
 
 /// Nodes whose keys move.
-pub(crate) const MOVING: Kind = Kind { patience: Duration::from_secs(20), may_move: true };
+pub(crate) const MOVING: Kind = Kind { patience: Duration::from_secs(20), may_move: true, groups: false };
 /// Nodes whose keys stay.
-const STAYING: Kind = Kind { may_move: false, ..MOVING };
+pub(crate) const STAYING: Kind = Kind { may_move: false, ..MOVING };
+/// Nodes that run requests about keys of several.
+pub(crate) const GROUPING: Kind = Kind { groups: true, ..STAYING };
+/// The same, whose keys move.
+pub(crate) const MOVING_AND_GROUPING: Kind = Kind { groups: true, ..MOVING };
 
 /// Which services there are.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Switchboard(pub(crate) Arc<Mutex<HashMap<NodeId, SharedKeysHandle>>>);
+pub(crate) struct Switchboard(
+    pub(crate) Arc<Mutex<HashMap<NodeId, SharedKeysHandle>>>,
+    /// What becomes of what is said about groups, if it does not just come there.
+    pub(crate) Option<Arc<Faults>>,
+);
 
 impl KeysNodes for Switchboard {
     fn at(&self, node: &NodeId) -> SharedKeysHandle {
-        self.0.lock().unwrap().get(node).cloned().unwrap_or_else(|| Arc::new(Dead))
+        let handle = self.0.lock().unwrap().get(node).cloned().unwrap_or_else(|| Arc::new(Dead));
+        match &self.1 {
+            Some(faults) => Arc::new(Faulty { handle, faults: Arc::clone(faults) }),
+            None => handle,
+        }
+    }
+}
+
+/// What goes wrong with what is said about groups, by chance from a seed.
+#[derive(Debug)]
+pub(crate) struct Faults {
+    chance: Mutex<u64>,
+    /// Copies that come late.
+    late: Mutex<Vec<(SharedKeysHandle, GroupRequest)>>,
+}
+
+impl Faults {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { chance: Mutex::new(seed | 1), late: Mutex::default() }
+    }
+
+    fn below(&self, end: u64) -> u64 {
+        let mut chance = self.chance.lock().unwrap();
+        *chance ^= *chance << 13;
+        *chance ^= *chance >> 7;
+        *chance ^= *chance << 17;
+        *chance % end
+    }
+}
+
+/// A way to a node on which requests about groups and their answers are lost, come twice, or late.
+#[derive(Debug)]
+struct Faulty {
+    handle: SharedKeysHandle,
+    faults: Arc<Faults>,
+}
+
+impl KeysHandle for Faulty {
+    fn call(&self, request: Arc<KeysRequest>, answer: Answer) {
+        self.handle.call(request, answer);
+    }
+
+    fn group(&self, request: GroupRequest, answer: Answer<GroupReply>) {
+        let lost = || Err(HandleError::Unavailable { reason: "it is lost".to_owned(), may_have_run: true });
+        let faults = &self.faults;
+        if faults.below(4) == 0 {
+            let mut late = faults.late.lock().unwrap();
+            let place = faults.below(late.len().max(1) as u64) as usize;
+            let copy = (!late.is_empty()).then(|| late.swap_remove(place));
+            drop(late);
+            copy.into_iter().for_each(|(handle, request)| handle.group(request, Answer::new(|_| {})));
+        }
+        match faults.below(12) {
+            0 => return answer.give(lost()),
+            1 => {
+                self.handle.group(request, Answer::new(|_| {}));
+                return answer.give(lost());
+            }
+            2 => self.handle.group(request.clone(), Answer::new(|_| {})),
+            3 => faults.late.lock().unwrap().push((Arc::clone(&self.handle), request.clone())),
+            _ => {}
+        }
+        self.handle.group(request, answer);
     }
 }
 
@@ -69,11 +151,17 @@ impl Clients for NoClients {
 
 /// A node that never answers.
 #[derive(Debug, Default)]
-struct Silent(Mutex<Vec<Answer>>);
+pub(crate) struct Silent(Mutex<Vec<Answer>>);
 
 impl KeysHandle for Silent {
     fn call(&self, _: Arc<KeysRequest>, answer: Answer) {
         self.0.lock().unwrap().push(answer);
+    }
+
+    fn group(&self, _: GroupRequest, answer: Answer<GroupReply>) {
+        // Whoever asks asks again.
+        let reason = "nobody hears it".to_owned();
+        answer.give(Err(HandleError::Unavailable { reason, may_have_run: true }));
     }
 }
 
@@ -88,8 +176,8 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn start(kind: Kind, board: &Switchboard, name: &str, folder: &Path, epoch: u64, threads: u16) -> Self {
-        let Kind { patience, may_move } = kind;
-        let spread = Spread { nodes: Arc::new(board.clone()), patience, may_move };
+        let Kind { patience, may_move, groups } = kind;
+        let spread = Spread { nodes: Arc::new(board.clone()), patience, may_move, groups };
         let folder = folder.join(name);
         let config = Config { sync: Sync::Always, ..Config::default() };
         let log = Some((Options::dir(&folder), NodeEpoch(epoch)));
@@ -161,6 +249,17 @@ impl Nodes {
         let spare = Node::start(STAYING, &self.board, &format!("spare{number}"), self.folder.path(), 1, 1);
         self.nodes.insert(number, spare);
         seal(&Options::dir(&folder), NodeEpoch(2)).expect("it has ended")
+    }
+
+    /// A node's service ends and begins anew, over its own log.
+    pub(crate) fn begin_anew(&mut self, number: usize, kind: Kind) {
+        let Node { name, mut service, workers, .. } = self.nodes.remove(number);
+        let threads = workers.len() as u16;
+        drop(workers);
+        service.close().expect("a log");
+        drop(service);
+        let again = Node::start(kind, &self.board, &name.0, self.folder.path(), 2, threads);
+        self.nodes.insert(number, again);
     }
 
     /// Each virtual node is that node's which `owner` says, if any; nodes in `gone` are not there.
@@ -237,12 +336,12 @@ pub(crate) fn node_of(key: &str) -> u16 {
 }
 
 /// Each of three nodes has every third virtual node.
-fn third(node: u16) -> Option<usize> {
+pub(crate) fn third(node: u16) -> Option<usize> {
     Some(usize::from(node % 3))
 }
 
 /// A key of a node, where each has a third.
-fn key_of(node: usize, number: usize) -> String {
+pub(crate) fn key_of(node: usize, number: usize) -> String {
     let keys = (0..).map(|number| format!("key{number}"));
     keys.filter(|key| third(node_of(key)) == Some(node)).nth(number).expect("a key")
 }
@@ -568,7 +667,7 @@ fn where_nothing_moves_what_is_taken_in_again_is_in_a_log_that_earlier_releases_
     let (log, mut keys) = (nodes.end(0), 0);
     let read = log.read(&Filter::default(), &mut |record: Record| {
         read_all(&record.payload, &mut |_, body| {
-            assert!(!matches!(body, Body::Forget { .. }), "they do not know it");
+            assert!(!matches!(body, Body::Forget { .. }) && !body.is_of_group(), "they do not know it");
             keys += 1;
             Ok(())
         })

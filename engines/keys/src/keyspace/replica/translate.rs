@@ -24,7 +24,8 @@ impl Keyspace {
         if concerns_any {
             let changes = self.log.take_unseen();
             let _ = read_each(&changes, |delta, header, body| {
-                if matches!(body, Body::Replicated { .. }) || !self.translate(header, body)? {
+                let is_of_others = matches!(body, Body::Replicated { .. }) || body.is_of_group();
+                if is_of_others || !self.translate(header, body)? {
                     self.log.copy(delta);
                 }
                 Ok(())
@@ -67,7 +68,14 @@ impl Keyspace {
                 }
                 Some(state)
             }
-            Body::Replicated { .. } | Body::Swap { .. } | Body::Flush { .. } | Body::Forget { .. } => None,
+            Body::Replicated { .. }
+            | Body::Swap { .. }
+            | Body::Flush { .. }
+            | Body::Forget { .. }
+            | Body::Lent { .. }
+            | Body::Returned { .. }
+            | Body::Committed { .. }
+            | Body::Ended { .. } => None,
         };
         if let Some(delta) = delta {
             let bytes = log_state(&mut self.log, header, replica.vector, writer, Some(&delta));
