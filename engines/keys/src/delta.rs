@@ -464,14 +464,7 @@ impl DeltaLog {
         self.of_group(ENDED, key, version, group, |_| {});
     }
 
-    fn of_group(
-        &mut self,
-        kind: u8,
-        key: &[u8],
-        version: Hlc,
-        group: GroupId,
-        write: impl FnOnce(&mut OpWriter<'_>),
-    ) {
+    fn of_group(&mut self, kind: u8, key: &[u8], version: Hlc, group: GroupId, write: impl FnOnce(&mut OpWriter<'_>)) {
         // From a version to itself: no value of the key changes by it.
         if let Some(mut to) = self.begin(kind, Header { database: 0, key, base: version, version }) {
             to.0.extend_from_slice(&group.node.to_le_bytes());

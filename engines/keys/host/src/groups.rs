@@ -95,14 +95,8 @@ mod tests {
     #[test]
     fn nobody_hears_what_a_group_has_written_or_that_keys_are_lent_before_it_is_durable() {
         let lend = GroupRequest::Lend { group: GROUP, node: 1, keys: Vec::new(), needs_room: false };
-        let ended = GroupRequest::Return {
-            group: GROUP,
-            node: 1,
-            number: None,
-            from: 0,
-            is_last: true,
-            writes: Vec::new(),
-        };
+        let ended =
+            GroupRequest::Return { group: GROUP, node: 1, number: None, from: 0, is_last: true, writes: Vec::new() };
         let clearance =
             |held: Option<u64>, durable| Clearance { held: held.map(Lsn), durable: Lsn(durable), wake_at: None };
         let mut letters = Letters::default();

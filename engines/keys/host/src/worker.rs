@@ -399,8 +399,7 @@ impl Worker {
             Letter::Ask(number, request) => (number, request),
         };
         let own = self.own_slot().clone();
-        let answer =
-            Answer::new(move |outcome| own.put(Mail::GroupAnswered { number, outcome: Box::new(outcome) }));
+        let answer = Answer::new(move |outcome| own.put(Mail::GroupAnswered { number, outcome: Box::new(outcome) }));
         match (self.actor().way_of_group(request.to()), &self.abroad) {
             (GroupWay::At(actor), _) => self.slots[actor.index()].put(Mail::Group(GroupCall { request, answer })),
             (GroupWay::To(node), Some(abroad)) => abroad.nodes.at(&node).group(request, answer),

@@ -163,7 +163,8 @@ impl Actor {
             ));
         }
         let is_lent = self.keys.groups.lends.keys().any(|(_, of)| *of == node);
-        if self.arriving.get(&node).is_some_and(|arriving| arriving.is_logged) || self.keys.has_any_of(node) || is_lent {
+        if self.arriving.get(&node).is_some_and(|arriving| arriving.is_logged) || self.keys.has_any_of(node) || is_lent
+        {
             self.keys.forget_arriving(node)?;
             self.release_lent_of(node);
             self.keys.let_go(node);

@@ -157,6 +157,22 @@ impl<W> Claims<W> {
         Some(work)
     }
 
+    /// Takes out the work that may be given up and waits for such a key.
+    pub(super) fn give_up(&mut self, is_meant: impl Fn(&[u8]) -> bool, may_end: impl Fn(&W) -> bool) -> Vec<W> {
+        let (mut given_up, mut waiting) = (Vec::new(), VecDeque::with_capacity(self.waiting.len()));
+        for Waiting { wants, is_urgent, work } in std::mem::take(&mut self.waiting) {
+            match &wants {
+                Wants::Keys(keys) if keys.iter().any(|key| is_meant(key)) && may_end(&work) => {
+                    keys.iter().for_each(|key| self.want_less(key));
+                    given_up.push(work);
+                }
+                _ => waiting.push_back(Waiting { wants, is_urgent, work }),
+            }
+        }
+        self.waiting = waiting;
+        given_up
+    }
+
     fn want_less(&mut self, key: &[u8]) {
         if let Some(count) = self.wanted.get_mut(key) {
             *count -= 1;
@@ -259,6 +275,21 @@ mod tests {
         assert_eq!((claims.next(), claims.next(), claims.next()), (Some(3), Some(4), None));
         claims.release([&b"a"[..]]);
         assert_eq!((claims.next(), claims.next(), claims.next()), (Some(1), Some(2), None));
+    }
+
+    #[test]
+    fn work_that_waits_for_a_key_is_given_up_and_keeps_nobody_from_the_others() {
+        let mut claims = Claims::default();
+        claims.hold([name("a")]);
+        claims.wait(keys("a b"), 1);
+        claims.wait(keys("b"), 2);
+        claims.wait(keys("a c"), 3);
+        claims.wait(Wants::Everything, 4);
+        assert_eq!(claims.give_up(|key| key == b"a", |work| *work != 3), [1]);
+        assert_eq!((claims.next(), claims.next()), (Some(2), None));
+        claims.release([&b"a"[..]]);
+        assert_eq!((claims.next(), claims.next()), (Some(3), Some(4)));
+        assert!(claims.is_free() && !claims.concern(|_| true));
     }
 
     #[test]

@@ -55,11 +55,12 @@ impl Actor {
         command: &'static Command,
         args: Args<'_>,
     ) -> Result<Progress, CommandError> {
-        self.cross(session, Program::single(session.database, command, args))
+        let program = Program::single(session.database, command, args);
+        self.cross(session, &program)
     }
 
     /// Runs what MULTI has queued, or a request, about keys of several nodes.
-    pub(super) fn cross(&mut self, session: &mut Session, program: Program) -> Result<Progress, CommandError> {
+    pub(super) fn cross(&mut self, session: &mut Session, program: &Program) -> Result<Progress, CommandError> {
         let may_go = |command: &Command| !matches!(command.run, Run::Session(_) | Run::Everywhere(..) | Run::Scan(_));
         if let Some((command, _)) = program.steps().find(|(command, _)| !may_go(command)) {
             return Err(elsewhere(command));
@@ -76,7 +77,7 @@ impl Actor {
             self.check_log_space()?;
         }
         let has_script = program.steps().any(|(command, _)| matches!(command.run, Run::Script(_)));
-        let mut sent = Box::new(self.with_scripts(&program)?);
+        let mut sent = Box::new(self.with_scripts(program)?);
         sent.replies_with_list = program.replies_with_list;
         sent.user = (has_script && session.access != Access::Full).then(|| ProgramUser {
             user: std::sync::Arc::clone(&session.user),
@@ -103,8 +104,7 @@ impl Actor {
         let Some(name) = CommandNumber::of(command) else { return 0 };
         let (mut missing, mut asked) = (0, None);
         // The keys of a virtual node go one way.
-        let mut keys: Vec<(u16, &[u8])> =
-            keys.iter().map(|key| (virtual_node_of(group_of(key)), &**key)).collect();
+        let mut keys: Vec<(u16, &[u8])> = keys.iter().map(|key| (virtual_node_of(group_of(key)), &**key)).collect();
         keys.sort_unstable();
         for (node, key) in keys {
             let args = OwnedArgs::of_words(&[b"EXISTS", key]);

@@ -284,8 +284,7 @@ impl Actor {
             _ if is_own => {
                 let names = keys.iter().map(|key| &**key);
                 // Who has nothing yet overtakes nobody.
-                let is_blocked =
-                    if is_first { self.claims.blocks(names) } else { self.claims.blocks_urgent(names) };
+                let is_blocked = if is_first { self.claims.blocks(names) } else { self.claims.blocks_urgent(names) };
                 let work = Work::GroupStop { group: id, place: number };
                 match (is_blocked, is_first) {
                     (false, _) => self.claims.hold(keys),
@@ -324,7 +323,8 @@ impl Actor {
         let Some(leading) = self.groups.leading.get(&id) else { return };
         let Some(node) = leading.places.get(number).map(|place| place.node) else { return };
         let (loan, has) = leading.leader.loan(number);
-        let owed = self.keys.groups.commits.get(&id).and_then(|commit| commit.owed.iter().find(|owed| owed.node == node));
+        let owed =
+            self.keys.groups.commits.get(&id).and_then(|commit| commit.owed.iter().find(|owed| owed.node == node));
         let all: &[u8] = match (loan, owed) {
             (Some(_), Some(owed)) => &owed.writes,
             _ => &[],
@@ -436,7 +436,8 @@ impl Actor {
         let guests = leading.places.iter_mut().filter(|place| place.got == Got::Asked);
         let guests: Vec<(u16, Vec<Box<[u8]>>, Vec<u8>)> =
             guests.map(|place| (place.node, place.keys.clone(), std::mem::take(&mut place.values))).collect();
-        let own: Vec<Box<[u8]>> = leading.places.iter().filter(|place| place.got == Got::Held).flat_map(|place| place.keys.clone()).collect();
+        let own: Vec<Box<[u8]>> =
+            leading.places.iter().filter(|place| place.got == Got::Held).flat_map(|place| place.keys.clone()).collect();
         let key = leading.places.first().and_then(|place| place.keys.first()).cloned().unwrap_or_default();
         let has_room = (!program.needs_room() || self.make_room()) && has_room;
         let bytes = guests.iter().map(|(_, _, values)| values.len()).sum::<usize>();
@@ -446,7 +447,9 @@ impl Actor {
         let admitted = self.admit_group(&program, has_room, bytes, guests.len());
         let keys: HashSet<Box<[u8]>> = guests.iter().flat_map(|(_, keys, _)| keys.iter().cloned()).collect();
         let values: Vec<&[u8]> = guests.iter().map(|(.., values)| &**values).collect();
-        match admitted.and_then(|()| self.keys.welcome(keys, &values).map_err(|error| CommandError::from(format!("ERR {error}")))) {
+        match admitted
+            .and_then(|()| self.keys.welcome(keys, &values).map_err(|error| CommandError::from(format!("ERR {error}"))))
+        {
             Err(refusal) => refuse(&program, &refusal, &mut tape),
             Ok(visit) => {
                 self.script_has_room = has_room;
@@ -475,7 +478,13 @@ impl Actor {
     }
 
     /// Whether there is memory and space in the log for a group, about so many bytes of values.
-    fn admit_group(&mut self, program: &Program, has_room: bool, bytes: usize, owed: usize) -> Result<(), CommandError> {
+    fn admit_group(
+        &mut self,
+        program: &Program,
+        has_room: bool,
+        bytes: usize,
+        owed: usize,
+    ) -> Result<(), CommandError> {
         self.admit_program(program, has_room)?;
         match program.steps().any(|(command, _)| command.flags.has(crate::command::Flags::WRITE)) {
             true => self.keys.ask_for_commit(bytes, owed),
@@ -543,6 +552,7 @@ impl Actor {
         again.into_iter().for_each(|(_, wish)| self.begin_wish(wish));
         self.depart_crossings(now);
         self.ask_for_fates(now);
+        self.end_long_waits(now);
         self.note_request();
     }
 

@@ -3,11 +3,14 @@
 //! What is lent stays where it is, and whoever asks for it waits as for keys of a transaction. It is in the log before the group hears of it, so that
 //! whoever takes the virtual node out of the log knows that it is not free.
 
+use hashbrown::HashSet;
 use savanna_lattice::Hlc;
 
 use super::groups::Asked;
+use super::transaction::refuse;
 use super::{Actor, Work};
 use crate::cluster::owners::{Whose, virtual_node_of};
+use crate::error::CommandError;
 use crate::group::follower::{OnLend, OnReturn};
 use crate::group::{GroupReply, GroupRequest, Unit};
 use crate::handle::HandleError;
@@ -167,6 +170,51 @@ impl Actor {
         }
     }
 
+    /// Tells those who wait for keys that a group has had for long that nothing was done.
+    pub(super) fn end_long_waits(&mut self, now: u64) {
+        let overdue: Vec<Unit> = self.groups.follower.overdue(now).collect();
+        let lends = overdue.iter().filter_map(|unit| self.keys.groups.lends.get(unit));
+        let keys: HashSet<&[u8]> = lends.flat_map(|lend| &lend.keys).map(|key| &**key).collect();
+        if keys.is_empty() {
+            return;
+        }
+        let given_up = self.claims.give_up(|key| keys.contains(key), Work::may_be_given_up);
+        for work in given_up {
+            self.give_up_work(work);
+        }
+        // What they waited for keeps nobody else.
+        self.resume();
+        self.serve_ready();
+    }
+
+    fn give_up_work(&mut self, work: Work) {
+        let refusal = || {
+            CommandError::text("TRYAGAIN nothing was done: a transaction over several nodes has a key, and is not heard of")
+        };
+        match work {
+            Work::Task { from, to, .. } => {
+                let mut replies = self.take_replies(from);
+                replies.push(to, |reply| refusal().answer(reply));
+                self.put_replies(from, replies);
+            }
+            Work::Program { from, to, program } => {
+                let mut replies = self.take_replies(from);
+                replies.push(to, |reply| refuse(&program, &refusal(), reply));
+                self.put_replies(from, replies);
+            }
+            Work::Borrow { from, transaction, .. } => self.lend_nothing(from, transaction, refusal()),
+            Work::Transaction(number) => self.hold_nothing(number, refusal()),
+            Work::GroupLend { unit, .. } => {
+                if let Some(request) = self.groups.follower.begin_lend(unit) {
+                    let later = HandleError::Frozen { retry_after_ms: OWNERLESS_PAUSE_MS };
+                    self.answer_about_group(request, Err(later));
+                }
+            }
+            // Its group is given up in time.
+            Work::GroupStop { .. } | Work::Freeze { .. } | Work::Join { .. } => {}
+        }
+    }
+
     /// Holds the keys that are lent, as the log says.
     pub(crate) fn hold_lent(&mut self) {
         let keys: Vec<Box<[u8]>> = self.keys.groups.lent_keys().map(Box::from).collect();
@@ -180,5 +228,84 @@ impl Actor {
             self.groups.follower.end(unit);
             self.claims.release(lend.keys.iter().map(|key| &**key));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    use savanna_epoch::OwnerEpoch;
+    use savanna_lattice::UnixMillis;
+
+    use super::*;
+    use crate::actor::GroupLetter;
+    use crate::cluster::owners::Owners;
+    use crate::cluster::table::VIRTUAL_NODES;
+    use crate::config::Config;
+    use crate::group::GroupId;
+    use crate::group::follower::WAITED_FOR;
+    use crate::placement::{ActorId, Routes};
+    use crate::reply::Tape;
+    use crate::request::OwnedArgs;
+    use crate::session::SessionId;
+
+    static NOW: AtomicU64 = AtomicU64::new(0);
+
+    fn at(actor: &mut Actor, ms: u64) -> Vec<String> {
+        NOW.store(ms, Ordering::Relaxed);
+        actor.tick(UnixMillis(1));
+        actor.take_own_replies().iter().map(|(_, part)| part.to_tape().to_string()).collect()
+    }
+
+    fn ask(actor: &mut Actor, session: SessionId, request: &str) -> String {
+        let words: Vec<&[u8]> = request.split(' ').map(str::as_bytes).collect();
+        let mut reply = Tape::new();
+        actor.request(session, OwnedArgs::of_words(&words).args(), &mut reply);
+        reply.to_string()
+    }
+
+    fn answer(actor: &mut Actor, request: GroupRequest) -> Result<GroupReply, HandleError> {
+        let number = actor.serve_group(request);
+        let answers = actor.take_group_letters().into_iter().find_map(|letter| match letter {
+            GroupLetter::Answer { number: of, outcome } if of == number => Some(outcome),
+            _ => None,
+        });
+        answers.expect("it is answered at once")
+    }
+
+    #[test]
+    fn who_waits_for_a_key_whose_group_is_not_heard_of_is_told_that_nothing_was_done_and_the_key_is_lent_still() {
+        let mut actor = Actor::new(ActorId(0), Routes::over(1), Config::default(), 1);
+        actor.keep_time(|| Duration::from_millis(NOW.load(Ordering::Relaxed)), || Hlc::ZERO, UnixMillis(0));
+        actor.join_nodes(false);
+        actor.join_groups(true, 7);
+        let mut owners = Owners::among(Vec::new());
+        (0..VIRTUAL_NODES).for_each(|node| owners.set(node, Whose::Here, OwnerEpoch(1)));
+        actor.hear_owners(&std::sync::Arc::new(owners));
+        let [reader, writer, other] = [0; 3].map(|_| actor.open_session(String::new(), String::new()));
+        let node = virtual_node_of(group_of(b"key"));
+        let group = GroupId { node, life: 1, number: 1 };
+        let keys: Vec<Box<[u8]>> = vec![b"key"[..].into()];
+        let lend = GroupRequest::Lend { group, node, keys, needs_room: false };
+        let Ok(GroupReply::Lent { number, .. }) = answer(&mut actor, lend) else { panic!("it is free") };
+        assert_eq!(ask(&mut actor, reader, "GET key"), "");
+        for request in ["MULTI", "SET key 1", "SET {key}2 1"] {
+            ask(&mut actor, writer, request);
+        }
+        assert_eq!(ask(&mut actor, writer, "EXEC"), "");
+        assert_eq!(at(&mut actor, 0), [""; 0]);
+        assert_eq!(at(&mut actor, WAITED_FOR - 1), [""; 0]);
+        let told = at(&mut actor, WAITED_FOR);
+        assert_eq!(told.len(), 2);
+        assert!(told.iter().any(|reply| reply.starts_with("!TRYAGAIN nothing was done")), "{told:?}");
+        assert!(told.iter().any(|reply| reply.starts_with("!EXECABORT")), "{told:?}");
+        assert!(actor.claims.holds(b"key"), "it is the group's, however long that takes");
+        assert_eq!(ask(&mut actor, other, "SET {key}2 2"), "OK", "and nobody waits for what was given up");
+        let number = Some(number);
+        let ended = GroupRequest::Return { group, node, number, from: 0, is_last: true, writes: Vec::new() };
+        assert_eq!(answer(&mut actor, ended), Ok(GroupReply::Returned));
+        assert_eq!(ask(&mut actor, reader, "GET key"), "nil");
     }
 }

@@ -138,7 +138,8 @@ impl Actor {
                         }
                     });
                 }
-                (Run::Everywhere(..) | Run::Session(_), _) | (_, Destination::Gather(_) | Destination::Waiter(_) | Destination::Group(_)) => {
+                (Run::Everywhere(..) | Run::Session(_), _)
+                | (_, Destination::Gather(_) | Destination::Waiter(_) | Destination::Group(_)) => {
                     later.push(to, database, command, args);
                 }
                 _ => replies.push(to, |reply| busy().answer(reply)),

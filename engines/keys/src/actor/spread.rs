@@ -370,7 +370,9 @@ impl Actor {
                     Span::Here => return Ok(None),
                     // Who waits cannot keep keys of several from everybody else.
                     Span::Several if waits || session.is_of_cluster => {
-                        return Err(self.spread().map_or(CommandError::Syntax, |spread| self.crossing(&spread.owners, keys())));
+                        return Err(self
+                            .spread()
+                            .map_or(CommandError::Syntax, |spread| self.crossing(&spread.owners, keys())));
                     }
                     Span::Several => return self.cross_with(session, command, args).map(Some),
                     Span::Beyond { lane, about } => (lane, about),

@@ -199,6 +199,24 @@ impl Actor {
         self.send(to, Message::Lent { transaction, loans, has_room, rest });
     }
 
+    /// Says to a transaction of another actor that it gets no keys, and why.
+    pub(super) fn lend_nothing(&mut self, to: ActorId, transaction: u64, why: CommandError) {
+        let rest = LentRest { parts: Vec::new(), latest: self.keys.latest_version(), obstacle: Some(why) };
+        self.send(to, Message::Lent { transaction, loans: Vec::new(), has_room: true, rest: Some(rest) });
+    }
+
+    /// A transaction of this actor does not get the keys that it waits for here.
+    pub(super) fn hold_nothing(&mut self, number: u64, why: CommandError) {
+        let Some(transaction) = self.transactions.get_mut(&number) else { return };
+        // What it does not hold it does not give back.
+        if let Some((_, keys)) = transaction.stops.get_mut(transaction.made) {
+            keys.clear();
+        }
+        transaction.made += 1;
+        transaction.obstacle = transaction.obstacle.take().or(Some(why));
+        self.next_stop(number);
+    }
+
     fn loan(&mut self, key: Box<[u8]>) -> Loan {
         self.keys.translate_changes();
         let deleted = self.keys.deletion_version(&key);
@@ -592,7 +610,7 @@ impl Actor {
             let keys = keys_of(&program);
             let span = self.span(|| keys.iter().map(|key| &**key))?;
             if matches!(span, Span::Several) {
-                return self.cross(session, *program);
+                return self.cross(session, &program);
             }
             if let Span::Beyond { lane, about } = span {
                 // A key that is watched was here, and is on its way back at most.

@@ -18,16 +18,62 @@ use crate::session::Session;
 /// Work that may have to wait for keys.
 #[derive(Debug)]
 pub(super) enum Work {
-    Task { from: ActorId, to: Destination, database: u8, command: &'static Command, args: OwnedArgs },
-    Program { from: ActorId, to: Destination, program: Box<Program> },
-    Borrow { from: ActorId, transaction: u64, keys: Vec<Box<[u8]>>, needs_room: bool, whole: Option<Inquiry> },
+    Task {
+        from: ActorId,
+        to: Destination,
+        database: u8,
+        command: &'static Command,
+        args: OwnedArgs,
+    },
+    Program {
+        from: ActorId,
+        to: Destination,
+        program: Box<Program>,
+    },
+    Borrow {
+        from: ActorId,
+        transaction: u64,
+        keys: Vec<Box<[u8]>>,
+        needs_room: bool,
+        whole: Option<Inquiry>,
+    },
     Transaction(u64),
     /// Keys of this actor that a group borrows.
-    GroupLend { unit: Unit, keys: Vec<Box<[u8]>>, needs_room: bool },
+    GroupLend {
+        unit: Unit,
+        keys: Vec<Box<[u8]>>,
+        needs_room: bool,
+    },
     /// Keys of this actor that a group needs which it leads.
-    GroupStop { group: GroupId, place: usize },
-    Freeze { from: ActorId, number: u64, change: DatabaseChange },
-    Join { from: ActorId, database: u8, key: Box<[u8]>, vector: Vector, asked: u64 },
+    GroupStop {
+        group: GroupId,
+        place: usize,
+    },
+    Freeze {
+        from: ActorId,
+        number: u64,
+        change: DatabaseChange,
+    },
+    Join {
+        from: ActorId,
+        database: u8,
+        key: Box<[u8]>,
+        vector: Vector,
+        asked: u64,
+    },
+}
+
+impl Work {
+    /// Whether it may end without being done, if whoever waits for it is told so.
+    pub(super) const fn may_be_given_up(&self) -> bool {
+        match self {
+            Self::Task { .. } | Self::Program { .. } | Self::Transaction(_) => true,
+            Self::GroupLend { .. } | Self::GroupStop { .. } => true,
+            Self::Borrow { whole, .. } => whole.is_none(),
+            // They are about more than what is lent.
+            Self::Freeze { .. } | Self::Join { .. } => false,
+        }
+    }
 }
 
 impl Actor {

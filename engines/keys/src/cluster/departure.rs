@@ -128,7 +128,8 @@ impl Departure {
         shared.failure.is_none() && shared.stream.len() < AHEAD
     }
 
-    /// Puts those of some deltas into the stream that are about its keys. What is about all keys does not go with them.
+    /// Puts those of some deltas into the stream that are about its keys. What is about all keys does not go with them, nor what
+    /// is about groups: none has any of these keys when they leave.
     pub(crate) fn note(&self, deltas: &[u8]) {
         let mut shared = self.shared();
         let (mut is_about_all, mut has_room) = (false, true);
@@ -136,6 +137,7 @@ impl Departure {
             if matches!(body, Body::Flush { .. } | Body::Swap { .. }) {
                 is_about_all = true;
             } else if !matches!(body, Body::Forget { .. })
+                && !body.is_of_group()
                 && !is_of_library(&header)
                 && virtual_node_of(group_of(header.key)) == self.node
             {

@@ -6,7 +6,7 @@
 //! | waits | waits | returned | returned | waits no more | |
 //! | lent | the same number again | written and free | returned | free | free |
 //!
-//! Time frees nothing.
+//! Time frees nothing: who waits for what is lent for long is told so.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +18,8 @@ use super::{Records, Unit};
 const ASKED_AFTER: u64 = 1_000;
 /// The longest time between two such questions.
 const PAUSE_MAX: u64 = 5_000;
+/// When a group has had keys for so long, who waits for them is told that nothing was done. They are the group's still.
+pub const WAITED_FOR: u64 = 10_000;
 
 /// What a request for keys leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +47,7 @@ pub enum OnReturn {
 #[derive(Clone, Copy, Debug)]
 struct Watch {
     number: Hlc,
+    since: u64,
     due: u64,
     pause: u64,
 }
@@ -124,6 +127,7 @@ impl Follower {
         for (unit, lend) in &records.lends {
             let watch = self.watched.entry(*unit).or_insert(Watch {
                 number: lend.number,
+                since: now,
                 due: now + ASKED_AFTER,
                 pause: ASKED_AFTER,
             });
@@ -133,6 +137,11 @@ impl Follower {
             }
         }
         due
+    }
+
+    /// What is lent for so long that nobody is to wait for it.
+    pub fn overdue(&self, now: u64) -> impl Iterator<Item = Unit> {
+        self.watched.iter().filter(move |(_, watch)| now >= watch.since + WAITED_FOR).map(|(unit, _)| *unit)
     }
 
     /// It is known anew whom to ask: all are asked at once.

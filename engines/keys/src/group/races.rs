@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use savanna_lattice::{Hlc, UnixMillis};
 
-use super::follower::{Follower, OnLend, OnReturn};
+use super::follower::{Follower, OnLend, OnReturn, WAITED_FOR};
 use super::leader::{Heard, Leader, PATIENCE, Step, Why};
 use super::{GroupId, Lend, Records, Unit};
 
@@ -231,6 +231,22 @@ fn a_lender_that_dies_knows_what_it_has_lent_and_does_not_free_it_by_itself() {
     assert_eq!(leader.remind(5, 1), [Step::Return(1)], "and is told");
     assert_eq!(lender.take(UNIT, Some(loan), 0, true, b"1"), Heard::Returned);
     assert!(lender.is_free() && lender.written == [b"1"]);
+}
+
+#[test]
+fn keys_whose_leader_is_not_heard_of_are_lent_still_and_nobody_is_to_wait_for_them_for_ever() {
+    let mut lender = Lender::default();
+    let loan = lender.lend(UNIT).expect("free");
+    assert!(lender.follower.due(&lender.records, 5).is_empty());
+    assert_eq!(lender.follower.overdue(5 + WAITED_FOR - 1).next(), None);
+    let mut asked = 0;
+    for now in (5..=5 + WAITED_FOR).step_by(100) {
+        asked += lender.follower.due(&lender.records, now).len();
+    }
+    assert!(asked > 2, "whoever knows is asked all the time");
+    assert!(lender.follower.overdue(5 + WAITED_FOR).eq([UNIT]) && !lender.is_free());
+    assert_eq!(lender.take(UNIT, Some(loan), 0, true, b"1"), Heard::Returned);
+    assert_eq!((lender.follower.overdue(1_000_000).next(), &*lender.written), (None, &[b"1".to_vec()][..]));
 }
 
 #[test]
@@ -488,8 +504,11 @@ impl World {
 
     fn tell(&mut self, unit: Unit, heard: Heard) {
         let now = self.now;
-        let steps =
-            self.leaders.get_mut(&unit.0).map(|leader| leader.hear(now, usize::from(unit.1), heard)).unwrap_or_default();
+        let steps = self
+            .leaders
+            .get_mut(&unit.0)
+            .map(|leader| leader.hear(now, usize::from(unit.1), heard))
+            .unwrap_or_default();
         self.carry_out(unit.0, steps);
     }
 

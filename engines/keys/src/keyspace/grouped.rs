@@ -44,7 +44,7 @@ impl Keyspace {
 
     /// About how many bytes the values of keys take, in all databases.
     pub(crate) fn bytes_of_values(&self, keys: &[Box<[u8]>]) -> usize {
-        let each = keys.iter().flat_map(|key| (0..DATABASES).filter_map(|database| self.peek_in(database, key)));
+        let each = keys.iter().flat_map(|key| (0..DATABASES).filter_map(move |database| self.peek_in(database, key)));
         each.map(Entry::whole_bytes).sum()
     }
 
@@ -96,11 +96,15 @@ impl Keyspace {
             if database >= DATABASES || !is_lent(key) {
                 return Err(Malformed::new("a key that was not lent"));
             }
-            values.push((database, Box::<[u8]>::from(key), match body {
-                Body::Whole { tag, expires_at, content, .. } => Some((value_of(tag, content)?, expires_at)),
-                Body::Delete => None,
-                _ => return Err(Malformed::new("a change that is no whole value")),
-            }));
+            values.push((
+                database,
+                Box::<[u8]>::from(key),
+                match body {
+                    Body::Whole { tag, expires_at, content, .. } => Some((value_of(tag, content)?, expires_at)),
+                    Body::Delete => None,
+                    _ => return Err(Malformed::new("a change that is no whole value")),
+                },
+            ));
             Ok(())
         })?;
         let before = self.selected;
@@ -146,7 +150,8 @@ impl Keyspace {
         self.translate_changes();
         let aside = keys.iter().flat_map(|key| (0..DATABASES).map(move |database| (database, key)));
         let aside: Vec<(u8, Box<[u8]>)> = aside.map(|(database, key)| (database, key.clone())).collect();
-        let aside = aside.into_iter().filter_map(|(database, key)| Some((database, self.lend(database, &key)?))).collect();
+        let aside =
+            aside.into_iter().filter_map(|(database, key)| Some((database, self.lend(database, &key)?))).collect();
         let mut versions = HashMap::new();
         for (database, entry) in entries {
             versions.insert((database, Box::from(&*entry.key)), entry.version);

@@ -14,10 +14,9 @@ impl Thread {
             let (session, ticket) = match to {
                 Destination::Session(session, ticket) => (session, Some(ticket)),
                 Destination::Push(session) => (session, None),
-                Destination::Gather(_)
-                | Destination::Waiter(_)
-                | Destination::Call { .. }
-                | Destination::Group(_) => continue,
+                Destination::Gather(_) | Destination::Waiter(_) | Destination::Call { .. } | Destination::Group(_) => {
+                    continue;
+                }
             };
             let place = session.place as usize;
             let Some(Some(connection)) = self.state.connections.get_mut(place) else { continue };

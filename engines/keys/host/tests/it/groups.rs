@@ -122,7 +122,8 @@ fn a_session_s_requests_are_done_in_their_order_though_it_does_not_wait_for_thei
                 *told.last_mut().expect("one") = Ok(reply);
             }
         }
-        let told: Vec<String> = told.into_iter().map(|reply| reply.unwrap_or_else(|ticket| nodes.hear(client, ticket))).collect();
+        let told: Vec<String> =
+            told.into_iter().map(|reply| reply.unwrap_or_else(|ticket| nodes.hear(client, ticket))).collect();
         busy.map(|ticket| nodes.hear(other, ticket));
         assert_eq!((&*told[0], &*told[2], &*told[3]), ("OK", "OK", "6"), "round {round}: {told:?}");
         assert!(told[4].starts_with("[3] \"5\" \"6\" "), "round {round}: {told:?}");
@@ -153,7 +154,10 @@ fn groups_that_want_the_same_keys_do_not_wait_in_a_circle_and_none_is_lost() {
         let told = told.unwrap_or_else(|ticket| nodes.hear(client, ticket));
         assert!(told.starts_with("[3] "), "{told}");
     }
-    let all: i64 = keys.iter().map(|key| nodes.ask(clients[0], &format!("GET {key}")).trim_matches('"').parse().unwrap_or(0)).sum();
+    let all: i64 = keys
+        .iter()
+        .map(|key| nodes.ask(clients[0], &format!("GET {key}")).trim_matches('"').parse().unwrap_or(0))
+        .sum();
     assert_eq!(all, 900);
 }
 
@@ -163,7 +167,8 @@ fn who_asks_for_a_key_that_a_group_has_waits_for_its_end() {
     let [first, second, third] = keys_led_by(0);
     nodes.ask(clients[0], &format!("MSET {first} old {second} old {third} old"));
     // The third node does not move, so that the group has the keys of the first two.
-    let group = nodes.send(clients[0], &["MSET", &first, "new", &second, "new", &third, "new"]).expect_err("several nodes");
+    let group =
+        nodes.send(clients[0], &["MSET", &first, "new", &second, "new", &third, "new"]).expect_err("several nodes");
     for _ in 0..10 {
         nodes.nodes[0].turn();
         nodes.nodes[1].turn();
@@ -177,7 +182,10 @@ fn who_asks_for_a_key_that_a_group_has_waits_for_its_end() {
         nodes.nodes[0].turn();
         nodes.nodes[1].turn();
     }
-    assert!(!nodes.nodes[1].replies.contains_key(&(clients[1].session, ticket)), "neither the old value nor the new one");
+    assert!(
+        !nodes.nodes[1].replies.contains_key(&(clients[1].session, ticket)),
+        "neither the old value nor the new one"
+    );
     assert_eq!(nodes.hear(clients[0], group), "OK");
     assert_eq!(nodes.hear(clients[1], ticket), "\"new\"");
 }
@@ -231,7 +239,8 @@ fn committed_and_silent(kind: Kind) -> (Nodes, [Client; 3], [String; 3], Vec<(No
     for _ in 0..20 {
         nodes.turn();
     }
-    let group = nodes.send(clients[0], &["MSET", first, "new", second, "new", third, "new"]).expect_err("several nodes");
+    let group =
+        nodes.send(clients[0], &["MSET", first, "new", second, "new", third, "new"]).expect_err("several nodes");
     let others = [1, 2].map(|number| NodeId::new(format!("n{number}")));
     let handles = others.clone().map(|name| nodes.board.0.lock().unwrap()[&name].clone());
     // Each lends its keys, and is not heard of any more before the leader goes on.
@@ -316,7 +325,8 @@ fn leader_and_lender_are_gone_at_once_and_what_was_committed_is_written() {
     let sealed = [nodes.end(0), nodes.end(1)];
     for (former, sealed) in sealed.iter().enumerate() {
         let (hearer, sealed) = (nodes.nodes[2].service.hearer(), sealed.clone());
-        let adopting = std::thread::spawn(move || hearer.adopt(&sealed, &|node| crate::nodes::third(node) == Some(former)));
+        let adopting =
+            std::thread::spawn(move || hearer.adopt(&sealed, &|node| crate::nodes::third(node) == Some(former)));
         while !adopting.is_finished() {
             nodes.turn();
             std::thread::yield_now();
@@ -349,7 +359,9 @@ fn a_log_that_is_written_once_more_knows_what_is_lent_and_what_is_owed() {
     let others: Vec<_> = [0, 1, 2].map(|number| NodeId::new(format!("n{number}"))).into();
     let handles: Vec<_> = others.iter().map(|name| nodes.board.0.lock().unwrap()[name].clone()).collect();
     // Nobody hears of anybody while the logs are written.
-    others.iter().for_each(|name| drop(nodes.board.0.lock().unwrap().insert(name.clone(), Arc::new(Silent::default()))));
+    others
+        .iter()
+        .for_each(|name| drop(nodes.board.0.lock().unwrap().insert(name.clone(), Arc::new(Silent::default()))));
     for node in 0..3 {
         let client = nodes.client(node, 0);
         nodes.ask(client, "BGREWRITEAOF");
@@ -420,7 +432,11 @@ fn the_log_of_whoever_leads_has_changes_of_its_own_keys_alone() {
         })
     });
     read.expect("a log");
-    assert_eq!((seen, of_groups), (vec![first], 2), "what others have would be taken for its own; committed, and ended");
+    assert_eq!(
+        (seen, of_groups),
+        (vec![first], 2),
+        "what others have would be taken for its own; committed, and ended"
+    );
 }
 
 #[test]

@@ -725,12 +725,7 @@ fn hear(told: &mut Told, reply: &str) {
     }
 }
 
-fn hear_transfer(
-    told: &mut BTreeMap<usize, Told>,
-    transferred: &mut BTreeSet<usize>,
-    transfer: Transfer,
-    reply: &str,
-) {
+fn hear_transfer(told: &mut BTreeMap<usize, Told>, transferred: &mut BTreeSet<usize>, transfer: Transfer, reply: &str) {
     let counter = told.entry(transfer.counter).or_default();
     match reply.strip_prefix("[5] ").and_then(|replies| replies.split(' ').next_back()) {
         Some(value) => {
