@@ -20,6 +20,8 @@ pub(super) struct Claims<W> {
     wanted: HashMap<Box<[u8]>, usize>,
     /// How many want everything.
     greedy: usize,
+    /// How much of what waits is urgent.
+    urgent: usize,
 }
 
 #[derive(Debug)]
@@ -49,7 +51,7 @@ impl Wants {
 
 impl<W> Default for Claims<W> {
     fn default() -> Self {
-        Self { held: HashSet::new(), is_all_held: false, waiting: VecDeque::new(), wanted: HashMap::new(), greedy: 0 }
+        Self { held: HashSet::new(), is_all_held: false, waiting: VecDeque::new(), wanted: HashMap::new(), greedy: 0, urgent: 0 }
     }
 }
 
@@ -131,6 +133,7 @@ impl<W> Claims<W> {
             }
             Wants::Everything => self.greedy += 1,
         }
+        self.urgent += usize::from(is_urgent);
         self.waiting.push_back(Waiting { wants, is_urgent, work });
     }
 
@@ -149,7 +152,8 @@ impl<W> Claims<W> {
     /// The first work that may begin now.
     pub(super) fn next(&mut self) -> Option<W> {
         let index = self.first_unblocked()?;
-        let Waiting { wants, work, .. } = self.waiting.remove(index)?;
+        let Waiting { wants, is_urgent, work } = self.waiting.remove(index)?;
+        self.urgent -= usize::from(is_urgent);
         match wants {
             Wants::Keys(keys) => keys.iter().for_each(|key| self.want_less(key)),
             Wants::Everything => self.greedy -= 1,
@@ -164,6 +168,7 @@ impl<W> Claims<W> {
             match &wants {
                 Wants::Keys(keys) if keys.iter().any(|key| is_meant(key)) && may_end(&work) => {
                     keys.iter().for_each(|key| self.want_less(key));
+                    self.urgent -= usize::from(is_urgent);
                     given_up.push(work);
                 }
                 _ => waiting.push_back(Waiting { wants, is_urgent, work }),
@@ -191,6 +196,7 @@ impl<W> Claims<W> {
         for (index, waiting) in self.waiting.iter().enumerate() {
             match &waiting.wants {
                 Wants::Everything if self.held.is_empty() && index == 0 => return Some(index),
+                Wants::Everything if self.urgent == 0 => return None,
                 // Nobody overtakes it but what is urgent.
                 Wants::Everything => is_all_wanted = true,
                 Wants::Keys(keys) => {

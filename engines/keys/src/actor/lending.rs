@@ -189,7 +189,9 @@ impl Actor {
 
     fn give_up_work(&mut self, work: Work) {
         let refusal = || {
-            CommandError::text("TRYAGAIN nothing was done: a transaction over several nodes has a key, and is not heard of")
+            CommandError::text(
+                "TRYAGAIN nothing was done: a transaction over several nodes has a key, and is not heard of",
+            )
         };
         match work {
             Work::Task { from, to, .. } => {

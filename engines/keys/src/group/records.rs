@@ -1,6 +1,6 @@
 //! What a log says of groups, as long as it matters.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use savanna_lattice::Hlc;
@@ -95,12 +95,6 @@ impl Records {
     /// All keys that are lent.
     pub fn lent_keys(&self) -> impl Iterator<Item = &[u8]> {
         self.lends.values().flat_map(|lend| lend.keys.iter().map(|key| &**key))
-    }
-
-    /// The virtual nodes of which something is lent.
-    #[must_use]
-    pub fn lenders(&self) -> BTreeSet<u16> {
-        self.lends.keys().map(|(_, node)| *node).collect()
     }
 }
 
