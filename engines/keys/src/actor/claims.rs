@@ -51,7 +51,14 @@ impl Wants {
 
 impl<W> Default for Claims<W> {
     fn default() -> Self {
-        Self { held: HashSet::new(), is_all_held: false, waiting: VecDeque::new(), wanted: HashMap::new(), greedy: 0, urgent: 0 }
+        Self {
+            held: HashSet::new(),
+            is_all_held: false,
+            waiting: VecDeque::new(),
+            wanted: HashMap::new(),
+            greedy: 0,
+            urgent: 0,
+        }
     }
 }
 
