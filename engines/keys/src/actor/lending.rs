@@ -179,6 +179,7 @@ impl Actor {
             return;
         }
         let given_up = self.claims.give_up(|key| keys.contains(key), Work::may_be_given_up);
+        drop(keys);
         for work in given_up {
             self.give_up_work(work);
         }
