@@ -139,8 +139,7 @@ fn groups_that_want_the_same_keys_do_not_wait_in_a_circle_and_none_is_lost() {
     let mut chance = 7_usize;
     for round in 0..300 {
         let (node, thread) = (round % 3, round % (round % 3 + 1));
-        // Each thread counts its sessions by itself: one at each, so that no two of these have the same number.
-        let client = (0..=node).map(|thread| nodes.client(node, thread)).collect::<Vec<_>>()[thread];
+        let client = nodes.client(node, thread);
         nodes.ask(client, "MULTI");
         for _ in 0..3 {
             chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -184,7 +183,7 @@ fn who_asks_for_a_key_that_a_group_has_waits_for_its_end() {
         nodes.nodes[1].turn();
     }
     assert!(
-        !nodes.nodes[1].replies.contains_key(&(clients[1].session, ticket)),
+        !nodes.nodes[1].replies.contains_key(&(clients[1].thread, clients[1].session, ticket)),
         "neither the old value nor the new one"
     );
     assert_eq!(nodes.hear(clients[0], group), "OK");
@@ -266,7 +265,7 @@ fn committed_and_silent(kind: Kind) -> (Nodes, [Client; 3], [String; 3], Vec<(No
     let mut told = None;
     for _ in 0..10 {
         nodes.nodes[0].turn();
-        told = told.or(nodes.nodes[0].replies.remove(&(clients[0].session, group)));
+        told = told.or(nodes.nodes[0].replies.remove(&(clients[0].thread, clients[0].session, group)));
     }
     assert_eq!(told.as_deref(), Some("OK"), "it is committed");
     (nodes, clients, keys, others.into_iter().zip(handles).collect())
@@ -280,7 +279,10 @@ fn what_a_leader_that_is_gone_has_committed_is_written_by_whoever_takes_over_fro
     for _ in 0..20 {
         nodes.turn();
     }
-    assert!(!nodes.nodes[1].replies.contains_key(&(clients[1].session, waiting)), "nobody knows yet what became of it");
+    assert!(
+        !nodes.nodes[1].replies.contains_key(&(clients[1].thread, clients[1].session, waiting)),
+        "nobody knows yet what became of it"
+    );
     adopt(&mut nodes, &sealed, 2, 0);
     assert_eq!(nodes.hear(clients[1], waiting), "\"new\"");
     assert_eq!(nodes.ask(clients[2], &format!("MGET {first} {second} {third}")), "[3] \"new\" \"new\" \"new\"");

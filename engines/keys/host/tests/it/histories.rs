@@ -286,13 +286,13 @@ impl World {
             let Some(member) = &mut self.members[tenure] else { continue };
             member.node.turn();
             for (ticket, key) in std::mem::take(&mut member.asked) {
-                match member.node.replies.remove(&(member.client, ticket)) {
+                match member.node.replies.remove(&(0, member.client, ticket)) {
                     None => member.asked.push((ticket, key)),
                     Some(reply) => hear(self.told.entry(key).or_default(), &reply),
                 }
             }
             for (session, ticket, transfer) in std::mem::take(&mut member.transfers) {
-                match member.node.replies.remove(&(session, ticket)) {
+                match member.node.replies.remove(&(0, session, ticket)) {
                     None => member.transfers.push((session, ticket, transfer)),
                     Some(reply) => hear_transfer(&mut self.told, &mut self.transferred, transfer, &reply),
                 }
@@ -684,7 +684,7 @@ impl World {
             Progress::Later(ticket) => loop {
                 self.turn();
                 let member = self.members[owner].as_mut().expect("it lives");
-                if let Some(text) = member.node.replies.remove(&(member.client, ticket)) {
+                if let Some(text) = member.node.replies.remove(&(0, member.client, ticket)) {
                     break text;
                 }
             },

@@ -273,7 +273,7 @@ fn a_virtual_node_that_is_lost_on_its_way_is_read_out_of_the_log_by_who_has_it()
     leaving.lose(OwnerEpoch(2));
     let waits = nodes.start_asking(near, "GET {k}");
     (0..3).for_each(|_| nodes.turn());
-    assert!(!nodes.nodes[0].replies.contains_key(&(near.session, waits)), "somebody else has it");
+    assert!(!nodes.nodes[0].replies.contains_key(&(near.thread, near.session, waits)), "somebody else has it");
     let sealed = nodes.end(0);
     let hearer = nodes.nodes[1].service.hearer();
     assert_eq!(nodes.meanwhile(move || hearer.adopt(&sealed, &|_| true)).expect("a log"), 1);

@@ -170,7 +170,8 @@ pub(crate) struct Node {
     pub(crate) folder: PathBuf,
     pub(crate) service: Service,
     pub(crate) workers: Vec<Worker>,
-    pub(crate) replies: HashMap<(SessionId, Ticket), String>,
+    /// By the thread, as each counts its sessions by itself.
+    pub(crate) replies: HashMap<(usize, SessionId, Ticket), String>,
     pushed: Vec<String>,
 }
 
@@ -193,7 +194,7 @@ impl Node {
     }
 
     pub(crate) fn turn(&mut self) {
-        for worker in &mut self.workers {
+        for (thread, worker) in self.workers.iter_mut().enumerate() {
             worker.begin_turn();
             worker.finish_turn().expect("a log");
             // Nothing is told before it is durable.
@@ -204,7 +205,7 @@ impl Node {
             for (to, part) in replies.iter() {
                 match to {
                     Destination::Session(session, ticket) => {
-                        self.replies.insert((session, ticket), part.to_tape().to_string());
+                        self.replies.insert((thread, session, ticket), part.to_tape().to_string());
                     }
                     Destination::Push(_) => self.pushed.push(part.to_tape().to_string()),
                     other => panic!("expected a session, came {other:?}"),
@@ -313,7 +314,7 @@ impl Nodes {
     pub(crate) fn hear(&mut self, client: Client, ticket: Ticket) -> String {
         let until = Instant::now() + PATIENCE;
         loop {
-            if let Some(reply) = self.nodes[client.node].replies.remove(&(client.session, ticket)) {
+            if let Some(reply) = self.nodes[client.node].replies.remove(&(client.thread, client.session, ticket)) {
                 return reply;
             }
             assert!(Instant::now() < until, "no reply");
@@ -508,7 +509,7 @@ fn who_has_what_is_believed_of_the_records_alone_where_nothing_moves() {
             nodes.turn();
             std::thread::sleep(Duration::from_millis(1));
         }
-        let is_done = nodes.nodes[0].replies.contains_key(&(client.session, ticket));
+        let is_done = nodes.nodes[0].replies.contains_key(&(client.thread, client.session, ticket));
         assert_eq!(is_done, kind.may_move, "{}", nodes.nodes[0].replies.len());
         nodes.say_to(0, &|_| Some(2), &[]);
         assert_eq!(nodes.hear(client, ticket), "OK");
