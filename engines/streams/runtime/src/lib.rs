@@ -57,7 +57,7 @@ pub mod store_log;
 mod topology;
 mod window_stage;
 
-pub use aggregate::{AggregateSpec, ClosedWindows, PaneState, SessionState};
+pub use aggregate::{AggregateSpec, ClosedWindows, PaneState, SessionState, aggregate_signature};
 pub use answer::answer;
 pub use clock::{Clock, SystemClock};
 pub use interval_join::{IntervalJoin, Watermarks};

@@ -11,7 +11,8 @@ use savanna_streams_api::ids::{Epoch, MemberId, StageId};
 use savanna_streams_model::payload::Payload;
 
 use crate::arena::{Arena, CollectedInput, InputKey, Inserted};
-use crate::snapshot::State;
+use crate::error::broken;
+use crate::snapshot::{FormerAggregates, State};
 
 /// A payload and who gets it.
 #[derive(Clone, Debug)]
@@ -110,6 +111,14 @@ pub trait StageOperator: Send {
         Ok(self.state()?.without_pieces())
     }
 
+    /// The state of one with other aggregates as one that it can become.
+    ///
+    /// # Errors
+    /// It has none, or the state is another one than is said.
+    fn recast(&self, _: State, former: &FormerAggregates) -> Result<State> {
+        Err(broken(format!("a state of {} aggregates for an operator that has none", former.of.len())))
+    }
+
     /// A fresh operator becomes one that has applied the epochs which a state is of.
     ///
     /// # Errors
@@ -192,6 +201,14 @@ impl Member {
     /// It hands its state out from now on, as that of this part of a stage.
     pub fn hand_over_to(&mut self, to: Arc<dyn Snapshots>, stage: StageId, shuffle: u16) {
         self.snapshots = Some((to, stage, shuffle));
+    }
+
+    /// The state of one with other aggregates as one that it can become.
+    ///
+    /// # Errors
+    /// It does not fit.
+    pub fn recast(&self, state: State, former: &FormerAggregates) -> Result<State> {
+        self.operator.recast(state, former)
     }
 
     /// The state of a former process.

@@ -20,7 +20,7 @@ use crate::expand::{check_window_columns, window_columns};
 use crate::member::{Outgoing, StageOperator};
 use crate::output::OutputOperator;
 use crate::query::Progress;
-use crate::snapshot::State;
+use crate::snapshot::{FormerAggregates, State};
 
 /// The operator of one member.
 pub(crate) struct MergeOperator {
@@ -101,6 +101,10 @@ impl StageOperator for MergeOperator {
 
     fn state_to_send(&mut self) -> Result<State> {
         self.state.state_to_send()
+    }
+
+    fn recast(&self, state: State, former: &FormerAggregates) -> Result<State> {
+        self.state.recast(&self.spec, state, former)
     }
 
     fn restore(&mut self, state: &State) -> Result<()> {

@@ -105,8 +105,8 @@ pub fn check(records: &[EpochRecord], sources: usize, sink: &str, held: Epoch) -
         joined = others;
         if record.sources.len() != sources + joined.len() {
             return Err(StreamError::invalid(format!(
-                "the query read {} source partitions before and would read {sources} now; put its sources (or 'parallelism', if they \
-                 follow it) back as they were, or drop the query and start it again",
+                "the query read {} source partitions before and would read {sources} now; put its sources back as they were, or drop the query and start \
+                 it again",
                 record.sources.len() - joined.len().min(record.sources.len())
             )));
         }

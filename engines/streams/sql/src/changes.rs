@@ -4,6 +4,10 @@
 //! a stage means the same where its operator and everything on the way to it are the same. What comes behind the last state of a query
 //! may change: its rows are of the new text from some epoch on. `docs/design/0021-changed-queries.md` has the reasons.
 
+mod aggregates;
+mod columns;
+mod rows;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::iter::successors;
@@ -19,6 +23,7 @@ use savanna_streams_model::graph::{Exchange, Operator, ProcessingTime, Scan, Sta
 use savanna_streams_model::join::Lookup;
 use savanna_streams_model::plan::PlanBytes;
 
+pub use self::aggregates::KeptAggregates;
 use crate::explain::{explain_stage, title};
 
 /// Options of a table that say nothing of which rows come, nor in which order.
@@ -47,19 +52,30 @@ pub struct Changes {
 pub enum Fate {
     /// It reads, and goes on where it was.
     Reads,
-    /// It means the same.
-    Kept,
+    /// It means the same; where it has its aggregates in other places, or under other names, in which.
+    Kept(Option<KeptAggregates>),
     /// It means something else: what there was before on the way to it, and what there is now.
     Other {
         /// Lines of the former plan.
         before: Vec<String>,
         /// Lines of the new one.
         now: Vec<String>,
-        /// It has the form that this stage would keep: only what comes to it differs.
-        fits: bool,
+        /// What of it could be a state of this stage.
+        fits: Fits,
     },
     /// It writes the rows of the new text.
     Writes,
+}
+
+/// What of the state of a stage could be one of the stage that there is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fits {
+    /// Nothing.
+    Nothing,
+    /// All of it: only what comes to it differs.
+    All,
+    /// That of some aggregates.
+    Aggregates(KeptAggregates),
 }
 
 impl Changes {
@@ -68,11 +84,17 @@ impl Changes {
         let fate = |stage: &Stage| match &stage.operator {
             Operator::Scan(_) => Fate::Reads,
             Operator::Sink(_) => Fate::Writes,
-            _ if means_the_same(before, now, stage.id) => Fate::Kept,
+            _ if means_the_same(before, now, stage.id) => Fate::Kept(None),
             _ => {
+                let kept = KeptAggregates::between(before, now, stage.id, functions);
+                let fits = match kept {
+                    Some(kept) if kept.is_all() => return Fate::Kept(Some(kept)),
+                    _ if fits(before, now, stage.id, functions) => Fits::All,
+                    kept => kept.map_or(Fits::Nothing, Fits::Aggregates),
+                };
                 let [former, new] =
                     [(before, now), (now, before)].map(|(of, other)| differing(of, other, stage.id, functions));
-                Fate::Other { before: former, now: new, fits: fits(before, now, stage.id, functions) }
+                Fate::Other { before: former, now: new, fits }
             }
         };
         let stages = now.stages.iter().map(|stage| (named(stage), fate(stage))).collect();
@@ -119,9 +141,18 @@ impl Changes {
 
     /// The stages that begin empty if the new text counts from now on.
     pub fn emptied(&self) -> BTreeSet<StageId> {
-        let begins_empty = |fate: &Fate| matches!(fate, Fate::Other { fits: false, .. });
+        let begins_empty = |fate: &Fate| matches!(fate, Fate::Other { fits: Fits::Nothing, .. });
         let stages = (0..).zip(&self.stages).filter(|(_, (_, fate))| begins_empty(fate));
         stages.map(|(number, _)| StageId(number)).collect()
+    }
+
+    /// The stages that keep the state of some aggregates beside others, or in other places.
+    pub fn aggregates(&self) -> BTreeMap<StageId, &KeptAggregates> {
+        let stages = (0..).zip(&self.stages).filter_map(|(number, (_, fate))| match fate {
+            Fate::Kept(Some(kept)) | Fate::Other { fits: Fits::Aggregates(kept), .. } => Some((StageId(number), kept)),
+            _ => None,
+        });
+        stages.collect()
     }
 }
 
@@ -129,26 +160,27 @@ impl fmt::Display for Told<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { changes, wanted } = self;
         let anew = *wanted == Wanted::FromReplay;
-        let other = |fits: bool| match (wanted, fits) {
-            (Wanted::FromReplay, _) => "its state is computed anew",
-            (Wanted::FromNow, true) => {
-                "keeps the state that the former text has made, and adds the rows of the new one"
+        let other = |fits: &Fits| match (wanted, fits) {
+            (Wanted::FromReplay, _) => "its state is computed anew".to_owned(),
+            (Wanted::FromNow, Fits::All) => {
+                "keeps the state that the former text has made, and adds the rows of the new one".to_owned()
             }
-            (Wanted::FromNow, false) => "its state is dropped, and begins empty",
-            (Wanted::Nothing, _) => "its state would mean something else",
+            (Wanted::FromNow, Fits::Aggregates(kept)) => kept.told(),
+            (Wanted::FromNow, Fits::Nothing) => "its state is dropped, and begins empty".to_owned(),
+            (Wanted::Nothing, _) => "its state would mean something else".to_owned(),
         };
         let gone = if *wanted == Wanted::Nothing { "is not there any more" } else { "is dropped" };
         for (stage, fate) in &changes.stages {
             match fate {
                 Fate::Reads if anew => writeln!(f, "{stage}: reads again what the new text needs")?,
                 Fate::Reads => writeln!(f, "{stage}: goes on where it was")?,
-                Fate::Kept if anew => {
-                    writeln!(f, "{stage}: {}, as that which there is would not fit in time", other(true))?;
+                Fate::Kept(_) if anew => {
+                    writeln!(f, "{stage}: {}, as that which there is would not fit in time", other(&Fits::All))?;
                 }
-                Fate::Kept => writeln!(f, "{stage}: keeps its state")?,
+                Fate::Kept(_) => writeln!(f, "{stage}: keeps its state")?,
                 Fate::Writes => writeln!(f, "{stage}: gets the rows of the new text from now on")?,
                 Fate::Other { before, now, fits } => {
-                    writeln!(f, "{stage}: {}", other(*fits))?;
+                    writeln!(f, "{stage}: {}", other(fits))?;
                     if before.is_empty() && now.is_empty() {
                         writeln!(f, "  in what EXPLAIN does not show, such as the type of a constant")?;
                     }

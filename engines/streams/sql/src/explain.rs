@@ -3,6 +3,8 @@
 use std::sync::{Arc, LazyLock};
 
 use datafusion::execution::TaskContext;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -243,14 +245,7 @@ impl Block<'_> {
             .aggr_expr()
             .iter()
             .zip(exec.filter_expr())
-            .map(|(function, filter)| {
-                let args: Vec<String> = function.expressions().iter().map(|e| readable(&e.to_string())).collect();
-                let distinct = if function.is_distinct() { "DISTINCT " } else { "" };
-                let filter = filter
-                    .as_ref()
-                    .map_or_else(String::new, |f| format!(" FILTER (WHERE {})", readable(&f.to_string())));
-                format!("{}({distinct}{}){filter}", function.fun().name(), args.join(", "))
-            })
+            .map(|(function, filter)| aggregate_function(function, filter.as_ref()))
             .collect();
         let keys = if keys.is_empty() { "window alone".to_owned() } else { keys.join(", ") };
         let functions = if functions.is_empty() { "distinct keys".to_owned() } else { functions.join(", ") };
@@ -304,6 +299,14 @@ impl Block<'_> {
     fn decode(&self, plan: &PlanBytes) -> Option<Arc<dyn ExecutionPlan>> {
         plan.decode(self.functions).ok()
     }
+}
+
+/// An aggregate in the user's terms.
+pub(crate) fn aggregate_function(function: &AggregateFunctionExpr, filter: Option<&Arc<dyn PhysicalExpr>>) -> String {
+    let args: Vec<String> = function.expressions().iter().map(|e| readable(&e.to_string())).collect();
+    let distinct = if function.is_distinct() { "DISTINCT " } else { "" };
+    let filter = filter.map_or_else(String::new, |f| format!(" FILTER (WHERE {})", readable(&f.to_string())));
+    format!("{}({distinct}{}){filter}", function.fun().name(), args.join(", "))
 }
 
 fn columns(projection: &ProjectionExec) -> String {

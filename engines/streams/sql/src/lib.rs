@@ -17,7 +17,7 @@ mod statement;
 mod system;
 mod types;
 
-pub use changes::{Changes, Fate, Told, Wanted};
+pub use changes::{Changes, Fate, Fits, KeptAggregates, Told, Wanted};
 pub use explain::explain;
 pub use materialized::{Chunk, MaterializedView};
 pub use parse::{check_watermark, parse, placed, placed_in_part, split};

@@ -428,8 +428,8 @@ impl Store {
         let of_this_text = |found: Result<Option<Snapshot>>| {
             let found = found.map(|found| found.filter(|found| found.manifest.record.epoch > former));
             let is_former = |found: &Snapshot| found.manifest.record.epoch <= changed.behind;
-            let emptied = matches!(&found, Ok(Some(found)) if is_former(found)).then(|| changed.stages.clone());
-            (found, emptied)
+            let taking = matches!(&found, Ok(Some(found)) if is_former(found)).then(|| changed.taking());
+            (found, taking)
         };
         if let Some(query) = &query
             && let Some(kept) = &query.kept_in
@@ -437,8 +437,8 @@ impl Store {
             let may_commit = self.options.may_commit.clone();
             let remote::Opened { log, records, snapshots, lookups, found } =
                 remote::open(query, kept, may_commit, when_ended)?;
-            let (found, emptied) = of_this_text(found);
-            return Ok(Survival { log, records, snapshots: Some(snapshots), lookups, found, emptied });
+            let (found, taking) = of_this_text(found);
+            return Ok(Survival { log, records, snapshots: Some(snapshots), lookups, found, taking });
         }
         let directory = self.records_of(job);
         self.make(&directory)?;
@@ -451,8 +451,8 @@ impl Store {
         let disk = Arc::new(OsDisk::new(&directory));
         let make = self.maker(directory);
         let (snapshots, found) = QuerySnapshots::open(disk, self.options.epoch, self.options.may_commit.clone(), make);
-        let (found, emptied) = of_this_text(found);
-        Ok(Survival { log, records, snapshots: Some(snapshots), lookups, found, emptied })
+        let (found, taking) = of_this_text(found);
+        Ok(Survival { log, records, snapshots: Some(snapshots), lookups, found, taking })
     }
 
     /// The tables of a query's look-ups.

@@ -9,7 +9,7 @@ use savanna_streams_api::handle::Parameter;
 use savanna_streams_api::ids::{Epoch, QueryId, StageId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::ColumnDef;
-use savanna_streams_runtime::snapshot::Manifest;
+use savanna_streams_runtime::snapshot::{FormerAggregates, Manifest, Taking};
 use savanna_streams_sql::Statement;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -112,9 +112,30 @@ pub(crate) struct Emptied {
     pub(crate) behind: Epoch,
     /// These stages take nothing of them.
     pub(crate) stages: BTreeSet<StageId>,
+    /// These had other aggregates in them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) aggregates: BTreeMap<StageId, FormerAggregates>,
 }
 
 impl Emptied {
+    /// What this and an earlier change, behind which no snapshot was made, have made together of the state of the text before both.
+    pub(crate) fn together_with(self, earlier: &Self) -> Self {
+        let behind = self.behind.max(earlier.behind);
+        let stages: BTreeSet<StageId> = self.stages.union(&earlier.stages).copied().collect();
+        let mut aggregates = earlier.aggregates.clone();
+        for (stage, later) in self.aggregates {
+            let of_both = aggregates.get(&stage).map_or(later.clone(), |former| former.then(&later));
+            aggregates.insert(stage, of_both);
+        }
+        aggregates.retain(|stage, _| !stages.contains(stage));
+        Self { behind, stages, aggregates }
+    }
+
+    /// What stages take of a snapshot of a former text.
+    pub(crate) fn taking(&self) -> Taking {
+        Taking { emptied: self.stages.clone(), aggregates: self.aggregates.clone() }
+    }
+
     fn is_none(&self) -> bool {
         self.behind == Epoch::ZERO
     }
@@ -309,5 +330,40 @@ mod tests {
         );
         assert_eq!(decode::<Entry>(b"\x01{\"query-dropped\":7}").unwrap(), Entry::QueryDropped(7));
         assert_eq!(decode::<Entry>(b"\x01{\"relation-dropped\":\"v\"}").unwrap(), Entry::RelationDropped("v".into()));
+    }
+
+    #[test]
+    fn of_two_changes_the_state_before_both_is_what_is_taken() {
+        let former = |signature: &str, of: &[Option<usize>]| FormerAggregates {
+            signature: signature.into(),
+            widths: vec![1, 2],
+            of: of.to_vec(),
+        };
+        let emptied = |behind: u64, stages: &[u16], aggregates: Vec<(u16, FormerAggregates)>| Emptied {
+            behind: Epoch(behind),
+            stages: stages.iter().map(|stage| StageId(*stage)).collect(),
+            aggregates: aggregates.into_iter().map(|(stage, former)| (StageId(stage), former)).collect(),
+        };
+        let first = emptied(
+            5,
+            &[1],
+            vec![(2, former("a", &[None, Some(1)])), (3, former("b", &[Some(1)])), (4, former("c", &[Some(0)]))],
+        );
+        let then = emptied(
+            7,
+            &[3],
+            vec![(2, former("x", &[Some(1), Some(0)])), (1, former("y", &[Some(0)])), (5, former("z", &[Some(1)]))],
+        );
+        let both = emptied(
+            7,
+            &[1, 3],
+            vec![(2, former("a", &[Some(1), None])), (4, former("c", &[Some(0)])), (5, former("z", &[Some(1)]))],
+        );
+        assert_eq!(then.together_with(&first), both);
+        // Those that were stored before there were others.
+        let stored: Emptied = serde_json::from_str(r#"{"behind":3,"stages":[1]}"#).unwrap();
+        assert_eq!(stored, emptied(3, &[1], Vec::new()));
+        let bytes = encode(&both).unwrap();
+        assert_eq!(decode::<Emptied>(&bytes).unwrap(), both);
     }
 }

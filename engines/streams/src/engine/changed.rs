@@ -1,15 +1,17 @@
 //! Queries that go on with another text: `RESUME QUERY .. AS INSERT INTO ..`, and what `EXPLAIN` says of it before.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use savanna_streams_api::handle::{Parameter, SessionId};
-use savanna_streams_api::ids::{Epoch, QueryId};
+use savanna_streams_api::ids::{Epoch, QueryId, StageId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_functions::budget;
 use savanna_streams_model::catalog::TableDef;
-use savanna_streams_model::graph::StageGraph;
-use savanna_streams_runtime::{Query as RunningQuery, cannot_survive};
-use savanna_streams_sql::{ChangedText, Changes, Wanted};
+use savanna_streams_model::graph::{Operator, StageGraph};
+use savanna_streams_runtime::snapshot::FormerAggregates;
+use savanna_streams_runtime::{Query as RunningQuery, aggregate_signature, cannot_survive};
+use savanna_streams_sql::{ChangedText, Changes, KeptAggregates, Wanted};
 
 use super::going_on::Planned;
 use super::{Asked, Inner, Insert};
@@ -59,7 +61,7 @@ impl Inner {
         if changed.is_replayed() {
             changed.query.anew_behind = self.replayed(store, &changed)?.former;
         }
-        if changed.counts_from_now() {
+        if changed.counts_from_now() || changed.keeps_aggregates() {
             changed.query.emptied = self.emptied(store, &changed)?;
         }
         asked.waiting.check()?;
@@ -111,7 +113,7 @@ impl Inner {
             let before = stored.settings.get(name).filter(|before| *before != value)?;
             let told = match name.as_str() {
                 "group-size" => "what is kept is cut anew by key",
-                _ => "the query goes on if its sources have as many partitions as before",
+                _ => "its tables are read in as many parts as before",
             };
             Some(format!("{name}: {value} instead of {before}; {told}\n"))
         };
@@ -179,26 +181,25 @@ impl Inner {
         Ok(Replayed { behind, former })
     }
 
-    /// What of the state behind the last record is emptied: beside that, what an earlier change has emptied, if no snapshot was made since.
+    /// What of the state behind the last record is emptied, and which aggregates are kept of it: together with what an earlier change has made of
+    /// it, if no snapshot was made since.
     ///
     /// # Errors
     /// There is no snapshot to count from, and the records do not reach back far enough to do without.
     fn emptied(&self, store: &Arc<Store>, changed: &Changed) -> Result<Emptied> {
         let former = &changed.query.emptied;
         let (records, snapshot) = store.records(changed.query.id.job)?;
-        if snapshot.is_none_or(|epoch| epoch <= changed.query.anew_behind) {
+        if changed.counts_from_now() && snapshot.is_none_or(|epoch| epoch <= changed.query.anew_behind) {
             self.replayed(store, changed).map_err(|error| {
                 StreamError::invalid(format!(
                     "the query has no snapshot of its state to count from, and cannot be computed from its records: {error}"
                 ))
             })?;
         }
-        let mut stages = changed.changes.emptied();
-        if snapshot.is_none_or(|epoch| epoch <= former.behind) {
-            stages.extend(&former.stages);
-        }
         let last = records.last().map(|record| record.epoch).max(snapshot).unwrap_or_default();
-        Ok(Emptied { behind: last.max(former.behind), stages })
+        let (behind, stages) = (last.max(former.behind), changed.changes.emptied());
+        let emptied = Emptied { behind, stages, aggregates: changed.former_aggregates()? };
+        Ok(if snapshot.is_none_or(|epoch| epoch <= former.behind) { emptied.together_with(former) } else { emptied })
     }
 
     /// A stored query with what a session has set otherwise.
@@ -262,6 +263,25 @@ impl Changed {
         self.wanted == Wanted::FromNow && !self.changes.keep_all()
     }
 
+    /// Whether stages have their aggregates in other places than in the snapshots that there are.
+    fn keeps_aggregates(&self) -> bool {
+        !self.is_replayed() && !self.changes.aggregates().is_empty()
+    }
+
+    /// Where the aggregates that are kept are in snapshots that there are.
+    fn former_aggregates(&self) -> Result<BTreeMap<StageId, FormerAggregates>> {
+        let functions = savanna_streams_functions::functions();
+        let former = |(stage, kept): (StageId, &KeptAggregates)| {
+            let before = self.before.graph.stages.get(usize::from(stage.0)).map(|stage| &stage.operator);
+            let Some(Operator::Aggregate(before)) = before else {
+                return Err(StreamError::Internal(format!("stage {stage} keeps aggregates, and had none")));
+            };
+            let signature = aggregate_signature(&before.aggregate, &functions)?;
+            Ok((stage, FormerAggregates { signature, widths: kept.widths.clone(), of: kept.of.clone() }))
+        };
+        self.changes.aggregates().into_iter().map(former).collect()
+    }
+
     fn told(&self) -> String {
         self.changes.told(self.wanted).to_string()
     }
@@ -275,7 +295,8 @@ impl Changed {
         (self.wanted == Wanted::Nothing && !self.changes.keep_all()).then(|| {
             format!(
                 "query {} cannot keep its state with the new text; WITH ('{STATE}' = '{FROM_REPLAY}') before AS computes it anew, if its \
-                 records reach back far enough, and '{FROM_NOW}' adds the rows of the new text to what there is; or start the text as a new query \
+                 records reach back far enough, and '{FROM_NOW}' adds the rows of the new text to what there is, beside which aggregates that are \
+                 added begin empty; or start the text as a new query \
                  with another place for its rows",
                 self.query.name
             )

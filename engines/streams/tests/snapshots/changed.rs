@@ -277,12 +277,23 @@ fn hour(from: i64, count: i64) -> String {
     (from..from + count).map(row).collect()
 }
 
+/// A table of results with a column for any of them.
+async fn table_of_texts(process: &Process, out: &Path) {
+    process
+        .run(&format!(
+            "CREATE TABLE out (at TIMESTAMP(3), auction BIGINT, results VARCHAR) WITH ('connector' = 'file', 'path' = '{}', 'format' = 'csv', \
+             'csv.header' = 'false')",
+            out.display()
+        ))
+        .await;
+}
+
 /// The windows of that hour that a text gives over two tables of bounded files, `a` and `b`.
 async fn over_files(a: &str, b: &str, select: &str) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
     let (out, at) = (directory.path().join("out"), |name: &str| directory.path().join(name));
     let process = Process::start(directory.path(), 1).await;
-    tables(&process, &out, 0).await;
+    table_of_texts(&process, &out).await;
     for (name, rows) in [("a", a), ("b", b)] {
         append(&at(name), rows);
         numbers(&process, name, &at(name), "").await;
@@ -293,15 +304,90 @@ async fn over_files(a: &str, b: &str, select: &str) -> Vec<String> {
     lines(&out)
 }
 
+/// A text that follows another one: what is asked for its state, and what is told of that before.
+struct Followed<'t> {
+    with: &'t str,
+    text: &'t str,
+    told: &'t str,
+}
+
+/// What is written of a query over a file that grows, which goes on with other texts behind a snapshot of all of `first`. Then come `second`, and
+/// in the next process `third`, up to as many lines as are expected.
+async fn with_other_texts(
+    former: &str,
+    texts: &[Followed<'_>],
+    [first, second, third]: [&str; 3],
+    count: usize,
+) -> Vec<String> {
+    let directory = tempfile::tempdir().unwrap();
+    let (followed, out) = (directory.path().join("followed"), directory.path().join("out"));
+    append(&followed, first);
+    let process = Process::start(directory.path(), 1).await;
+    table_of_texts(&process, &out).await;
+    numbers(&process, "followed", &followed, ", 'follow' = 'true'").await;
+    for set in ["'snapshot-interval' = '20ms'", "'epoch-target' = '20ms'", "'group-size' = '2'", "'query.name' = 'q'"] {
+        process.run(&format!("SET {set}")).await;
+    }
+    let StreamReply::Started { query } = process.run(&format!("INSERT INTO out {former}")).await else { panic!() };
+    // A snapshot of all of it: rows that no text counts have epochs cut.
+    let begun = Instant::now();
+    while process.events(&query) < first.lines().count() as u64 {
+        assert!(begun.elapsed() < FOREVER);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let before = process.epoch(&query);
+    let snapshot = async || process.snapshot().await.strip_prefix("epoch ").and_then(|epoch| epoch.parse::<u64>().ok());
+    while snapshot().await.is_none_or(|epoch| epoch <= before) {
+        assert!(begun.elapsed() < FOREVER);
+        append(&followed, "2026-01-01 01:01:40,-1,0\n");
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
+    process.run("STOP QUERY 'q'").await;
+    let stopped = process.epoch(&query);
+    for Followed { with, text, told } in texts {
+        let resumed = format!("AS INSERT INTO out {text}");
+        if !with.is_empty() {
+            let error = process.try_run(&format!("RESUME QUERY 'q' {resumed}")).await.unwrap_err();
+            assert!(error.contains("'from now' adds the rows of the new text"), "{error}");
+        }
+        let plan = explained(&process, with, text).await;
+        assert!(plan.contains(told) && !plan.contains("refused"), "{plan}");
+        process.run(&format!("RESUME QUERY 'q' {with} {resumed}")).await;
+        // No rows come meanwhile, and so no snapshot is made.
+        process.run("STOP QUERY 'q'").await;
+    }
+    process.run("RESUME QUERY 'q'").await;
+    append(&followed, second);
+    while process.epoch(&query) <= stopped {
+        assert!(begun.elapsed() < FOREVER);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    process.end().await;
+    let process = Process::start(directory.path(), 2).await;
+    append(&followed, third);
+    append(&followed, "2026-01-01 02:00:00,9,9\n");
+    while lines(&out).len() < count {
+        assert!(begun.elapsed() < FOREVER, "{:?}", lines(&out));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    process.end().await;
+    lines(&out)
+}
+
+fn windows(of: &str, what: &str) -> String {
+    format!(
+        "SELECT window_start, auction, CAST({what} AS VARCHAR) FROM TABLE(TUMBLE(({of}), DESCRIPTOR(at), INTERVAL '1' HOUR)) \
+         GROUP BY window_start, window_end, auction"
+    )
+}
+
+fn rows(table: &str, filter: &str) -> String {
+    format!("SELECT at, auction, n FROM {table} WHERE {filter}")
+}
+
 #[tokio::test]
 async fn a_text_that_counts_from_now_on_adds_to_state_that_fits_and_begins_other_state_empty() {
-    let windows = |of: &str, what: &str| {
-        format!(
-            "SELECT window_start, auction, {what} FROM TABLE(TUMBLE(({of}), DESCRIPTOR(at), INTERVAL '1' HOUR)) \
-             GROUP BY window_start, window_end, auction"
-        )
-    };
-    let rows = |table: &str, filter: &str| format!("SELECT at, auction, n FROM {table} WHERE {filter}");
     let (first, second, third) = (hour(0, 100), hour(100, 100), hour(200, 50));
     let former = windows(&rows("followed", "n > 0"), "count(*)");
     for (new, told, oracle) in [
@@ -318,54 +404,140 @@ async fn a_text_that_counts_from_now_on_adds_to_state_that_fits_and_begins_other
     ] {
         let expected = over_files(&first, &format!("{second}{third}"), &oracle).await;
         assert_eq!(expected.len(), 5, "{expected:?}");
-        let directory = tempfile::tempdir().unwrap();
-        let (followed, out) = (directory.path().join("followed"), directory.path().join("out"));
-        append(&followed, &first);
-        let process = Process::start(directory.path(), 1).await;
-        tables(&process, &out, 0).await;
-        numbers(&process, "followed", &followed, ", 'follow' = 'true'").await;
-        for set in
-            ["'snapshot-interval' = '20ms'", "'epoch-target' = '20ms'", "'group-size' = '2'", "'query.name' = 'q'"]
-        {
-            process.run(&format!("SET {set}")).await;
-        }
-        let StreamReply::Started { query } = process.run(&format!("INSERT INTO out {former}")).await else { panic!() };
-        // A snapshot of all of it: rows that no text counts have epochs cut.
-        let begun = Instant::now();
-        while process.events(&query) < 100 {
-            assert!(begun.elapsed() < FOREVER);
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        let before = process.epoch(&query);
-        let snapshot =
-            async || process.snapshot().await.strip_prefix("epoch ").and_then(|epoch| epoch.parse::<u64>().ok());
-        while snapshot().await.is_none_or(|epoch| epoch <= before) {
-            assert!(begun.elapsed() < FOREVER);
-            append(&followed, "2026-01-01 01:01:40,-1,0\n");
-            tokio::time::sleep(Duration::from_millis(30)).await;
-        }
-        process.run("STOP QUERY 'q'").await;
-        let stopped = process.epoch(&query);
-        let error = process.try_run(&format!("RESUME QUERY 'q' AS INSERT INTO out {new}")).await.unwrap_err();
-        assert!(error.contains("'from now' adds the rows of the new text"), "{error}");
-        let plan = explained(&process, NOW, &new).await;
-        assert!(plan.contains(told) && !plan.contains("refused"), "{plan}");
-        process.run(&format!("RESUME QUERY 'q' {NOW} AS INSERT INTO out {new}")).await;
-        append(&followed, &second);
-        while process.epoch(&query) <= stopped {
-            assert!(begun.elapsed() < FOREVER);
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        process.end().await;
-        let process = Process::start(directory.path(), 2).await;
-        append(&followed, &third);
-        append(&followed, "2026-01-01 02:00:00,9,9\n");
-        while lines(&out).len() < expected.len() {
-            assert!(begun.elapsed() < FOREVER, "{:?}", lines(&out));
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        process.end().await;
-        assert_eq!(lines(&out), expected, "{new}");
+        let texts = [Followed { with: NOW, text: &new, told }];
+        let written = with_other_texts(&former, &texts, [&first, &second, &third], expected.len()).await;
+        assert_eq!(written, expected, "{new}");
     }
+}
+
+/// Results of aggregates beside one another, as one text.
+fn beside(aggregates: &[&str]) -> String {
+    let text = |aggregate: &&str| format!("coalesce(CAST({aggregate} AS VARCHAR), '-')");
+    aggregates.iter().map(text).collect::<Vec<_>>().join(" || '|' || ")
+}
+
+/// As [`windows`], of sessions by auction.
+fn sessions(of: &str, what: &str) -> String {
+    let table = format!("SESSION(({of}) PARTITION BY auction, DESCRIPTOR(at), INTERVAL '10' MINUTE)");
+    format!(
+        "SELECT window_start, auction, CAST({what} AS VARCHAR) FROM TABLE({table}) GROUP BY auction, window_start, window_end"
+    )
+}
+
+/// Rows of both tables of files, which say whether they came behind the change.
+fn of_both() -> String {
+    let rows =
+        |table: &str, is_new: bool| format!("SELECT at, auction, n, {is_new} AS is_new FROM {table} WHERE n <> 0");
+    format!("{} UNION ALL {}", rows("a", false), rows("b", true))
+}
+
+#[tokio::test]
+async fn aggregates_that_are_added_begin_empty_beside_those_that_are_kept() {
+    // One key has no rows behind the change, and one none before it.
+    let first = format!("2026-01-01 01:00:00,6,2\n{}", hour(0, 100));
+    let (second, third) = (format!("{}2026-01-01 01:03:20,8,4\n", hour(100, 100)), hour(200, 50));
+    let added = [
+        "sum(n)",
+        "sum(DISTINCT n)",
+        "count(DISTINCT n)",
+        "count(n) FILTER (WHERE n > 0)",
+        "min(n)",
+        "avg(n)",
+        "round(stddev(CAST(n AS DOUBLE)), 6)",
+        "round(var_pop(CAST(n AS DOUBLE)), 6)",
+        "bool_and(n > -2)",
+        "bool_or(n > 4)",
+        "bit_xor(n)",
+    ];
+    let of_now = |aggregate: &str| match aggregate.split_once("FILTER (WHERE ") {
+        Some((before, condition)) => format!("{before}FILTER (WHERE is_new AND {condition}"),
+        // Rounding is outside of an aggregate.
+        None => match aggregate.strip_suffix(", 6)") {
+            Some(rounded) => format!("{rounded} FILTER (WHERE is_new), 6)"),
+            None => format!("{aggregate} FILTER (WHERE is_new)"),
+        },
+    };
+    let now: Vec<String> = added.iter().map(|aggregate| of_now(aggregate)).collect();
+    let now: Vec<&str> = now.iter().map(String::as_str).collect();
+    let source = rows("followed", "n <> 0");
+    for of in [windows, sessions] {
+        // Behind, before and between those that there were.
+        let former = of(&source, &beside(&["count(*)", "max(n)"]));
+        let new = of(&source, &beside(&[&["count(*)"], &added[..], &["max(n)"]].concat()));
+        let oracle = of(&of_both(), &beside(&[&["count(*)"], &now[..], &["max(n)"]].concat()));
+        let expected = over_files(&first, &format!("{second}{third}"), &oracle).await;
+        assert!(expected.len() == 7 && expected.iter().any(|line| line.contains(",6,1|-|-|0|0|-|")), "{expected:?}");
+        let told = "keeps the state of count(1), max(n); ";
+        let texts = [Followed { with: NOW, text: &new, told }];
+        let written = with_other_texts(&former, &texts, [&first, &second, &third], expected.len()).await;
+        assert_eq!(written, expected, "{new}");
+    }
+}
+
+#[tokio::test]
+async fn aggregates_that_are_dropped_or_stand_in_another_order_leave_the_others_as_they_are() {
+    let (first, second, third) = (hour(0, 100), hour(100, 100), hour(200, 50));
+    let source = rows("followed", "n <> 0");
+    for of in [windows, sessions] {
+        let results = |aggregates: &[&str]| of(&source, &beside(aggregates));
+        let expected = async |aggregates: &[&str]| {
+            let oracle = of(&of_both(), &beside(aggregates));
+            over_files(&first, &format!("{second}{third}"), &oracle).await
+        };
+        let former = results(&["count(*)", "sum(n)", "avg(n)", "max(n)"]);
+        for (with, new, told) in [
+            ("", vec!["max(n)", "avg(n)", "count(*)", "sum(n)"], "keeps its state"),
+            (
+                NOW,
+                vec!["avg(n)", "max(n)"],
+                "keeps the state of avg(n), max(n); the state of count(1), sum(n) is dropped",
+            ),
+        ] {
+            let expected = expected(&new).await;
+            assert_eq!(expected.len(), 5, "{expected:?}");
+            let text = results(&new);
+            let texts = [Followed { with, text: &text, told }];
+            let written = with_other_texts(&former, &texts, [&first, &second, &third], expected.len()).await;
+            assert_eq!(written, expected, "{text}");
+        }
+        // One change behind another, before there is a snapshot of the text between them.
+        let expected =
+            expected(&["max(n)", "sum(n) FILTER (WHERE is_new)", "count(*)", "min(n) FILTER (WHERE is_new)"]).await;
+        let (before, between, now) = (
+            results(&["count(*)", "max(n)"]),
+            results(&["sum(n)", "max(n)", "count(*)"]),
+            results(&["max(n)", "sum(n)", "count(*)", "min(n)"]),
+        );
+        let texts = [
+            Followed { with: NOW, text: &between, told: "keeps the state of max(n), count(1); sum(n): begins empty" },
+            Followed {
+                with: NOW,
+                text: &now,
+                told: "keeps the state of max(n), sum(n), count(1); min(n): begins empty",
+            },
+        ];
+        let written = with_other_texts(&before, &texts, [&first, &second, &third], expected.len()).await;
+        assert_eq!(written, expected);
+    }
+}
+
+#[tokio::test]
+async fn aggregates_that_are_added_are_computed_anew_with_all_others_if_that_is_wished() {
+    let former = KEEPING[0][0];
+    let new = KEEPING[0][1].replace("0 - count(*)", "0 - count(*) - max(price)");
+    let (expected_before, expected_now) = (undisturbed(former).await, undisturbed(&new).await);
+    let directory = tempfile::tempdir().unwrap();
+    let (process, query) = stopped_half_way(directory.path(), former).await;
+    let plan = explained(&process, REPLAY, &new).await;
+    assert!(plan.contains("its state is computed anew") && !plan.contains("begins empty"), "{plan}");
+    process.run(&format!("RESUME QUERY 'q' {REPLAY} AS INSERT INTO out {new}")).await;
+    let process = after_a_while_in_the_next_process(process, directory.path(), &query).await;
+    process.end().await;
+    let (now, before): (Vec<String>, Vec<String>) =
+        lines(&directory.path().join("out")).into_iter().partition(|line| line.contains(",-"));
+    assert!(!now.is_empty() && !before.is_empty());
+    assert!(
+        before.iter().all(|line| expected_before.contains(line)) && now.iter().all(|line| expected_now.contains(line))
+    );
+    assert_eq!(now.len() + before.len(), expected_now.len());
 }

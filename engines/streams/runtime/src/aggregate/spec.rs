@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array};
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array, new_null_array};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::execution::TaskContext;
-use datafusion::logical_expr::ColumnarValue;
-use datafusion::logical_expr::GroupsAccumulator;
+use datafusion::logical_expr::{ColumnarValue, EmitTo, GroupsAccumulator};
 use datafusion::physical_expr::GroupsAccumulatorAdapter;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
@@ -18,7 +17,7 @@ use savanna_streams_model::graph::WindowAggregate;
 use savanna_streams_model::time::Windows;
 
 use crate::chain::{evaluate, evaluate_condition};
-use crate::error::{broken, computing};
+use crate::error::{broken, computing, evaluating};
 use crate::key_numbers::KeyNumbers;
 
 /// A windowed aggregate, lifted out of a planned `AggregateExec`.
@@ -36,6 +35,7 @@ pub struct AggregateSpec {
 struct Function {
     expression: Arc<AggregateFunctionExpr>,
     arguments: Vec<Arc<dyn PhysicalExpr>>,
+    argument_types: Vec<DataType>,
     filter: Option<Arc<dyn PhysicalExpr>>,
     /// How many columns its state takes.
     state_columns: usize,
@@ -84,9 +84,12 @@ impl AggregateSpec {
             let state =
                 expression.state_fields().map_err(|e| broken(format!("state of {}: {e}", expression.name())))?;
             delta_fields.extend(state.iter().map(|field| field.as_ref().clone().with_nullable(true)));
+            let input = exec.input_schema();
+            let argument_types = arguments.iter().map(|argument| argument.data_type(&input)).collect::<Result<_, _>>();
             decoded.push(Function {
                 expression: Arc::clone(expression),
                 arguments,
+                argument_types: argument_types.map_err(|e| broken(format!("an aggregate's arguments: {e}")))?,
                 filter: filter.clone(),
                 state_columns: state.len(),
             });
@@ -126,6 +129,11 @@ impl AggregateSpec {
         })
     }
 
+    /// The state of a function for groups of which it has seen no row.
+    pub(super) fn state_without_rows(&self, function: usize, groups: usize) -> Result<Vec<ArrayRef>> {
+        self.functions[function].state_without_rows(groups)
+    }
+
     pub(super) fn new_keys(&self) -> Result<KeyNumbers> {
         KeyNumbers::new(&self.key_schema)
     }
@@ -150,6 +158,15 @@ impl AggregateSpec {
 }
 
 impl Function {
+    /// A group is there by its rows, none of which passes the filter.
+    fn state_without_rows(&self, groups: usize) -> Result<Vec<ArrayRef>> {
+        let arguments: Vec<_> = self.argument_types.iter().map(|of| new_null_array(of, groups)).collect();
+        let (ids, none) = ((0..groups).collect::<Vec<_>>(), BooleanArray::from(vec![false; groups]));
+        let mut accumulator = self.new_accumulator()?;
+        let updated = accumulator.update_batch(&arguments, &ids, Some(&none), groups);
+        updated.and_then(|()| accumulator.state(EmitTo::All)).map_err(|e| evaluating("an aggregate", &e))
+    }
+
     fn new_accumulator(&self) -> Result<Box<dyn GroupsAccumulator>> {
         if self.expression.groups_accumulator_supported() {
             return self.expression.create_groups_accumulator().map_err(|e| computing(self.expression.name(), &e));

@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
+use datafusion::execution::TaskContext;
 use savanna_ownership::KeyGroupSet;
 use savanna_streams_api::Result;
 use savanna_streams_api::ids::Epoch;
+use savanna_streams_model::graph::WindowAggregate;
 use savanna_streams_model::state::{Delta, DeltaId, KeyedState, MovableState, PaneDelta};
 use savanna_streams_model::time::{EventTime, Windows};
 
+use super::recast::recast;
 use super::{AggregateSpec, PaneState, SessionState};
-use crate::snapshot::{State, check_columns, columns};
+use crate::snapshot::{FormerAggregates, State, check_columns, columns};
 
 /// The rows of panes, with the start of the pane and the end of the first window that they count for.
 const PANES: &str = "panes";
@@ -21,6 +24,8 @@ const CLOSED: &str = "closed";
 const FRAGMENTS: &str = "fragments";
 /// The column that says which of them are those of sessions that are over.
 const OVER: &str = "over";
+/// Rows of sessions have the times of the first and the last row behind the keys.
+const SESSION_COLUMNS: usize = 2;
 
 /// Rows of windows that are complete.
 #[derive(Clone, Debug)]
@@ -44,6 +49,15 @@ impl ClosedWindows {
 pub(crate) enum WindowState {
     Panes(Box<PaneState>),
     Sessions(Box<SessionState>),
+}
+
+/// What a member that merges an aggregate says of its state.
+///
+/// # Errors
+/// The aggregate cannot be decoded.
+pub fn aggregate_signature(aggregate: &WindowAggregate, functions: &TaskContext) -> Result<String> {
+    let spec = Arc::new(AggregateSpec::decode(aggregate, functions)?);
+    Ok(WindowState::new(Arc::clone(&spec))?.signature(&spec))
 }
 
 type Keyed = dyn KeyedState<RecordBatch, ClosedWindows, KeyGroupSet>;
@@ -141,6 +155,19 @@ impl WindowState {
                 sessions.install(&Delta { fragments, ..Delta::default() })
             }
         }
+    }
+
+    /// What [`Self::state`] gave of other aggregates over the same keys and windows, as a state of these.
+    pub(crate) fn recast(&self, spec: &AggregateSpec, state: State, former: &FormerAggregates) -> Result<State> {
+        let more = match self {
+            Self::Panes(_) => 0,
+            Self::Sessions(_) => SESSION_COLUMNS,
+        };
+        let mut state = state.without_pieces();
+        for table in state.tables.iter_mut().filter(|table| self.keeps(&table.name)) {
+            table.rows = recast(spec, more, &table.rows, former)?;
+        }
+        Ok(state)
     }
 
     /// What it holds, in words.

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use savanna_streams_api::ids::{Epoch, StageId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::graph::{Operator, Scan, Stage, StageGraph};
+use savanna_streams_model::source::Source;
 use savanna_streams_model::time::EventTime;
 
 use super::Shared;
@@ -190,6 +191,15 @@ impl Growth {
     }
 }
 
+/// How many parts a source is cut into of which a query has read some: as many as then, if it can be cut into so many, however many would be
+/// asked for now. Each has a place in the records.
+fn parts_again(source: &dyn Source, known: usize, wanted: usize) -> Result<usize> {
+    if known == 0 || known == wanted {
+        return Ok(wanted);
+    }
+    Ok(if source.partitions(known)? == known { known } else { wanted })
+}
+
 /// How far a scan is by a record: no partition of it is behind.
 fn reached(record: &EpochRecord, layout: &Layout, scan: usize) -> EventTime {
     let of_scans = layout.scans.iter().enumerate().flat_map(|(scan, count)| std::iter::repeat_n(scan, *count as usize));
@@ -250,11 +260,17 @@ impl Starting {
         let (mut counts, grows): (Vec<usize>, Vec<bool>) = scans.iter().map(found).unzip();
         let mut layout = records.last().map_or_else(Layout::default, |record| record.layout.clone());
         let is_said = layout.scans.len() == scans.len();
-        for (ordinal, scan) in scans.iter().enumerate().filter(|(ordinal, _)| grows[*ordinal] && !records.is_empty()) {
-            let known = if is_said { layout.known(ordinal) } else { 0 };
-            if let Some((source, _)) = sources.0.get(scan) {
-                counts[ordinal] = source.partitions_again(self.options.source_partitions.max(1), known)?;
-            }
+        for (ordinal, scan) in scans.iter().enumerate().filter(|_| !records.is_empty()) {
+            let Some((source, _)) = sources.0.get(scan) else { continue };
+            let known = match (is_said, records) {
+                (true, _) => layout.known(ordinal),
+                (false, [.., last]) if scans.len() == 1 && !grows[ordinal] => last.sources.len(),
+                (false, _) => 0,
+            };
+            counts[ordinal] = match grows[ordinal] {
+                true => source.partitions_again(self.options.source_partitions.max(1), known)?,
+                false => parts_again(source.as_ref(), known, counts[ordinal])?,
+            };
         }
         if !is_said {
             layout.scans = counts.iter().map(|count| *count as u32).collect();
@@ -330,7 +346,7 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use savanna_streams_model::source::Offset;
+    use savanna_streams_model::source::{Offset, ScanSpec, SourceReader};
 
     use super::*;
     use crate::driver::SourceMark;
@@ -351,6 +367,39 @@ mod tests {
             lookups: Vec::new(),
             layout: Layout::default(),
         }
+    }
+
+    /// A source of so many files.
+    #[derive(Debug)]
+    struct Files(usize);
+
+    impl Source for Files {
+        fn bounded(&self) -> bool {
+            true
+        }
+
+        fn replayable(&self) -> bool {
+            true
+        }
+
+        fn partitions(&self, wanted: usize) -> Result<usize> {
+            Ok(wanted.min(self.0).max(1))
+        }
+
+        fn open(&self, _: &ScanSpec, _: usize, _: usize, _: Option<&Offset>) -> Result<Box<dyn SourceReader>> {
+            Err(broken("nothing is read"))
+        }
+    }
+
+    #[test]
+    fn a_source_that_was_read_in_parts_is_cut_into_as_many_again() {
+        let again = |files: usize, known: usize, wanted: usize| {
+            let source = Files(files);
+            parts_again(&source, known, source.partitions(wanted).unwrap()).unwrap()
+        };
+        assert_eq!([again(9, 3, 2), again(9, 3, 5), again(9, 3, 3), again(9, 0, 4)], [3, 3, 3, 4]);
+        // Files that are gone are found out.
+        assert_eq!([again(2, 3, 3), again(2, 3, 8)], [2, 2]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A query that outlives its process: what it needs for that, and how its epochs are recorded.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use savanna_streams_api::ids::{Epoch, StageId};
@@ -20,10 +20,11 @@ use super::snapshots::{Of, Snapshotting};
 use super::sources::Sources;
 use super::starting::Starting;
 use crate::driver::{EpochRecord, Outcome};
+use crate::error::broken;
 use crate::lookup::{LookupStore, Table};
 use crate::member::{Member, Snapshots};
 use crate::records::{self, EpochLog, Kept, Reach, RecordGate, Recorded};
-use crate::snapshot::{self, Snapshot, SnapshotStore, State};
+use crate::snapshot::{self, Snapshot, SnapshotStore, State, Taking};
 use crate::topology::Topology;
 
 /// Results reach further back than the windows and joins of a query are long by at most this (`window_time` is a millisecond before
@@ -45,8 +46,8 @@ pub struct Survival {
     pub lookups: Arc<dyn LookupStore>,
     /// The last snapshot that counts, or why it cannot be read: then the query is computed from its records, if they reach far enough.
     pub found: Result<Option<Snapshot>>,
-    /// Where that is one of a former text, which differs: the stages that take nothing of it. Others do, whatever it was made of.
-    pub emptied: Option<BTreeSet<StageId>>,
+    /// Where that is one of a former text, which differs: what the stages take of it, whatever it was made of.
+    pub taking: Option<Taking>,
 }
 
 /// Where a query begins.
@@ -255,13 +256,12 @@ impl Starting {
                     Exchange::Single => None,
                 }
             };
-            let (from, taking) = match &survival.emptied {
+            let (from, taking) = match &survival.taking {
                 None => (from, holding.clone()),
-                Some(emptied) => {
-                    let taking: BTreeMap<_, _> =
-                        holding.iter().filter(|(stage, _)| !emptied.contains(stage)).map(|(s, n)| (*s, *n)).collect();
-                    (from.of(&taking, &signatures), taking)
-                }
+                Some(taking) => taking.of(from, &holding, &signatures, |stage, state, former| {
+                    let member = members.get(usize::from(stage.0)).and_then(|members| members.first());
+                    member.ok_or_else(|| broken(format!("stage {stage} has no members")))?.recast(state, former)
+                })?,
             };
             let mut read = Charge::bytes(memory, from.states.iter().map(State::bytes).sum());
             // Each goes when its member has it.

@@ -169,7 +169,7 @@ pub fn check(manifest: &Manifest, signatures: &[String], members: &BTreeMap<Stag
     Ok(())
 }
 
-fn unfit(epoch: Epoch, expected: &str, came: &str) -> StreamError {
+pub(super) fn unfit(epoch: Epoch, expected: &str, came: &str) -> StreamError {
     StreamError::invalid(format!(
         "the snapshot of epoch {epoch} does not fit what this release would keep (expected {expected}, got {came}); go on with the release \
          that wrote it, or remove its directory in streams/snapshots if its records reach far enough, or drop the query and start it again with another \

@@ -17,6 +17,7 @@ mod pieces;
 mod regroup;
 mod row_marks;
 mod schedule;
+mod taking;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -39,6 +40,7 @@ pub use self::pieces::{Changes, Piece, PieceId, Pieces};
 pub(crate) use self::regroup::regroup;
 pub(crate) use self::row_marks::RowMarks;
 pub use self::schedule::{MemberPart, Schedule, Step};
+pub use self::taking::{FormerAggregates, Taking};
 use crate::error::computing;
 
 /// The epoch of which a snapshot is made, or none: behind it members hand their states out, and before it everything is sent that would

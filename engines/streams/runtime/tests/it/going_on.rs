@@ -157,7 +157,7 @@ pub(crate) fn start_with(
     let records = log.durable.lock().clone();
     let lookups = Arc::new(Tables::default());
     let survival =
-        Survival { log: Arc::clone(log) as _, records, snapshots: None, lookups, found: Ok(None), emptied: None };
+        Survival { log: Arc::clone(log) as _, records, snapshots: None, lookups, found: Ok(None), taking: None };
     Query::start_recorded(id, graph, functions(), Arc::clone(memory) as _, Box::new(sink), options, survival)
 }
 

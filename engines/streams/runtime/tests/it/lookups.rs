@@ -140,7 +140,7 @@ impl Kept {
             snapshots: None,
             lookups,
             found: Ok(None),
-            emptied: None,
+            taking: None,
         };
         let sink = Box::new(Judge(Arc::clone(&self.sink), None));
         Query::start_recorded(id, graph, functions(), Arc::new(memory), sink, options(), survival)

@@ -148,7 +148,7 @@ impl Disk {
             snapshots: Some(log),
             lookups: Arc::new(NoLookups),
             found,
-            emptied: None,
+            taking: None,
         };
         let sink = Box::new(Judge(self.clone()));
         Query::start_recorded(id, graph, functions(), Arc::clone(memory) as _, sink, options, survival)

@@ -1,7 +1,8 @@
 //! Which state means the same in another text.
 
+use savanna_streams_api::ids::StageId;
 use savanna_streams_functions::functions;
-use savanna_streams_sql::Changes;
+use savanna_streams_sql::{Changes, Wanted};
 
 use crate::support::World;
 
@@ -112,6 +113,176 @@ fn a_state_is_added_to_only_where_nothing_but_filters_differ_on_the_way_to_it() 
         assert!(!changes.keep_all(), "{now}\n{changes}");
         assert_eq!(changes.emptied().is_empty(), is_added_to, "{before}\n{now}\n{changes}");
     }
+}
+
+/// Which former aggregate each of those is that a stage has now, if it keeps any, and what is said of it.
+fn kept(changes: &Changes, stage: u16) -> (Option<Vec<Option<usize>>>, String) {
+    let kept = changes.aggregates().get(&StageId(stage)).map(|kept| kept.of.clone());
+    let told = changes.told(Wanted::FromNow).to_string();
+    let line = told.lines().find(|line| line.starts_with(&format!("stage {stage} "))).unwrap();
+    (kept, line.split_once("): ").unwrap().1.to_owned())
+}
+
+/// Aggregates of the rows of a table, by key.
+fn aggregates(what: &str, of: &str) -> String {
+    format!(
+        "SELECT k, {what} FROM TABLE(TUMBLE(({of}), DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY k, window_start, window_end"
+    )
+}
+
+#[test]
+fn aggregates_that_there_were_keep_their_state_beside_others() {
+    let world = World::new();
+    let all = "SELECT * FROM events WHERE v > 1";
+    for (before, now, of, told) in [
+        (
+            "count(*)",
+            "count(*), max(v)",
+            vec![Some(0), None],
+            "keeps the state of count(1); max(v): begins empty, also in windows that are open",
+        ),
+        // Another column is read before those that there were.
+        (
+            "sum(v)",
+            "max(k), sum(v), count(s)",
+            vec![None, Some(0), None],
+            "keeps the state of sum(v); max(k), count(s): begins empty, also in windows that are open",
+        ),
+        ("count(*), max(v)", "max(v)", vec![Some(1)], "keeps the state of max(v); the state of count(1) is dropped"),
+        ("count(*)", "k", vec![], "keeps its keys; the state of count(1) is dropped"),
+        (
+            "sum(v), max(v)",
+            "max(v), min(v)",
+            vec![Some(1), None],
+            "keeps the state of max(v); min(v): begins empty, also in windows that are open; the state of sum(v) is dropped",
+        ),
+        (
+            "count(*) FILTER (WHERE v > 5), sum(v)",
+            "count(*) FILTER (WHERE v > 6), sum(v)",
+            vec![None, Some(1)],
+            "keeps the state of sum(v); ",
+        ),
+        ("count(DISTINCT v), sum(v)", "count(v), sum(v)", vec![None, Some(1)], "keeps the state of sum(v); "),
+        ("sum(v * 2), max(v)", "sum(v * 3), max(v)", vec![None, Some(1)], "keeps the state of max(v); "),
+    ] {
+        let changes = between(&world, &aggregates(before, all), &aggregates(now, all));
+        let (kept, line) = kept(&changes, 1);
+        assert_eq!(kept, Some(of), "{now}\n{changes}");
+        assert!(line.starts_with(told), "{now}: {line}");
+        // Nothing is dropped, and nothing lacks rows, that nobody has asked for.
+        assert!(!changes.keep_all() && changes.emptied().is_empty() && changes.obstacles().is_empty(), "{changes}");
+        assert!(changes.told(Wanted::FromReplay).to_string().contains("its state is computed anew"), "{changes}");
+    }
+    // Rows that come by another filter are added.
+    let changes = between(
+        &world,
+        &aggregates("count(*)", all),
+        &aggregates("sum(v), count(*)", "SELECT * FROM events WHERE v < 1"),
+    );
+    let (of, line) = kept(&changes, 1);
+    assert_eq!(of, Some(vec![None, Some(0)]));
+    assert!(line.starts_with("keeps the state of count(1), that the former text has made, and adds the rows of the new one; sum(v): begins"), "{line}");
+    let none = |before: &str, now: &str| {
+        let changes = between(&world, before, now);
+        assert!(
+            !changes.keep_all() && kept(&changes, 1).0.is_none() && changes.emptied().len() == 1,
+            "{now}\n{changes}"
+        );
+    };
+    let count = aggregates("count(*)", all);
+    none(&count, &aggregates("sum(v)", all));
+    none(&count, &aggregates("count(*), sum(v)", all).replace("'1' MINUTE", "'2' MINUTE"));
+    none(&count, &aggregates("count(*), sum(v)", "SELECT k + 1 AS k, v, ts FROM events WHERE v > 1"));
+    none(&count, &aggregates("count(*), sum(v)", all).replace("BY k,", "BY k, s,"));
+}
+
+#[test]
+fn aggregates_in_another_order_or_under_other_names_mean_the_same() {
+    let world = World::new();
+    let all = "SELECT * FROM events WHERE v > 1";
+    for (before, now, of) in [
+        (aggregates("sum(v), max(v)", all), aggregates("max(v), sum(v)", all), vec![Some(1), Some(0)]),
+        (
+            aggregates("sum(v)", all),
+            aggregates("sum(w)", "SELECT k, v AS w, ts FROM events WHERE v > 1"),
+            vec![Some(0)],
+        ),
+        (
+            aggregates("sum(v), max(v)", all)
+                .replace("TUMBLE((", "SESSION((")
+                .replace("), DESCRIPTOR", ") PARTITION BY k, DESCRIPTOR"),
+            aggregates("max(v), sum(v)", all)
+                .replace("TUMBLE((", "SESSION((")
+                .replace("), DESCRIPTOR", ") PARTITION BY k, DESCRIPTOR"),
+            vec![Some(1), Some(0)],
+        ),
+    ] {
+        let changes = between(&world, &before, &now);
+        assert!(changes.keep_all() && changes.obstacles().is_empty(), "{now}\n{changes}");
+        assert_eq!(kept(&changes, 1), (Some(of), "keeps its state".to_owned()), "{changes}");
+    }
+    // A field of a row that is read is one, whichever others are read.
+    let bids = |what: &str| {
+        format!(
+            "SELECT auction, {what} FROM TABLE(TUMBLE(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '1' MINUTE)) GROUP BY auction, window_start, window_end"
+        )
+    };
+    let changes = between(&world, &bids("max(price)"), &bids("min(bidder), max(price)"));
+    assert_eq!(kept(&changes, 1).0, Some(vec![None, Some(0)]), "{changes}");
+    assert!(between(&world, &bids("max(price)"), &bids("max(price)")).aggregates().is_empty());
+}
+
+#[test]
+fn aggregates_are_followed_through_unions_windows_and_look_ups() {
+    let world = World::new();
+    // Each input of a union has its own expression.
+    let union = |what: &str, right: &str| {
+        aggregates(
+            what,
+            &format!("SELECT k, v, ts FROM events UNION ALL SELECT k, {right} AS v, ts FROM events WHERE v < 1"),
+        )
+    };
+    let changes = between(&world, &union("sum(v), max(k)", "v"), &union("sum(v), max(k), min(v)", "v"));
+    assert_eq!(kept(&changes, 2).0, Some(vec![Some(0), Some(1), None]), "{changes}");
+    let changes = between(&world, &union("sum(v), max(k)", "v"), &union("sum(v), max(k), min(v)", "-v"));
+    assert_eq!(kept(&changes, 2).0, Some(vec![None, Some(1), None]), "{changes}");
+    // Windows over windows: what is added below is added above.
+    let more = STACKED
+        .replace("count(*) AS n", "min(v) AS least, count(*) AS n")
+        .replace("max(n) AS most", "min(least) AS least, max(n) AS most");
+    let changes = between(&world, STACKED, &more);
+    assert_eq!(
+        (kept(&changes, 1).0, kept(&changes, 2).0),
+        (Some(vec![None, Some(0)]), Some(vec![None, Some(0)])),
+        "{changes}"
+    );
+    // Of another aggregate below, the one above is another.
+    let other = more.replace("count(*) AS n", "max(k) AS n");
+    let changes = between(&world, STACKED, &other);
+    assert_eq!(kept(&changes, 2).0, None, "{changes}");
+    // A stage below that is no aggregate is the same, or nothing is known of what leaves it.
+    let joined = |what: &str, bound: &str| {
+        aggregates(
+            what,
+            &format!(
+                "SELECT a.k, a.ts, b.v FROM events a JOIN events b ON a.k = b.k AND a.ts BETWEEN b.ts - INTERVAL '{bound}' SECOND AND b.ts"
+            ),
+        )
+    };
+    let changes = between(&world, &joined("max(v)", "1"), &joined("count(*), max(v)", "1"));
+    assert_eq!(kept(&changes, 3).0, Some(vec![None, Some(0)]), "{changes}");
+    let changes = between(&world, &joined("max(v)", "1"), &joined("count(*), max(v)", "2"));
+    assert_eq!(kept(&changes, 3).0, None, "{changes}");
+    let looked_up = |what: &str, by: &str| {
+        format!(
+            "SELECT id, {what} FROM TABLE(TUMBLE((SELECT e.ts, e.v, p.id FROM (SELECT *, PROCTIME() AS at FROM events) e \
+             JOIN plain FOR SYSTEM_TIME AS OF e.at AS p ON {by} = p.id), DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY id, window_start, window_end"
+        )
+    };
+    let changes = between(&world, &looked_up("count(*)", "e.k"), &looked_up("count(*), max(v)", "e.k"));
+    assert_eq!(kept(&changes, 1).0, Some(vec![Some(0), None]), "{changes}");
+    let changes = between(&world, &looked_up("count(*)", "e.k"), &looked_up("count(*), max(v)", "e.k + 1"));
+    assert_eq!(kept(&changes, 1).0, None, "{changes}");
 }
 
 #[test]
