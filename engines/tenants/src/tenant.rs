@@ -40,7 +40,7 @@ use savanna_tenants_store::{
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     memory::{Lent, Pool},
-    value::zone::Zone,
+    value::style::Style,
 };
 use savanna_transaction::TxnId;
 
@@ -313,10 +313,10 @@ impl Tenant {
         self.sessions.get(&id).map(|session| session.facts.settings.timeouts).unwrap_or_default()
     }
 
-    /// Where a session's clocks are.
+    /// How a session shows dates and intervals.
     #[must_use]
-    pub fn zone(&self, id: SessionId) -> Zone {
-        self.sessions.get(&id).map(|session| session.facts.zone()).unwrap_or_default()
+    pub fn style(&self, id: SessionId) -> Style {
+        self.sessions.get(&id).map(|session| session.facts.settings.style).unwrap_or_default()
     }
 
     /// How a session's texts are written.

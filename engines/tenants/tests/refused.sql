@@ -59,8 +59,6 @@ SELECT id FROM t FOR UPDATE OF t WAIT 5;
 SELECT TOP 1 id FROM t;
 SELECT id FROM t QUALIFY row_number() OVER () = 1;
 SET client_encoding = 'latin1';
-SET datestyle = 'German';
-SET intervalstyle = 'iso_8601';
 SET standard_conforming_strings = off;
 PREPARE TRANSACTION 'two';
 CLUSTER t;

@@ -395,7 +395,7 @@ pub fn whole(relation: u32) -> KeyRange {
 mod tests {
     use savanna_tenants_values::{
         types::Ranged,
-        value::{Context, text, zone::Zone},
+        value::{Context, style::Style, text},
     };
 
     use super::*;
@@ -411,7 +411,7 @@ mod tests {
         let numbers =
             ["empty", "(,1)", "(,1]", "(,)", "[1,1]", "[1,2)", "[1.0,2.00]", "[1,)", "(1,2)", "[2,3)", "(2,)"];
         let own = OwnTypes::new();
-        let context = Context { own: &own, zone: Zone::UTC };
+        let context = Context { own: &own, style: Style::PLAIN };
         for (of, ordered) in [
             (Type::Range(Ranged::Num), &numbers[..]),
             (Type::Range(Ranged::Date), &["empty", "(,2024-01-01)", "[2024-01-01,2024-02-01)", "[2024-01-01,)"]),

@@ -7,7 +7,7 @@ use savanna_tenants_values::{
     enumeration::Enumeration,
     own::OwnTypes,
     types::{Type, composite_of_array},
-    value::{Context, zone::Zone},
+    value::{Context, style::Style},
 };
 
 use super::{Catalog, Definition, Domain, Name, PUBLIC, Table, view::View};
@@ -82,9 +82,9 @@ impl Catalog {
         self.tables.contains_key(&id) || self.views.contains_key(&id)
     }
 
-    /// What texts mean here, in a time zone.
-    pub fn context(&self, zone: Zone) -> Context<'_> {
-        Context { own: &self.own, zone }
+    /// What texts mean here, in a style.
+    pub fn context(&self, style: Style) -> Context<'_> {
+        Context { own: &self.own, style }
     }
 
     /// The type with a number, those of this tenant among them.

@@ -18,7 +18,7 @@ use savanna_tenants_values::{
     error::{Result, SqlError, state},
     memory::Lent,
     types::Type,
-    value::{Value, text, zone::Zone},
+    value::{Value, style::Style, text},
 };
 use savanna_transaction::{Change, Isolation, KeyRange, RowLock, TxnId, Wait};
 
@@ -486,7 +486,7 @@ pub(crate) fn duplicate(table: &Table, arbiter: Arbiter, row: &[Value], env: Env
         (Arbiter::Index(index), _) => table.part_type(index, at),
         (Arbiter::Primary, Part::Expression(_)) => Type::Text,
     };
-    let shown = values.iter().enumerate().map(|(at, value)| text::shown(value, of(at), Zone::UTC));
+    let shown = values.iter().enumerate().map(|(at, value)| text::shown(value, of(at), Style::PLAIN));
     let shown: Vec<String> = shown.collect();
     let names: Vec<String> = parts.iter().map(|part| part_name(table, part)).collect();
     SqlError::new(state::UNIQUE_VIOLATION, format!("duplicate key value violates unique constraint \"{name}\""))

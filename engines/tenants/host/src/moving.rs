@@ -299,7 +299,9 @@ impl ThreadContext {
 fn in_the_way(fixed: Option<Bound>) -> SqlError {
     let what = match fixed {
         Some(Bound::Copy) => "a COPY that takes rows",
-        Some(Bound::Cursors) => "a cursor or portal of a transaction that changed the time zone or the tables",
+        Some(Bound::Cursors) => {
+            "a cursor or portal of a transaction that changed the time zone, the style of dates or the tables"
+        }
         Some(Bound::Size) => {
             "a session with more rows in cursors, temporary tables or its transaction than are taken along"
         }

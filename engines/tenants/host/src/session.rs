@@ -33,7 +33,7 @@ use savanna_tenants_store::{database::SessionId, role::Acquaintance};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
-    value::{Value, zone::Zone},
+    value::{Value, style::Style},
 };
 use tokio::sync::Notify;
 
@@ -73,8 +73,8 @@ pub trait Peer {
     fn notice(&mut self, notice: &Notice);
     /// The client is told what another session says.
     fn heard(&mut self, heard: &Notification);
-    /// Says where its clocks are, which may be no news.
-    fn zone(&mut self, zone: Zone);
+    /// Says how dates and intervals are shown, and where its clocks are, which may be no news.
+    fn style(&mut self, style: Style);
     /// How its texts are written.
     fn encoding(&mut self, encoding: Encoding);
 }
@@ -127,7 +127,7 @@ pub struct Session {
     interrupts: Arc<Interrupts>,
     doing: Arc<Doing>,
     timeouts: Timeouts,
-    zone: Zone,
+    style: Style,
     encoding: Encoding,
     woken: Rc<Notify>,
     heard: Rc<Notify>,
@@ -218,12 +218,12 @@ impl ConnectionGuard {
                 tenant.only_reads(id);
             }
             tenant.connect(id, key.get().0, connections);
-            let shown = (tenant.zone(id), tenant.encoding(id));
+            let shown = (tenant.style(id), tenant.encoding(id));
             let doing = tenant.doing(id);
             doing.note(|noted| noted.client = identity.client);
             Ok::<_, SqlError>((id, (tenant.interrupts(id), doing), tenant.timeouts(id), shown, tenant.status(id)))
         });
-        let (id, (interrupts, doing), timeouts, (zone, encoding), status) = opened.await?;
+        let (id, (interrupts, doing), timeouts, (style, encoding), status) = opened.await?;
         let (woken, heard) = (slot.waits(id), slot.hears(id));
         // What it heard on its way here.
         heard.notify_one();
@@ -250,7 +250,7 @@ impl ConnectionGuard {
             interrupts,
             doing,
             timeouts,
-            zone,
+            style,
             encoding,
             woken,
             heard,
@@ -310,10 +310,10 @@ impl Session {
         &self.identity
     }
 
-    /// Where its client's clocks are.
+    /// How its client is shown dates and intervals, and where its clocks are.
     #[must_use]
-    pub const fn zone(&self) -> Zone {
-        self.zone
+    pub const fn style(&self) -> Style {
+        self.style
     }
 
     /// How its texts are written.

@@ -18,7 +18,7 @@ use savanna_tenants_catalog::{Domain, FIRST_RELATION, Name};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::{Span, Type},
-    value::{Value, bits, datetime::Unit, numeric},
+    value::{Value, bits, datetime::Unit, numeric, style::Style},
 };
 use sqlparser::ast::{self, CastKind, DateTimeField, Ident, TrimWhereField, Value as Literal};
 
@@ -85,11 +85,14 @@ pub struct Binder<'b, 'c> {
     pub(crate) closed: Option<&'static str>,
     /// How many branches deep it is, of which not all will be taken. What fails in one fails when it is taken.
     pub(crate) branches: usize,
+    /// How texts of dates and intervals are read.
+    pub(crate) style: Style,
 }
 
 impl<'b, 'c> Binder<'b, 'c> {
     /// For a place where aggregates are refused.
     pub(crate) fn plain(scope: &'b Scope<'b>, planner: &'b mut Planner<'c>, place: &'static str) -> Self {
+        let style = planner.literal_style();
         Self {
             scope,
             planner,
@@ -98,12 +101,14 @@ impl<'b, 'c> Binder<'b, 'c> {
             sets: Err(place),
             closed: None,
             branches: 0,
+            style,
         }
     }
 
     /// For a place where aggregates and queries are refused.
     pub fn closed(scope: &'b Scope<'b>, planner: &'b mut Planner<'c>, place: &'static str) -> Self {
-        Self { closed: Some(place), ..Self::plain(scope, planner, place) }
+        let plain = Self::plain(scope, planner, place);
+        Self { closed: Some(place), style: plain.style.of_definitions(), ..plain }
     }
 
     /// The name of a type, as messages have it.

@@ -209,12 +209,12 @@ impl Facts {
 
     /// What texts mean here.
     pub fn context(&self) -> Context<'_> {
-        self.catalog.context(self.zone())
+        self.catalog.context(self.settings.style)
     }
 
     /// Where the session's clocks are.
     pub fn zone(&self) -> Zone {
-        self.settings.zone
+        self.settings.style.zone
     }
 }
 
@@ -467,17 +467,23 @@ impl Expr {
     pub(crate) fn is_immutable(&self) -> bool {
         let mut immutable = match self {
             Self::Call(function, _) => function.is_immutable(),
+            // As in PostgreSQL, whatever `IntervalStyle` says.
+            Self::Cast { from, to, .. } if from.exact() == Type::Interval && to.is_text() => true,
             other => !other.asks_session(),
         };
         self.children(&mut |child| immutable &= child.is_immutable());
         immutable
     }
 
-    /// Whether its value depends on the session's time zone, or on types that the tenant has made.
+    /// Whether its value depends on the session's time zone or its style of dates and intervals, or on types that the tenant has made.
     pub(crate) fn asks_session(&self) -> bool {
+        let texty = |of: Type| of.element().unwrap_or(of).is_text();
         let zoned = |of: Type| of.exact() == Type::Timestamptz || of.element() == Some(Type::Timestamptz);
         match self {
-            Self::Cast { from, to, .. } => zoned(*from) != zoned(*to) || to.own().is_some(),
+            Self::Cast { from, to, .. } => {
+                let styled = texty(*from) && is_styled(*to) || is_styled(*from) && texty(*to);
+                styled || zoned(*from) != zoned(*to) || to.own().is_some()
+            }
             Self::Arithmetic(_, of, ..) => *of == Type::Timestamptz,
             Self::Domain(..) => true,
             _ => false,
@@ -664,4 +670,13 @@ impl Expr {
     pub(crate) fn all(conditions: impl IntoIterator<Item = Self>) -> Option<Self> {
         conditions.into_iter().reduce(|a, b| Self::And(Box::new(a), Box::new(b)))
     }
+}
+
+/// Whether texts of a type are read or shown as `DateStyle` or `IntervalStyle` says.
+pub(crate) fn is_styled(of: Type) -> bool {
+    let of = match of.element().unwrap_or(of) {
+        Type::Range(kind) | Type::Multirange(kind) => kind.element(),
+        of => of.exact(),
+    };
+    matches!(of, Type::Date | Type::Timestamp | Type::Timestamptz | Type::Interval | Type::Record | Type::Composite(_))
 }

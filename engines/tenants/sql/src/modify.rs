@@ -560,9 +560,11 @@ fn check_width(given: usize, columns: usize, named: bool) -> Result<()> {
 pub fn shown_row(table: &Table, values: &[Value]) -> String {
     let shown = table.live_columns().map(|(at, column)| match &values[at] {
         Value::Null => "null".to_owned(),
-        value => {
-            savanna_tenants_values::value::text::shown(value, column.of, savanna_tenants_values::value::zone::Zone::UTC)
-        }
+        value => savanna_tenants_values::value::text::shown(
+            value,
+            column.of,
+            savanna_tenants_values::value::style::Style::PLAIN,
+        ),
     });
     shown.collect::<Vec<_>>().join(", ")
 }

@@ -17,7 +17,7 @@ use savanna_tenants_values::{
     composite::Composite,
     enumeration::{Enumeration, Position},
     types::Type,
-    value::zone::Zone,
+    value::style::Style,
 };
 use savanna_transaction::Isolation;
 use serde::{Deserialize, Serialize};
@@ -53,8 +53,8 @@ pub struct Statement {
     pub output: Option<Vec<OutputColumn>>,
     /// What it was planned with.
     pub catalog: Arc<Catalog>,
-    /// Where texts were read that name no time zone.
-    pub zone: Zone,
+    /// How texts of dates and intervals were read.
+    pub style: Style,
     /// Whether it asks what its session has prepared and declared.
     pub lists: bool,
     /// Whether it asks for all connections, or tells one something.
@@ -70,14 +70,14 @@ impl Statement {
         plan: Plan,
         parameters: Vec<Type>,
         output: Option<Vec<OutputColumn>>,
-        (catalog, zone): (Arc<Catalog>, Zone),
+        (catalog, style): (Arc<Catalog>, Style),
     ) -> Self {
         Self {
             plan,
             parameters,
             output,
             catalog,
-            zone,
+            style,
             lists: false,
             asks_for_backends: false,
             acts: false,

@@ -13,7 +13,7 @@ use savanna_tenants_values::{
     enumeration::{Enumeration, Position},
     error::{Result, SqlError, state},
     types::Type,
-    value::zone::Zone,
+    value::style::Style,
 };
 use savanna_transaction::Isolation;
 use sqlparser::ast::{
@@ -41,24 +41,24 @@ use crate::{
     system::qualify,
 };
 
-/// Plans a statement for a session in a time zone, unless it is interrupted. `declared` are the types that the client gave to its first
+/// Plans a statement for a session in its style, unless it is interrupted. `declared` are the types that the client gave to its first
 /// parameters.
 pub fn prepare(
     text: &str,
     catalog: Arc<Catalog>,
-    zone: Zone,
+    style: Style,
     declared: &[Type],
     interrupts: Arc<Interrupts>,
 ) -> Result<Statement> {
     // Whoever ended the statement wants to hear of that, and not what it broke.
     let ended = Arc::clone(&interrupts);
-    planned(text, catalog, zone, declared, interrupts).or_else(|error| ended.check().and(Err(error)))
+    planned(text, catalog, style, declared, interrupts).or_else(|error| ended.check().and(Err(error)))
 }
 
 fn planned(
     text: &str,
     catalog: Arc<Catalog>,
-    zone: Zone,
+    style: Style,
     declared: &[Type],
     interrupts: Arc<Interrupts>,
 ) -> Result<Statement> {
@@ -68,11 +68,11 @@ fn planned(
     let of_postgresql = readers.into_iter().find_map(|read| read(&words, &catalog).transpose()).transpose()?;
     if let Some(plan) = of_postgresql {
         refuse_what_must_not_be_stored(&plan, storable)?;
-        return Ok(Statement::new(plan, declared.to_vec(), None, (catalog, zone)));
+        return Ok(Statement::new(plan, declared.to_vec(), None, (catalog, style)));
     }
     let parameters = Parameters { types: declared.to_vec(), failure: None };
     let mut planner = Planner::new(&catalog, parameters);
-    planner.zone = zone;
+    planner.style = style;
     planner.interrupts = interrupts;
     let (plan, output) = if let Some(copy) = parse_copy(&words)? {
         (planner.copy(copy)?, None)
@@ -83,6 +83,7 @@ fn planned(
         planner.conflict_target = conflict_target(&words)?;
         match parse::tree(words)? {
             Some(mut ast) => {
+                planner.defines = defines(&ast);
                 qualify::types(&catalog, &mut ast);
                 planner.statement(&ast)?
             }
@@ -95,9 +96,17 @@ fn planned(
     refuse_what_must_not_be_stored(&plan, storable)?;
     let (lists, asks_for_backends, acts) = (planner.lists, planner.asks_for_backends, planner.acts);
     let parameters = planner.parameters.settled();
-    let mut statement = Statement::new(plan, parameters, output, (catalog, zone));
+    let mut statement = Statement::new(plan, parameters, output, (catalog, style));
     (statement.lists, statement.asks_for_backends, statement.acts) = (lists, asks_for_backends, acts);
     Ok(statement)
+}
+
+/// Whether expressions of a statement are kept as they are written.
+fn defines(ast: &Ast) -> bool {
+    match ast {
+        Ast::CreateTable(table) => table.query.is_none(),
+        other => matches!(other, Ast::AlterTable(_) | Ast::CreateIndex(_) | Ast::CreateView(_)),
+    }
 }
 
 fn refuse_what_must_not_be_stored(plan: &Plan, storable: Result<()>) -> Result<()> {

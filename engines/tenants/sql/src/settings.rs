@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    value::zone::Zone,
+    value::{style::Style, zone::Zone},
 };
 use savanna_transaction::Isolation;
 
@@ -33,8 +33,8 @@ pub struct Settings {
     pub notices: bool,
     /// How long things may take.
     pub timeouts: Timeouts,
-    /// Where its clocks are.
-    pub zone: Zone,
+    /// How it reads and shows dates and intervals, and where its clocks are.
+    pub style: Style,
     /// How its texts are written.
     pub encoding: Encoding,
     /// The schemas in which it looks for names.
@@ -92,7 +92,7 @@ impl Default for Settings {
             read_only: false,
             notices: true,
             timeouts: Timeouts::default(),
-            zone: Zone::UTC,
+            style: Style::PLAIN,
             encoding: Encoding::default(),
             search_path: SearchPath::default(),
             extra_float_digits: "1".to_owned(),
@@ -105,15 +105,17 @@ impl Default for Settings {
 }
 
 /// The names of settings that have more than one value.
-const CHANGING: [&str; 12] = [
+const CHANGING: [&str; 14] = [
     "application_name",
     "client_encoding",
     "client_min_messages",
+    "datestyle",
     "default_transaction_isolation",
     "default_transaction_read_only",
     "extra_float_digits",
     "idle_in_transaction_session_timeout",
     "idle_session_timeout",
+    "intervalstyle",
     "lock_timeout",
     "search_path",
     "statement_timeout",
@@ -125,14 +127,12 @@ const FIXED: &[(&str, &str, &[&str])] = &[
     ("array_nulls", "on", &["true", "1"]),
     ("bytea_output", "hex", &[]),
     ("backslash_quote", "safe_encoding", &[]),
-    ("datestyle", "ISO, MDY", &["iso", "iso, mdy", "mdy"]),
     ("default_table_access_method", "heap", &[]),
     ("default_tablespace", "", &["pg_default"]),
     ("default_transaction_deferrable", "off", &["false", "no", "0"]),
     ("escape_string_warning", "on", &["true", "1"]),
     ("in_hot_standby", "off", &[]),
     ("integer_datetimes", "on", &[]),
-    ("intervalstyle", "postgres", &[]),
     ("is_superuser", "on", &[]),
     ("lc_messages", "C", &[]),
     ("lc_monetary", "C", &[]),
@@ -235,10 +235,17 @@ impl Settings {
             ("client_encoding", value) => {
                 self.encoding = value.map_or(Ok(default.encoding), Encoding::parse)?;
             }
+            ("datestyle", value) => {
+                let unset = default.style.date_style();
+                self.style = self.style.with_date_style(value.unwrap_or(&unset), default.style)?;
+            }
+            ("intervalstyle", value) => {
+                self.style = self.style.with_interval_style(value.unwrap_or(default.style.interval_style()))?;
+            }
             ("timezone", value) => {
-                self.zone = match value {
-                    None => default.zone,
-                    Some(value) if value.eq_ignore_ascii_case("local") => Self::default().zone,
+                self.style.zone = match value {
+                    None => default.style.zone,
+                    Some(value) if value.eq_ignore_ascii_case("local") => Style::PLAIN.zone,
                     Some(value) => Zone::setting(value)?,
                 };
             }
@@ -332,7 +339,9 @@ impl Settings {
             "client_min_messages" => if self.notices { "notice" } else { "warning" }.to_owned(),
             "search_path" => self.search_path.to_string(),
             "client_encoding" => self.encoding.name().to_owned(),
-            "timezone" => self.zone.name(),
+            "datestyle" => self.style.date_style(),
+            "intervalstyle" => self.style.interval_style().to_owned(),
+            "timezone" => self.style.zone.name(),
             "extra_float_digits" => self.extra_float_digits.clone(),
             "is_superuser" => if self.administrator { "on" } else { "off" }.to_owned(),
             name if let Some(millis) = timeouts.named(name) => Unit::Milliseconds.shown((*millis).into()),
@@ -435,6 +444,8 @@ mod tests {
         let begun = [
             ("application_name", "psql"),
             ("timezone", "Europe/Berlin"),
+            ("datestyle", "German, YMD"),
+            ("intervalstyle", "iso_8601"),
             ("client_encoding", "sql_ascii"),
             ("statement_timeout", "5s"),
             ("default_transaction_isolation", "serializable"),
@@ -445,7 +456,21 @@ mod tests {
             ("app.tenant", "one"),
             ("work_mem", "1MB"),
         ];
-        let other = ["other", "UTC", "utf8", "0", "read committed", "off", "notice", "2", "c", "two", "2MB"];
+        let other = [
+            "other",
+            "UTC",
+            "SQL, DMY",
+            "sql_standard",
+            "utf8",
+            "0",
+            "read committed",
+            "off",
+            "notice",
+            "2",
+            "c",
+            "two",
+            "2MB",
+        ];
         begun.iter().for_each(|(name, value)| settings.set(name, Some(value)).unwrap());
         settings.begin();
         let first = settings.clone();

@@ -173,8 +173,8 @@ impl Tenant {
         let behind = database.is_behind(snapshot);
         let catalog = self.catalog_at(id, (txn, defines), snapshot)?;
         if !Arc::ptr_eq(&catalog, &statement.catalog) {
-            let zone = self.session(id)?.facts.zone();
-            *statement = self.planned(id, &prepared.text, (catalog, zone), &prepared.declared)?;
+            let style = self.session(id)?.facts.settings.style;
+            *statement = self.planned(id, &prepared.text, (catalog, style), &prepared.declared)?;
             // The parameters were read as the types that were known then.
             if statement.parameters != prepared.statement.parameters {
                 let message = "the types of a prepared statement's parameters have changed";

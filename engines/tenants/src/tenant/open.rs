@@ -229,7 +229,7 @@ impl Tenant {
         if session.copying.is_some() {
             return Some(Bound::Copy);
         }
-        let zone = session.facts.zone();
+        let style = session.facts.settings.style;
         let defines = session.txn.as_ref().is_some_and(|txn| txn.defines);
         let coming = session.cursors.values().filter_map(|cursor| cursor.coming.as_deref());
         let portals = session.portals.values().filter_map(|portal| match &portal.progress {
@@ -237,7 +237,7 @@ impl Tenant {
             _ => None,
         });
         // It would be planned otherwise there.
-        if coming.chain(portals).any(|suspended| defines || suspended.statement.zone != zone) {
+        if coming.chain(portals).any(|suspended| defines || suspended.statement.style != style) {
             return Some(Bound::Cursors);
         }
         let sends_filed =
@@ -471,11 +471,11 @@ impl Tenant {
     fn resumed(&mut self, id: SessionId, image: &SuspendedImage) -> Result<Suspended> {
         let SuspendedImage { text, declared, parameters, view, place, began } = image;
         let session = self.session(id)?;
-        let zone = session.facts.zone();
+        let style = session.facts.settings.style;
         let txn = session.txn.as_ref().map(|txn| (txn.id, txn.defines));
         let txn = txn.ok_or_else(|| SqlError::internal("a query that goes on in no transaction"))?;
         let catalog = self.catalog_at(id, txn, view.snapshot())?;
-        let statement = self.planned(id, text, (catalog, zone), declared)?;
+        let statement = self.planned(id, text, (catalog, style), declared)?;
         let (text, declared, parameters) = (text.as_str().into(), declared.clone(), parameters.clone());
         Ok(Suspended { text, declared, statement, parameters, view: *view, place: place.clone(), began: *began })
     }

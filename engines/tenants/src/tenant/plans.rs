@@ -8,7 +8,7 @@ use savanna_tenants_store::database::SessionId;
 use savanna_tenants_values::{
     error::{Result, state},
     types::Type,
-    value::zone::Zone,
+    value::style::Style,
 };
 use savanna_transaction::{Csn, TxnId};
 
@@ -32,9 +32,9 @@ impl Tenant {
     /// A text's plan, perhaps one that is there already.
     pub(super) fn prepared(&mut self, id: SessionId, text: &str, declared: Vec<Type>) -> Result<Prepared> {
         let catalog = self.visible_catalog(id)?;
-        let zone = self.session(id)?.facts.zone();
+        let style = self.session(id)?.facts.settings.style;
         // In a transaction that has failed nothing but the grammar is looked at.
-        let statement = self.planned(id, text, (catalog, zone), &declared).or_else(|error| {
+        let statement = self.planned(id, text, (catalog, style), &declared).or_else(|error| {
             let session = self.session(id)?;
             let is_failed = session.status() == Status::Failed && error.state != state::SYNTAX_ERROR;
             Err(if is_failed { in_failed_transaction() } else { error })
@@ -46,7 +46,7 @@ impl Tenant {
         &mut self,
         id: SessionId,
         text: &str,
-        (catalog, zone): (Arc<Catalog>, Zone),
+        (catalog, style): (Arc<Catalog>, Style),
         declared: &[Type],
     ) -> Result<Arc<Statement>> {
         // Nobody else sees the catalog of a transaction that changes it.
@@ -56,12 +56,12 @@ impl Tenant {
             && let Some(statement) = self.plans.get(catalog.searches()).and_then(|plans| plans.get(text))
             && declared.is_empty()
             && Arc::ptr_eq(&statement.catalog, &catalog)
-            && statement.zone == zone
+            && statement.style == style
         {
             return Ok(Arc::clone(statement));
         }
         self.plans_made += 1;
-        let statement = Arc::new(prepare(text, catalog, zone, declared, self.interrupts(id))?);
+        let statement = Arc::new(prepare(text, catalog, style, declared, self.interrupts(id))?);
         if shared && declared.is_empty() && text.len() <= PLAN_TEXT_MAX {
             if self.plans.values().map(HashMap::len).sum::<usize>() >= PLANS_MAX {
                 self.plans.clear();

@@ -148,7 +148,7 @@ impl Tenant {
             );
             return Err(SqlError::new(state::PROTOCOL_VIOLATION, message));
         }
-        let context = prepared.statement.catalog.context(session.facts.zone());
+        let context = prepared.statement.catalog.context(session.facts.settings.style);
         let value = |(given, of): (&Given<'_>, &Type)| match given {
             Given::Null => Ok(Value::Null),
             Given::Text(bytes) => text::parse(binary::utf8(bytes)?, *of, context),

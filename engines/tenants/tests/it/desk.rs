@@ -235,12 +235,12 @@ impl Desk {
         match outcome {
             Outcome::Rows { rows, .. } => {
                 let columns = columns.unwrap_or_default();
-                let zone = self.tenant.zone(client);
+                let style = self.tenant.style(client);
                 let shown = rows.map(|row| {
                     let row = row.expect("rows that can be read");
                     let texts = row.iter().zip(&columns).map(|(value, column)| {
                         let mut text = String::new();
-                        value.write_text(column.of, zone, &mut text).map(|()| text)
+                        value.write_text(column.of, style, &mut text).map(|()| text)
                     });
                     texts.collect::<Result<Vec<_>, _>>().map(|texts| texts.join("|"))
                 });

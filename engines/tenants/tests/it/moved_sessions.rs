@@ -34,6 +34,8 @@ fn a_session_has_elsewhere_what_was_set_and_prepared_and_given() {
             "SET my.own = 'a, b'",
             "SET statement_timeout = '7s'",
             "SET TIME ZONE 'Europe/Berlin'",
+            "SET datestyle = 'German, YMD'",
+            "SET intervalstyle = 'iso_8601'",
             "SET default_transaction_isolation = 'serializable'",
             "PREPARE areas (int) AS SELECT area FROM t WHERE id = $1",
             "INSERT INTO public.t (name) VALUES ('x'), ('y')",
@@ -51,6 +53,8 @@ fn a_session_has_elsewhere_what_was_set_and_prepared_and_given() {
         ("my.own", "a, b"),
         ("statement_timeout", "7s"),
         ("timezone", "Europe/Berlin"),
+        ("datestyle", "German, YMD"),
+        ("intervalstyle", "iso_8601"),
         ("default_transaction_isolation", "serializable"),
     ] {
         assert_eq!(there.run(client, &format!("SHOW {setting}")), rows(&[value]), "{setting}");

@@ -16,6 +16,7 @@ pub mod range;
 pub mod record;
 pub mod size;
 mod stored;
+pub mod style;
 pub mod text;
 pub mod zone;
 
@@ -24,7 +25,7 @@ use std::{cmp::Ordering, sync::Arc};
 use bigdecimal::BigDecimal;
 use serde::{Deserialize, Serialize};
 
-use self::zone::Zone;
+use self::style::Style;
 use crate::own::OwnTypes;
 
 /// A value. Its type is known where it is used: all integers are one kind here, and so are `real` and `double precision`.
@@ -100,8 +101,8 @@ impl NonFinite {
 pub struct Context<'a> {
     /// The tenant's own types.
     pub own: &'a OwnTypes,
-    /// Where clocks show what a text says that names no time zone.
-    pub zone: Zone,
+    /// How dates and intervals are read and shown, and where clocks are.
+    pub style: Style,
 }
 
 #[cfg(test)]
@@ -109,7 +110,7 @@ impl Context<'static> {
     /// Without types of a tenant's own.
     pub(crate) const NONE: Self = {
         static NOTHING: OwnTypes = OwnTypes::new();
-        Self { own: &NOTHING, zone: Zone::UTC }
+        Self { own: &NOTHING, style: Style::PLAIN }
     };
 }
 
@@ -232,13 +233,13 @@ fn compare_floats(a: f64, b: f64) -> Ordering {
 }
 
 impl Value {
-    /// Appends its text, as PostgreSQL shows a value of the type in a time zone; NULL has none.
+    /// Appends its text, as PostgreSQL shows a value of the type in a style; NULL has none.
     ///
     /// # Errors
     /// 54000 for arrays and rows whose text would be too long.
-    pub fn write_text(&self, of: crate::types::Type, zone: Zone, out: &mut String) -> crate::error::Result<()> {
+    pub fn write_text(&self, of: crate::types::Type, style: Style, out: &mut String) -> crate::error::Result<()> {
         let begin = out.len();
-        text::write(self, of, zone, out);
+        text::write(self, of, style, out);
         match self {
             Self::Array(_) | Self::Record(_) => size::check_written(out.len() - begin),
             _ => Ok(()),

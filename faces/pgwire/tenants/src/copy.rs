@@ -9,7 +9,7 @@ use savanna_tenants_host::{
     OutputColumn, SqlError,
     copy::{CopyField, CopyFormat, CopyKind, Header},
     error::{Result, state},
-    value::{Value, zone::Zone},
+    value::{Value, style::Style},
 };
 
 use self::lines::Lines;
@@ -165,14 +165,14 @@ pub(crate) fn begin(columns: &[OutputColumn], format: &CopyFormat) -> Vec<u8> {
 ///
 /// # Errors
 /// 54000 if the text of a value would be too long.
-pub(crate) fn row(values: &[Value], columns: &[OutputColumn], zone: Zone, format: &CopyFormat) -> Result<Vec<u8>> {
+pub(crate) fn row(values: &[Value], columns: &[OutputColumn], style: Style, format: &CopyFormat) -> Result<Vec<u8>> {
     let types = columns.iter().map(|column| column.of);
     if format.kind == CopyKind::Binary {
         return Ok(binary::row(values, types));
     }
     let shown = |(value, of): (&Value, _)| {
         let mut text = String::new();
-        value.write_text(of, zone, &mut text)?;
+        value.write_text(of, style, &mut text)?;
         Ok((!value.is_null()).then_some(text))
     };
     let texts: Vec<Option<String>> = values.iter().zip(types).map(shown).collect::<Result<_>>()?;

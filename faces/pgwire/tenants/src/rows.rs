@@ -7,7 +7,7 @@ use savanna_tenants_host::{
     Encoding, OutputColumn,
     copy::{CopyFormat, CopyKind},
     error::Result,
-    value::{Value, zone::Zone},
+    value::{Value, style::Style},
 };
 
 use crate::copy;
@@ -16,7 +16,7 @@ use crate::copy;
 #[derive(Debug, Default)]
 pub(crate) struct RowWriter {
     /// Where the client's clocks are.
-    pub(crate) zone: Zone,
+    pub(crate) style: Style,
     /// What it was told of how its texts are written.
     pub(crate) encoding: Encoding,
     text: String,
@@ -68,7 +68,7 @@ impl RowWriter {
             }
             let written = if format(formats, at) == 0 {
                 self.text.clear();
-                if let Err(error) = value.write_text(column.of, self.zone, &mut self.text) {
+                if let Err(error) = value.write_text(column.of, self.style, &mut self.text) {
                     self.text = String::new();
                     bytes.truncate(start);
                     return Err(error);
@@ -99,7 +99,7 @@ impl RowWriter {
         columns: &[OutputColumn],
         format: &CopyFormat,
     ) -> Result<()> {
-        ahead.extend(copy::row(row, columns, self.zone, format)?);
+        ahead.extend(copy::row(row, columns, self.style, format)?);
         output.copy_data(ahead);
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::io;
 
 use savanna_pgwire_connection::{Output, Report, Wire};
 use savanna_pgwire_login::Socket;
-use savanna_tenants_host::{Encoding, Notice, Notification, Peer, SqlError, value::zone::Zone};
+use savanna_tenants_host::{Encoding, Notice, Notification, Peer, SqlError, value::style::Style};
 
 use crate::rows::RowWriter;
 
@@ -44,10 +44,16 @@ impl<S: Socket> Peer for ClientWire<S> {
         self.wire.output.notification(heard.pid, &heard.said.channel, &heard.said.payload);
     }
 
-    fn zone(&mut self, zone: Zone) {
-        if self.rows.zone != zone {
-            self.rows.zone = zone;
-            self.wire.output.parameter("TimeZone", &zone.name());
+    fn style(&mut self, style: Style) {
+        let before = std::mem::replace(&mut self.rows.style, style);
+        if (before.dates, before.order) != (style.dates, style.order) {
+            self.wire.output.parameter("DateStyle", &style.date_style());
+        }
+        if before.intervals != style.intervals {
+            self.wire.output.parameter("IntervalStyle", style.interval_style());
+        }
+        if before.zone != style.zone {
+            self.wire.output.parameter("TimeZone", &style.zone.name());
         }
     }
 

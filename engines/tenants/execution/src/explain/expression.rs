@@ -10,7 +10,7 @@ use savanna_tenants_sql::{
 };
 use savanna_tenants_values::{
     types::Type,
-    value::{Value, text, zone::Zone},
+    value::{Value, style::Style, text},
 };
 
 /// The names of a row's columns, and how many of them are those of the row around the query.
@@ -206,7 +206,7 @@ fn constant(value: &Value) -> String {
         }
         _ => Type::Text,
     };
-    format!("'{}'::{}", text::shown(value, of, Zone::UTC).replace('\'', "''"), of.name())
+    format!("'{}'::{}", text::shown(value, of, Style::PLAIN).replace('\'', "''"), of.name())
 }
 
 /// A name out of that of a variant, the innermost: `Text(StartsWith)` is `starts_with`.

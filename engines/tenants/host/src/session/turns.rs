@@ -19,7 +19,7 @@ use savanna_tenants_sql::{
     settings::{Encoding, Timeouts},
 };
 use savanna_tenants_store::database::{SessionId, Step};
-use savanna_tenants_values::{error::Result, value::zone::Zone};
+use savanna_tenants_values::{error::Result, value::style::Style};
 
 use super::{End, LOOK, Peer, Served, Session, beside::Way, is_long};
 use crate::{
@@ -38,7 +38,7 @@ pub(super) struct Spent {
 struct Trace {
     spent: Spent,
     timeouts: Timeouts,
-    zone: Zone,
+    style: Style,
     encoding: Encoding,
     /// The answer may leave when the log is durable up to here.
     after: Lsn,
@@ -51,9 +51,9 @@ fn traced<T>(session: SessionId, work: impl FnOnce(&mut Tenant) -> T) -> impl Fn
         let (began, before) = (Instant::now(), tenant.database().logged_bytes());
         let result = work(tenant);
         let spent = Spent { time: began.elapsed(), log_bytes: tenant.database().logged_bytes() - before };
-        let (timeouts, zone, encoding) = (tenant.timeouts(session), tenant.zone(session), tenant.encoding(session));
+        let (timeouts, style, encoding) = (tenant.timeouts(session), tenant.style(session), tenant.encoding(session));
         let (after, notices) = (tenant.reply_after(session), tenant.notices(session));
-        (result, Trace { spent, timeouts, zone, encoding, after, notices })
+        (result, Trace { spent, timeouts, style, encoding, after, notices })
     }
 }
 
@@ -180,13 +180,13 @@ impl Session {
     }
 
     fn note<T>(&mut self, peer: &mut impl Peer, (result, trace): (T, Trace)) -> T {
-        let Trace { spent, timeouts, zone, encoding, after, notices } = trace;
+        let Trace { spent, timeouts, style, encoding, after, notices } = trace;
         self.spent.time += spent.time;
         self.spent.log_bytes += spent.log_bytes;
         self.timeouts = timeouts;
-        self.zone = zone;
+        self.style = style;
         self.encoding = encoding;
-        peer.zone(zone);
+        peer.style(style);
         peer.encoding(encoding);
         self.after = self.after.max(after);
         for notice in notices {

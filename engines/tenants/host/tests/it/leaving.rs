@@ -6,7 +6,7 @@ use futures::{FutureExt, future::LocalBoxFuture};
 use savanna_epoch::NodeEpoch;
 use savanna_tenants_host::{
     Connection, ConnectionGuard, Encoding, End, Host, HostOptions, Identity, Keeping, Notice, Notification, Outcome,
-    Peer, Session, SqlError, TenantId, Tenants, Waiting, value::zone::Zone,
+    Peer, Session, SqlError, TenantId, Tenants, Waiting, value::style::Style,
 };
 use tokio::sync::oneshot;
 
@@ -34,7 +34,7 @@ impl Peer for Quiet {
 
     fn heard(&mut self, _: &Notification) {}
 
-    fn zone(&mut self, _: Zone) {}
+    fn style(&mut self, _: Style) {}
 
     fn encoding(&mut self, _: Encoding) {}
 }

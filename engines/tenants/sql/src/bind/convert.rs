@@ -4,7 +4,7 @@ use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
     value::{
-        Value, bits,
+        Context, Value, bits,
         cast::{self, Ease},
         text,
     },
@@ -103,6 +103,25 @@ impl Binder<'_, '_> {
         Ok(Typed::new(self.folded(expr)?, Type::Bool))
     }
 
+    /// The value of a literal. What is kept as it is written is read by everybody alike, so that it must mean the same to whoever writes it.
+    fn literal(&self, content: &str, of: Type) -> Result<Value> {
+        let context = self.planner.context();
+        let value = text::parse(content, of, Context { style: self.style, ..context });
+        if !self.planner.is_definition() || self.style == context.style {
+            return value;
+        }
+        let meant = text::parse(content, of, context)?;
+        if value.as_ref() == Ok(&meant) {
+            return value;
+        }
+        let message = format!(
+            "\"{content}\", which is another {} than without DateStyle or IntervalStyle, in a definition",
+            self.named(of)
+        );
+        Err(SqlError::unsupported(message)
+            .hint("Write it as with DateStyle \"ISO, MDY\" and IntervalStyle \"postgres\"."))
+    }
+
     /// An expression in another type, if it becomes that by itself.
     pub(crate) fn implicit(&mut self, typed: Typed, of: Type) -> Result<Expr> {
         match cast::ease(typed.of, of) {
@@ -142,9 +161,9 @@ impl Binder<'_, '_> {
                 }
                 (Value::Text(content), Type::Array(_)) if explicit && is_cut(of) => {
                     let (whole, context) = (of.unbounded(), self.planner.context());
-                    cast::cast(text::parse(content, whole, context)?, whole, of, true, context)?
+                    cast::cast(self.literal(content, whole)?, whole, of, true, context)?
                 }
-                (Value::Text(content), of) => text::parse(content, of, self.planner.context())?,
+                (Value::Text(content), of) => self.literal(content, of)?,
                 (value, _) => value.clone(),
             }));
         }

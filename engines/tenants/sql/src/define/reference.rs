@@ -142,7 +142,7 @@ impl Reference {
         let shown: Vec<String> = values
             .iter()
             .zip(types)
-            .map(|(value, of)| text::shown(value, of, savanna_tenants_values::value::zone::Zone::UTC))
+            .map(|(value, of)| text::shown(value, of, savanna_tenants_values::value::style::Style::PLAIN))
             .collect();
         shown.join(", ")
     }

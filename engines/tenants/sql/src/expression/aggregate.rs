@@ -7,7 +7,7 @@ use savanna_tenants_values::{
     error::{Result, SqlError, state},
     memory::ALLOCATION,
     types::Type,
-    value::{NonFinite, Value, numeric, size, zone::Zone},
+    value::{NonFinite, Value, numeric, size, style::Style, zone::Zone},
 };
 
 use crate::{
@@ -492,10 +492,12 @@ impl State {
                 let shown = values.map(|value| if let Value::Text(text) = value { text.as_str() } else { "null" });
                 Ok(Value::Text(format!("[{}]", size::joined(shown.map(Ok), ", \n ")?)))
             }
-            Kind::JsonAgg { binary, .. } => JsonFunction::Array { binary }.call(&values.collect::<Vec<_>>(), Zone::UTC),
+            Kind::JsonAgg { binary, .. } => {
+                JsonFunction::Array { binary }.call(&values.collect::<Vec<_>>(), Style::PLAIN)
+            }
             Kind::JsonObjectAgg { binary } => {
                 let members: Vec<&Value> = self.pieces.iter().flat_map(|piece| [&piece.beside, &piece.value]).collect();
-                let object = JsonFunction::Object { binary }.call(&members, Zone::UTC)?;
+                let object = JsonFunction::Object { binary }.call(&members, Style::PLAIN)?;
                 match object {
                     // With blanks, as PostgreSQL writes it.
                     Value::Text(text) => Ok(Value::Text(format!("{{ {} }}", &text[1..text.len() - 1]))),

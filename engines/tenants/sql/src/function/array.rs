@@ -9,15 +9,15 @@ use savanna_tenants_values::{
         Value,
         array::{Array, check_bounds},
         size::{self, Elements},
+        style::Style,
         text,
-        zone::Zone,
     },
 };
 
 use super::{Resolved, is_texty, wrong_arguments};
 use crate::{
     bind::common_type,
-    expression::{Comparison, Facts},
+    expression::{Comparison, Facts, is_styled},
 };
 
 /// A function of arrays.
@@ -160,7 +160,10 @@ fn some_int(value: Option<i64>) -> Value {
 impl ArrayFunction {
     /// Whether its value depends on its arguments alone.
     pub(super) fn is_immutable(self) -> bool {
-        !matches!(self, Self::EnumFirst(_) | Self::EnumLast(_) | Self::EnumRange(_) | Self::Join(Type::Timestamptz))
+        match self {
+            Self::Join(of) => !is_styled(of),
+            other => !matches!(other, Self::EnumFirst(_) | Self::EnumLast(_) | Self::EnumRange(_)),
+        }
     }
 
     /// Whether it is NULL as soon as one of its arguments is.
@@ -218,7 +221,7 @@ impl ArrayFunction {
             (Self::EnumRange(id), bounds) => self.labels(id, bounds, facts, |labels| Some(made(Array::from(labels)))),
             (Self::Split, [Value::Text(text), by, rest @ ..]) => split(text, by, rest),
             (Self::Split, _) => Ok(Value::Null),
-            (_, [Value::Array(array), rest @ ..]) => self.of_array(array, rest, facts.zone()),
+            (_, [Value::Array(array), rest @ ..]) => self.of_array(array, rest, facts.settings.style),
             (_, [Value::Null, ..]) => Ok(Value::Null),
             _ => Err(wrong_arguments(self)),
         }
@@ -242,7 +245,7 @@ impl ArrayFunction {
         Ok(chosen(labels).unwrap_or(Value::Null))
     }
 
-    fn of_array(self, array: &Array, rest: &[&Value], zone: Zone) -> Result<Value> {
+    fn of_array(self, array: &Array, rest: &[&Value], style: Style) -> Result<Value> {
         let dimension = |n: &i64| n.checked_sub(1).and_then(|at| array.dimensions.get(usize::try_from(at).ok()?));
         Ok(match (self, rest) {
             (Self::Element, subscripts) => {
@@ -290,7 +293,7 @@ impl ArrayFunction {
                 let null = if let [Value::Text(null)] = null { Some(null) } else { None };
                 let shown = array.elements.iter().filter_map(|element| match element {
                     Value::Null => null.cloned(),
-                    element => Some(text::shown(element, of, zone)),
+                    element => Some(text::shown(element, of, style)),
                 });
                 Value::Text(size::joined(shown.map(Ok), by)?)
             }

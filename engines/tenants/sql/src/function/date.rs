@@ -8,6 +8,7 @@ use savanna_tenants_values::{
         Interval, Value,
         datetime::{self, MICROS_PER_DAY, MICROS_PER_HOUR, MICROS_PER_MINUTE, MICROS_PER_SECOND},
         numeric,
+        style::Order,
         zone::Zone,
     },
 };
@@ -239,7 +240,7 @@ fn make_date(year: i64, month: i64, day: i64) -> Result<Value> {
     let (shown, era) = if year < 0 { (-year, " BC") } else { (year, "") };
     let text = format!("{shown:04}-{month:02}-{day:02}{era}");
     let wrong = || SqlError::new(state::DATETIME_FIELD_OVERFLOW, format!("date field value out of range: {text}"));
-    datetime::parse_date(&text).map(Value::Date).map_err(|_| wrong())
+    datetime::parse_date(&text, Order::MonthFirst).map(Value::Date).map_err(|_| wrong())
 }
 
 fn make_time(hour: i64, minute: i64, second: f64) -> Result<i64> {

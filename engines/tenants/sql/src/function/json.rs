@@ -10,12 +10,14 @@ use savanna_tenants_values::{
         array::{Array, Dimension},
         json::{self, Json, Step, write_string, written_bytes},
         record::Field,
-        size, text,
-        zone::Zone,
+        size,
+        style::Style,
+        text,
     },
 };
 
 use super::{Resolved, wrong_arguments};
+use crate::expression::is_styled;
 
 /// A function of JSON, once the types of its arguments are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,7 +169,7 @@ fn path(array: &Array) -> Result<Vec<String>> {
 }
 
 /// A value of a type as the text of JSON.
-fn text_of(value: &Value, of: Type, zone: Zone) -> Result<String> {
+fn text_of(value: &Value, of: Type, style: Style) -> Result<String> {
     let quoted = |text: &str| -> Result<String> {
         size::check(written_bytes(text))?;
         let mut out = String::new();
@@ -177,27 +179,28 @@ fn text_of(value: &Value, of: Type, zone: Zone) -> Result<String> {
     Ok(match value {
         Value::Null => "null".to_owned(),
         Value::Bool(value) => value.to_string(),
-        Value::Int(_) | Value::Json(_) => text::shown(value, of, zone),
+        Value::Int(_) | Value::Json(_) => text::shown(value, of, style),
         Value::Text(text) if of == Type::Json => text.clone(),
         Value::Array(array) => {
             let mut elements = array.elements.iter();
-            array_text(array.dimensions.as_slice(), &mut elements, (of.element().unwrap_or(Type::Text), zone))?
+            array_text(array.dimensions.as_slice(), &mut elements, (of.element().unwrap_or(Type::Text), style))?
         }
-        Value::Float(number) if number.is_finite() => text::shown(value, of, zone),
-        Value::Numeric(_) => text::shown(value, of, zone),
+        Value::Float(number) if number.is_finite() => text::shown(value, of, style),
+        Value::Numeric(_) => text::shown(value, of, style),
         // As ISO 8601 writes it.
+        Value::Date(_) => quoted(&text::shown(value, of, style.with_iso_dates()))?,
         Value::Timestamp(_) => {
-            let shown = text::shown(value, of, zone).replacen(' ', "T", 1);
+            let shown = text::shown(value, of, style.with_iso_dates()).replacen(' ', "T", 1);
             let zone = shown.rfind(['+', '-']).filter(|at| *at > 10 && of == Type::Timestamptz);
             let short = zone.is_some_and(|at| shown.len() - at == 3);
             quoted(&if short { format!("{shown}:00") } else { shown })?
         }
         Value::Record(record) => {
             let member =
-                |field: &Field| Ok(format!("{}:{}", quoted(&field.name)?, text_of(&field.value, field.of, zone)?));
+                |field: &Field| Ok(format!("{}:{}", quoted(&field.name)?, text_of(&field.value, field.of, style)?));
             format!("{{{}}}", size::joined(record.fields.iter().map(member), ",")?)
         }
-        other => quoted(&text::shown(other, of, zone))?,
+        other => quoted(&text::shown(other, of, style))?,
     })
 }
 
@@ -205,12 +208,12 @@ fn text_of(value: &Value, of: Type, zone: Zone) -> Result<String> {
 fn array_text(
     dimensions: &[Dimension],
     elements: &mut std::slice::Iter<'_, Value>,
-    (of, zone): (Type, Zone),
+    (of, style): (Type, Style),
 ) -> Result<String> {
     let Some((first, inner)) = dimensions.split_first() else { return Ok("[]".to_owned()) };
     let mut part = || match inner {
-        [] => elements.next().map_or(Ok(String::new()), |element| text_of(element, of, zone)),
-        inner => array_text(inner, elements, (of, zone)),
+        [] => elements.next().map_or(Ok(String::new()), |element| text_of(element, of, style)),
+        inner => array_text(inner, elements, (of, style)),
     };
     Ok(format!("[{}]", size::joined((0..first.length).map(|_| part()), ",")?))
 }
@@ -238,16 +241,16 @@ impl JsonFunction {
 
     /// Whether its value depends on its arguments alone.
     pub(super) fn is_immutable(self) -> bool {
-        !matches!(self, Self::Of(of) if of == Type::Timestamptz || of.element() == Some(Type::Timestamptz))
+        !matches!(self, Self::Of(of) if is_styled(of))
     }
 
     /// Its value.
-    pub(crate) fn call(self, arguments: &[&Value], zone: Zone) -> Result<Value> {
+    pub(crate) fn call(self, arguments: &[&Value], style: Style) -> Result<Value> {
         let internal = || wrong_arguments(self);
         Ok(match (self, arguments) {
             // NULL stays NULL alone and becomes null inside of something.
             (Self::Of(_), [Value::Null]) => Value::Null,
-            (Self::Of(of), [value]) => Value::Text(text_of(value, of, zone)?),
+            (Self::Of(of), [value]) => Value::Text(text_of(value, of, style)?),
             (Self::Object { binary: true }, pairs) => {
                 size::check_structure(pairs.iter().map(|value| value.bytes()).sum())?;
                 let pairs = pairs.chunks_exact(2).map(|pair| Ok((key(pair[0])?, member(pair[1]))));
@@ -257,7 +260,7 @@ impl JsonFunction {
                 let pairs = pairs.chunks_exact(2).map(|pair| {
                     let mut out = String::new();
                     write_string(&key(pair[0])?, &mut out);
-                    Ok(format!("{out} : {}", text_of(pair[1], Type::Json, zone)?))
+                    Ok(format!("{out} : {}", text_of(pair[1], Type::Json, style)?))
                 });
                 Value::Text(format!("{{{}}}", size::joined(pairs, ", ")?))
             }
@@ -266,7 +269,7 @@ impl JsonFunction {
                 some_json(Some(Json::Array(elements.iter().map(|value| member(value)).collect())))
             }
             (Self::Array { binary: false }, elements) => {
-                let elements = elements.iter().map(|value| text_of(value, Type::Json, zone));
+                let elements = elements.iter().map(|value| text_of(value, Type::Json, style));
                 Value::Text(format!("[{}]", size::joined(elements, ", ")?))
             }
             (Self::Get { text }, [Value::Json(value), step]) => {
@@ -347,7 +350,7 @@ impl JsonFunction {
                 let create = !matches!(create, [Value::Bool(false)]);
                 some_json(Some(Json::clone(value).with(&path(steps)?, Json::clone(new), create)?))
             }
-            (Self::SetLax, arguments) => return set_lax(arguments, zone),
+            (Self::SetLax, arguments) => return set_lax(arguments, style),
             (Self::Put { listed }, [of, new, Value::Array(steps)]) => {
                 if steps.elements.iter().any(Value::is_null) {
                     let message = "jsonb subscript in assignment must not be null";
@@ -367,7 +370,7 @@ impl JsonFunction {
             (Self::Extract { text }, [value, steps @ ..]) => {
                 let steps =
                     Value::Array(Arc::new(Array::from(steps.iter().map(|&step| step.clone()).collect::<Vec<_>>())));
-                return Self::GetPath { text }.call(&[value, &steps], zone);
+                return Self::GetPath { text }.call(&[value, &steps], style);
             }
             (Self::OfTexts { binary }, [Value::Array(keys), values @ ..]) => {
                 let values = if let [Value::Array(values)] = values { Some(&**values) } else { None };
@@ -402,7 +405,7 @@ impl JsonFunction {
                     if let Value::Text(name) = pair[0] {
                         write_string(name, &mut out);
                     }
-                    Ok(format!("{out}:{}", text_of(pair[1], Type::Json, zone)?))
+                    Ok(format!("{out}:{}", text_of(pair[1], Type::Json, style)?))
                 };
                 let between = if **lines == Value::Bool(true) { ",\n " } else { "," };
                 Value::Text(format!("{{{}}}", size::joined(columns.chunks_exact(2).map(part), between)?))
@@ -413,13 +416,13 @@ impl JsonFunction {
 }
 
 /// `jsonb_set`, where the new value may be NULL.
-fn set_lax(arguments: &[&Value], zone: Zone) -> Result<Value> {
+fn set_lax(arguments: &[&Value], style: Style) -> Result<Value> {
     let [of, path, new, rest @ ..] = arguments else { return Err(wrong_arguments(JsonFunction::SetLax)) };
     let create = rest.first().map_or(&Value::Bool(true), |create| create);
     if of.is_null() || path.is_null() || create.is_null() {
         return Ok(Value::Null);
     }
-    let set = |new: &Value| JsonFunction::Set.call(&[of, path, new, create], zone);
+    let set = |new: &Value| JsonFunction::Set.call(&[of, path, new, create], style);
     if !new.is_null() {
         return set(new);
     }
@@ -427,7 +430,7 @@ fn set_lax(arguments: &[&Value], zone: Zone) -> Result<Value> {
         None => set(&Value::Json(Arc::new(Json::Null))),
         Some(Value::Text(treatment)) => match treatment.as_str() {
             "use_json_null" => set(&Value::Json(Arc::new(Json::Null))),
-            "delete_key" => JsonFunction::WithoutPath.call(&[of, path], zone),
+            "delete_key" => JsonFunction::WithoutPath.call(&[of, path], style),
             "return_target" => Ok((*of).clone()),
             "raise_exception" => Err(SqlError::new(state::NULL_VALUE_NOT_ALLOWED, "JSON value must not be null")),
             _ => Err(wrong(

@@ -215,20 +215,20 @@ mod tests {
         value::{
             Context,
             Value::Int,
+            style::Style,
             text::{parse, shown},
-            zone::Zone,
         },
     };
 
     use super::*;
 
     fn inet(text: &str) -> Value {
-        parse(text, Type::Inet, Context { own: &OwnTypes::new(), zone: Zone::UTC }).unwrap()
+        parse(text, Type::Inet, Context { own: &OwnTypes::new(), style: Style::PLAIN }).unwrap()
     }
 
     fn call(function: NetworkFunction, arguments: &[&str]) -> Result<String> {
         let values: Vec<Value> = arguments.iter().map(|text| inet(text)).collect();
-        function.call(&values.iter().collect::<Vec<_>>()).map(|value| shown(&value, Type::Inet, Zone::UTC))
+        function.call(&values.iter().collect::<Vec<_>>()).map(|value| shown(&value, Type::Inet, Style::PLAIN))
     }
 
     #[test]

@@ -6,6 +6,7 @@ use savanna_tenants_values::{
     value::{
         Value,
         datetime::{self, MICROS_PER_DAY, MICROS_PER_HOUR, MICROS_PER_MINUTE, MICROS_PER_SECOND},
+        style::Order,
         zone::{Zone, write_offset},
     },
 };
@@ -393,8 +394,10 @@ fn read(text: &str, template: &str) -> Result<(i64, i64)> {
         return Err(out_of_range(text));
     }
     let era = if before_christ { " BC" } else { "" };
-    let days =
-        i64::from(datetime::parse_date(&format!("{year:04}-{month}-{day}{era}")).map_err(|_| out_of_range(text))?);
+    let days = i64::from(
+        datetime::parse_date(&format!("{year:04}-{month}-{day}{era}"), Order::MonthFirst)
+            .map_err(|_| out_of_range(text))?,
+    );
     let days = match of_year {
         Some(of_year @ 1..=366) => datetime::days_of(year, 1, 1) + of_year - 1,
         Some(_) => return Err(out_of_range(text)),

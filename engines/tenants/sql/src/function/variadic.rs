@@ -5,10 +5,11 @@ use std::sync::Arc;
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::{Ranged, Type},
-    value::{Value, json::Json, size::Elements, text, zone::Zone},
+    value::{Value, json::Json, size::Elements, style::Style, text},
 };
 
 use super::{Function, JsonFunction, MultirangeFunction, Resolved, TextFunction, is_texty, wrong_arguments};
+use crate::expression::is_styled;
 
 /// What is called with the elements of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,11 +68,11 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
 impl VariadicFunction {
     /// Whether its value depends on its arguments alone.
     pub(super) fn is_immutable(self) -> bool {
-        self.of != Type::Timestamptz
+        !is_styled(self.of)
     }
 
     /// Its value. Without an array it is NULL; only `format` then has no arguments.
-    pub(super) fn call(self, arguments: &[&Value], zone: Zone) -> Result<Value> {
+    pub(super) fn call(self, arguments: &[&Value], style: Style) -> Result<Value> {
         let Some((array, leading)) = arguments.split_last() else { return Err(wrong_arguments(self)) };
         let elements = match array {
             Value::Array(array) => array.elements.as_slice(),
@@ -83,11 +84,11 @@ impl VariadicFunction {
             Called::ConcatWs => TextFunction::ConcatWs,
             Called::Format => TextFunction::Format,
             Called::JsonArray { binary } => {
-                return JsonFunction::Array { binary }.call(&references(&self.json(elements, binary, zone)?), zone);
+                return JsonFunction::Array { binary }.call(&references(&self.json(elements, binary, style)?), style);
             }
             Called::JsonObject { binary } => {
                 self.check_pairs(elements)?;
-                return JsonFunction::Object { binary }.call(&references(&self.json(elements, binary, zone)?), zone);
+                return JsonFunction::Object { binary }.call(&references(&self.json(elements, binary, style)?), style);
             }
             Called::NumNulls { nulls } => {
                 let count = elements.iter().filter(|element| element.is_null() == nulls).count();
@@ -96,7 +97,7 @@ impl VariadicFunction {
         };
         let shown = |element: &Value| match element {
             Value::Null => Value::Null,
-            element => Value::Text(text::shown(element, self.of, zone)),
+            element => Value::Text(text::shown(element, self.of, style)),
         };
         let texts = Elements::collect(elements.iter().map(shown))?;
         let all: Vec<&Value> = leading.iter().copied().chain(&texts).collect();
@@ -116,10 +117,10 @@ impl VariadicFunction {
     }
 
     /// The elements as `json` or `jsonb`.
-    fn json(self, elements: &[Value], binary: bool, zone: Zone) -> Result<Vec<Value>> {
+    fn json(self, elements: &[Value], binary: bool, style: Style) -> Result<Vec<Value>> {
         let mut all = Vec::with_capacity(elements.len());
         for element in elements {
-            all.push(match JsonFunction::Of(self.of).call(&[element], zone)? {
+            all.push(match JsonFunction::Of(self.of).call(&[element], style)? {
                 Value::Text(text) if binary => Value::Json(Arc::new(Json::parse(&text)?)),
                 other => other,
             });

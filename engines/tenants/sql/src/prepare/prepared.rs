@@ -112,7 +112,7 @@ impl Call {
                 .detail(format!("Expected {expected} parameters but got {}.", arguments.len())));
         }
         let mut planner = Planner::new(catalog, Parameters::default());
-        planner.zone = facts.zone();
+        planner.style = facts.settings.style;
         let value = |(at, (argument, of)): (usize, (&ast::Expr, &Type))| {
             argument_value(&mut planner, argument, *of, at + 1)?.owned(Env::nothing(facts))
         };
@@ -124,6 +124,7 @@ fn argument_value(planner: &mut Planner<'_>, ast: &ast::Expr, of: Type, number: 
     let nothing = Scope::default();
     let before = planner.parameters.types.len();
     let mut binder = Binder::closed(&nothing, planner, "EXECUTE parameters");
+    binder.style = binder.planner.style;
     let typed = binder.expr(ast)?;
     let from = typed.of;
     let assigned = binder.assign(typed, of, "").map_err(|error| match error.state {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use savanna_tenants_catalog::{Catalog, Table};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    value::{Context, zone::Zone},
+    value::{Context, style::Style},
 };
 use sqlparser::ast::{self, Query as Ast, SetExpr};
 
@@ -39,7 +39,9 @@ pub struct Planner<'c> {
     pub(crate) catalog: &'c Catalog,
     pub(crate) parameters: Parameters,
     /// Where the session's clocks are.
-    pub(crate) zone: Zone,
+    pub(crate) style: Style,
+    /// Whether expressions of the statement are kept as they are written.
+    pub(crate) defines: bool,
     /// What was numbered last in the statement.
     numbered: usize,
     /// Queries of WITH that can be named, the innermost last.
@@ -126,7 +128,7 @@ impl Bound<'_> {
 impl<'c> Planner<'c> {
     /// What texts mean in the statement.
     pub(crate) fn context(&self) -> Context<'c> {
-        self.catalog.context(self.zone)
+        self.catalog.context(self.style)
     }
 
     /// A planner over a catalog, of a statement with these parameters.
@@ -134,7 +136,8 @@ impl<'c> Planner<'c> {
         Self {
             catalog,
             parameters,
-            zone: Zone::UTC,
+            style: Style::PLAIN,
+            defines: false,
             numbered: 0,
             with: Vec::new(),
             inlines: true,

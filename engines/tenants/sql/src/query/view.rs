@@ -6,7 +6,10 @@ use savanna_tenants_catalog::{
     Comments, Table,
     view::{CheckOption, Read, View},
 };
-use savanna_tenants_values::error::{Result, SqlError, state};
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    value::style::Style,
+};
 use sqlparser::ast;
 
 use crate::{
@@ -126,6 +129,16 @@ impl Planner<'_> {
     /// Whether a view is being made, whose query is kept.
     pub(crate) const fn makes_view(&self) -> bool {
         self.views.made.is_some()
+    }
+
+    /// Whether what is planned now is written down by the statement, and not what was before.
+    pub(crate) fn is_definition(&self) -> bool {
+        self.defines && self.views.inside.is_empty()
+    }
+
+    /// How texts of dates and intervals are read where the statement is now: in what is kept as everybody reads it.
+    pub(crate) fn literal_style(&self) -> Style {
+        if self.makes_view() || !self.views.inside.is_empty() { self.style.of_definitions() } else { self.style }
     }
 
     /// Notes that a column was named, by its relation and its number from 1.

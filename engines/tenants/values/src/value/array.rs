@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use crate::{
         types::Type,
-        value::{Context, zone::Zone},
+        value::{Context, style::Style},
     };
 
     fn array(text: &str, of: Type) -> Result<Array> {
@@ -204,7 +204,7 @@ mod tests {
 
     fn shown(array: &Array, of: Type) -> String {
         let mut out = String::new();
-        array.write(of, Zone::UTC, &mut out);
+        array.write(of, Style::PLAIN, &mut out);
         out
     }
 

@@ -7,7 +7,7 @@ use crate::{
     types::Type,
     value::{
         Context, Interval, Value, array::Array, bits, byte, datetime, mac, multirange::Multirange, network::Network,
-        numeric, range::Range, text, zone::Zone,
+        numeric, range::Range, style::Style, text,
     },
 };
 
@@ -32,7 +32,7 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut Vec<u8>) {
             out.extend(value.as_bytes());
         }
         Value::Text(value) if of.is_bits() => bits::to_wire(value, out),
-        Value::Text(_) => out.extend(text::shown(value, of, Zone::UTC).into_bytes()),
+        Value::Text(_) => out.extend(text::shown(value, of, Style::PLAIN).into_bytes()),
         Value::Date(days) => out.extend(days.to_be_bytes()),
         Value::Time(micros) | Value::Timestamp(micros) => out.extend(micros.to_be_bytes()),
         Value::Interval(Interval { months, days, micros }) => {
@@ -200,7 +200,7 @@ mod tests {
         ] {
             let mut bytes = Vec::new();
             write(&text::parse(shown, of, Context::NONE).unwrap(), of, &mut bytes);
-            assert_eq!(text::shown(&parse(&bytes, of, Context::NONE).unwrap(), of, Zone::UTC), shown);
+            assert_eq!(text::shown(&parse(&bytes, of, Context::NONE).unwrap(), of, Style::PLAIN), shown);
         }
     }
 

@@ -102,7 +102,7 @@ pub fn cast(value: Value, from: Type, to: Type, explicit: bool, context: Context
             // As PostgreSQL's own cast to text does.
             match value {
                 Value::Bool(value) => Value::Text(if value { "true" } else { "false" }.to_owned()),
-                other => Value::Text(text::shown(&other, from, context.zone)),
+                other => Value::Text(text::shown(&other, from, context.style)),
             }
         }
         // The same bits, as in PostgreSQL.
@@ -164,14 +164,16 @@ pub fn cast(value: Value, from: Type, to: Type, explicit: bool, context: Context
         (Value::Date(days), Type::Timestamp | Type::Timestamptz) => {
             let wrong = || SqlError::new(state::DATETIME_FIELD_OVERFLOW, "date out of range for timestamp");
             let micros = datetime::timestamp_of(days).ok_or_else(wrong)?;
-            let micros = if to == Type::Timestamptz { context.zone.utc(micros) } else { micros };
+            let micros = if to == Type::Timestamptz { context.style.zone.utc(micros) } else { micros };
             Value::Timestamp(datetime::known(micros).map_err(|_| wrong())?)
         }
         (Value::Timestamp(micros), to) if from == Type::Timestamptz => {
-            let local = Value::Timestamp(context.zone.local(micros));
+            let local = Value::Timestamp(context.style.zone.local(micros));
             return cast(local, Type::Timestamp, to, explicit, context);
         }
-        (Value::Timestamp(micros), Type::Timestamptz) => Value::Timestamp(datetime::known(context.zone.utc(micros))?),
+        (Value::Timestamp(micros), Type::Timestamptz) => {
+            Value::Timestamp(datetime::known(context.style.zone.utc(micros))?)
+        }
         (Value::Timestamp(micros), Type::Timestamp) => Value::Timestamp(micros),
         (Value::Timestamp(micros), Type::Date) => Value::Date(datetime::date_of_timestamp(micros)),
         (Value::Timestamp(micros), Type::Time) if datetime::is_infinite(micros) => return Ok(Value::Null),

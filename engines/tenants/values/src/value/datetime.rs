@@ -1,19 +1,20 @@
-//! Dates and times: the Gregorian calendar in microseconds, and how it is shown, which is by ISO 8601. `read` and `interval` read it.
+//! Dates and times: the Gregorian calendar in microseconds, and how it is shown. `read` and `interval` read it.
 
 mod field;
 mod interval;
 mod read;
 mod reading;
+mod show;
+mod show_interval;
 
 use crate::{
     error::{Result, SqlError, state},
-    value::{
-        Interval,
-        zone::{Zone, write_offset},
-    },
+    value::{Interval, zone::Zone},
 };
-pub use interval::{Unit, cut, parse_interval, write_interval};
+pub use interval::{Unit, cut, parse_interval};
 pub use read::{parse_date, parse_time, parse_timestamp};
+pub(crate) use show::{write_date, write_time, write_timestamp};
+pub use show_interval::write_interval;
 
 /// Microseconds of a second.
 pub const MICROS_PER_SECOND: i64 = 1_000_000;
@@ -122,62 +123,6 @@ fn days_in(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Appends what is no day of the calendar; whether it was that.
-fn write_infinite(infinite: bool, late: bool, out: &mut String) -> bool {
-    if infinite {
-        out.push_str(if late { "infinity" } else { "-infinity" });
-    }
-    infinite
-}
-
-pub(crate) fn write_date(days: i32, out: &mut String) {
-    if !write_infinite(is_infinite_date(days), days > 0, out) {
-        write_day(i64::from(days), out);
-    }
-}
-
-fn write_day(days: i64, out: &mut String) {
-    let (year, month, day) = date_of(days);
-    let (shown, era) = if year > 0 { (year, "") } else { (1 - year, " BC") };
-    out.push_str(&format!("{shown:04}-{month:02}-{day:02}{era}"));
-}
-
-pub(crate) fn write_time(micros: i64, out: &mut String) {
-    let (hours, minutes) = (micros / MICROS_PER_HOUR, micros / MICROS_PER_MINUTE % 60);
-    let (seconds, fraction) = (micros / MICROS_PER_SECOND % 60, micros % MICROS_PER_SECOND);
-    out.push_str(&format!("{hours:02}:{minutes:02}:{seconds:02}"));
-    write_fraction(fraction, out);
-}
-
-fn write_fraction(micros: i64, out: &mut String) {
-    if micros != 0 {
-        out.push_str(format!(".{micros:06}").trim_end_matches('0'));
-    }
-}
-
-/// Appends a timestamp; in a time zone, it is one of UTC.
-pub(crate) fn write_timestamp(micros: i64, zone: Option<Zone>, out: &mut String) {
-    if write_infinite(is_infinite(micros), micros > 0, out) {
-        return;
-    }
-    let micros_of_utc = micros;
-    let micros = zone.map_or(micros, |zone| zone.local(micros));
-    let (days, time) = (micros.div_euclid(MICROS_PER_DAY), micros.rem_euclid(MICROS_PER_DAY));
-    let mut date = String::new();
-    write_day(days, &mut date);
-    let (date, era) = date.split_once(' ').unwrap_or((&date, ""));
-    out.push_str(date);
-    out.push(' ');
-    write_time(time, out);
-    if let Some(zone) = zone {
-        write_offset(zone.ahead(micros_of_utc), out);
-    }
-    if !era.is_empty() {
-        out.push(' ');
-        out.push_str(era);
-    }
-}
-
 /// A time of UTC moved by an interval, by the clocks of a zone: a day later they show the same.
 pub fn add_in(zone: Zone, timestamp: i64, interval: Interval) -> Result<i64> {
     let days = Interval { micros: 0, ..interval };
@@ -207,7 +152,7 @@ pub(crate) fn add(timestamp: i64, interval: Interval) -> Result<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::Type;
+    use crate::{types::Type, value::style::Style};
 
     fn shown(write: impl FnOnce(&mut String)) -> String {
         let mut out = String::new();
@@ -228,9 +173,9 @@ mod tests {
 
     #[test]
     fn a_month_later_is_at_most_the_months_last_day() {
-        let start = parse_timestamp("2024-01-31 10:00", Type::Timestamp, Zone::UTC).unwrap();
+        let start = parse_timestamp("2024-01-31 10:00", Type::Timestamp, Style::PLAIN).unwrap();
         let later = add(start, Interval { months: 1, days: 0, micros: 1 }).unwrap();
-        assert_eq!(shown(|out| write_timestamp(later, None, out)), "2024-02-29 10:00:00.000001");
+        assert_eq!(shown(|out| write_timestamp(later, false, Style::PLAIN, out)), "2024-02-29 10:00:00.000001");
         assert!(add(start, Interval { months: i32::MAX, days: 0, micros: 0 }).is_err());
     }
 }

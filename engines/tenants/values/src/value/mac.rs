@@ -94,11 +94,11 @@ pub(crate) fn narrowed(bytes: &[u8]) -> Result<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::{text::shown, zone::Zone};
+    use crate::value::{style::Style, text::shown};
 
     #[test]
     fn every_form_of_an_address_is_read() {
-        let read = |text, of| parse(text, of).map(|value| shown(&value, of, Zone::UTC));
+        let read = |text, of| parse(text, of).map(|value| shown(&value, of, Style::PLAIN));
         for text in [
             "08:00:2b:01:02:03",
             "8:0:2b:1:2:3",

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Context, range::Range, zone::Zone};
+use super::{Context, range::Range, style::Style};
 use crate::{
     error::{Result, SqlError, state},
     types::Ranged,
@@ -118,13 +118,13 @@ impl Multirange {
     }
 
     /// Appends its text.
-    pub(crate) fn write(&self, of: Ranged, zone: Zone, out: &mut String) {
+    pub(crate) fn write(&self, of: Ranged, style: Style, out: &mut String) {
         out.push('{');
         for (at, range) in self.0.iter().enumerate() {
             if at > 0 {
                 out.push(',');
             }
-            range.write(of, zone, out);
+            range.write(of, style, out);
         }
         out.push('}');
     }
@@ -237,7 +237,7 @@ mod tests {
 
     fn shown(multirange: &Multirange, of: Ranged) -> String {
         let mut out = String::new();
-        multirange.write(of, Zone::UTC, &mut out);
+        multirange.write(of, Style::PLAIN, &mut out);
         out
     }
 

@@ -4,7 +4,7 @@ use std::{cmp::Ordering, mem};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Context, Value, binary, datetime, text, zone::Zone};
+use super::{Context, Value, binary, datetime, style::Style, text};
 use crate::{
     error::{Result, SqlError, state},
     types::Ranged,
@@ -244,15 +244,15 @@ impl Range {
     }
 
     /// Appends its text.
-    pub(crate) fn write(&self, of: Ranged, zone: Zone, out: &mut String) {
+    pub(crate) fn write(&self, of: Ranged, style: Style, out: &mut String) {
         let Self::Between(lower, upper) = self else {
             out.push_str("empty");
             return;
         };
         out.push(if lower.inclusive { '[' } else { '(' });
-        lower.write(of, zone, out);
+        lower.write(of, style, out);
         out.push(',');
-        upper.write(of, zone, out);
+        upper.write(of, style, out);
         out.push(if upper.inclusive { ']' } else { ')' });
     }
 
@@ -371,9 +371,9 @@ impl Bound {
         Ok(Self { inclusive: !self.inclusive, value })
     }
 
-    fn write(&self, of: Ranged, zone: Zone, out: &mut String) {
+    fn write(&self, of: Ranged, style: Style, out: &mut String) {
         let Some(value) = &self.value else { return };
-        let shown = text::shown(value, of.element(), zone);
+        let shown = text::shown(value, of.element(), style);
         let quoted = |c: char| matches!(c, '"' | '\\' | '(' | ')' | '[' | ']' | ',') || c.is_ascii_whitespace();
         if !shown.is_empty() && !shown.contains(quoted) {
             return out.push_str(&shown);
@@ -414,7 +414,7 @@ mod tests {
 
     fn shown(range: &Range, of: Ranged) -> String {
         let mut out = String::new();
-        range.write(of, Zone::UTC, &mut out);
+        range.write(of, Style::PLAIN, &mut out);
         out
     }
 

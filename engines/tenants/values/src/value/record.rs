@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Value, binary, size, text, zone::Zone};
+use super::{Value, binary, size, style::Style, text};
 use crate::{
     error::{Result, SqlError, state},
     types::Type,
@@ -71,7 +71,7 @@ impl Record {
     }
 
     /// Appends its text; of one that would be too long, only that it is too long.
-    pub(crate) fn write(&self, zone: Zone, out: &mut String) {
+    pub(crate) fn write(&self, style: Style, out: &mut String) {
         let begin = out.len();
         out.push('(');
         for (at, Field { of, value, .. }) in self.fields.iter().enumerate() {
@@ -81,7 +81,7 @@ impl Record {
             if value.is_null() {
                 continue;
             }
-            let shown = text::shown(value, *of, zone);
+            let shown = text::shown(value, *of, style);
             let quoted = |c: char| matches!(c, '"' | '\\' | '(' | ')' | ',') || c.is_ascii_whitespace() || c == '\x0b';
             // Each level doubles the quotes of those within it.
             let doubled = || shown.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count();
@@ -149,7 +149,7 @@ mod tests {
         let row =
             record(&[(Type::Int4, Value::Int(1)), (Type::Text, Value::Null), text(""), text("a b"), text("q\"\\")]);
         let mut out = String::new();
-        row.write(Zone::UTC, &mut out);
+        row.write(Style::PLAIN, &mut out);
         assert_eq!(out, r#"(1,,"","a b","q""\\")"#);
     }
 

@@ -15,12 +15,12 @@ use crate::{
         network::Network,
         numeric,
         range::Range,
-        zone::Zone,
+        style::Style,
     },
 };
 
 /// Appends a value's text; NULL has none.
-pub(crate) fn write(value: &Value, of: Type, zone: Zone, out: &mut String) {
+pub(crate) fn write(value: &Value, of: Type, style: Style, out: &mut String) {
     match value {
         Value::Null => {}
         Value::Bool(value) => out.push(if *value { 't' } else { 'f' }),
@@ -39,12 +39,12 @@ pub(crate) fn write(value: &Value, of: Type, zone: Zone, out: &mut String) {
                 out.extend(std::iter::repeat_n(' ', blanks));
             }
         }
-        Value::Date(days) => datetime::write_date(*days, out),
+        Value::Date(days) => datetime::write_date(*days, style, out),
         Value::Time(micros) => datetime::write_time(*micros, out),
         Value::Timestamp(micros) => {
-            datetime::write_timestamp(*micros, (of.exact() == Type::Timestamptz).then_some(zone), out);
+            datetime::write_timestamp(*micros, of.exact() == Type::Timestamptz, style, out);
         }
-        Value::Interval(interval) => datetime::write_interval(*interval, out),
+        Value::Interval(interval) => datetime::write_interval(*interval, style.intervals, out),
         Value::Uuid(bytes) => {
             for (at, byte) in bytes.iter().enumerate() {
                 if matches!(at, 4 | 6 | 8 | 10) {
@@ -56,19 +56,19 @@ pub(crate) fn write(value: &Value, of: Type, zone: Zone, out: &mut String) {
         Value::Json(value) => value.write(out),
         Value::Enum(_, label) => out.push_str(label),
         Value::Array(array) if of.is_vector() => {
-            let shown = array.elements.iter().map(|element| shown(element, of.element().unwrap_or(Type::Text), zone));
+            let shown = array.elements.iter().map(|element| shown(element, of.element().unwrap_or(Type::Text), style));
             out.push_str(&shown.collect::<Vec<_>>().join(" "));
         }
-        Value::Array(array) => array.write(of.element().unwrap_or(Type::Text), zone, out),
+        Value::Array(array) => array.write(of.element().unwrap_or(Type::Text), style, out),
         Value::Range(range) => {
             let kind = if let Type::Range(kind) = of { kind } else { Ranged::Int8 };
-            range.write(kind, zone, out);
+            range.write(kind, style, out);
         }
         Value::Multirange(multirange) => {
             let kind = if let Type::Multirange(kind) = of { kind } else { Ranged::Int8 };
-            multirange.write(kind, zone, out);
+            multirange.write(kind, style, out);
         }
-        Value::Record(record) => record.write(zone, out),
+        Value::Record(record) => record.write(style, out),
         Value::Network(network) => out.push_str(&network.text(of)),
         Value::Bytes(bytes) if matches!(of, Type::Macaddr | Type::Macaddr8) => {
             for (at, byte) in bytes.iter().enumerate() {
@@ -88,9 +88,9 @@ pub(crate) fn write(value: &Value, of: Type, zone: Zone, out: &mut String) {
 }
 
 /// A value's text.
-pub fn shown(value: &Value, of: Type, zone: Zone) -> String {
+pub fn shown(value: &Value, of: Type, style: Style) -> String {
     let mut out = String::new();
-    write(value, of, zone, &mut out);
+    write(value, of, style, &mut out);
     out
 }
 
@@ -183,13 +183,13 @@ pub fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Value> {
         Type::Varchar(_) | Type::Char(_) => super::cast::fit(Value::Text(text.to_owned()), of, false)?,
         Type::Rounded(..) => super::cast::fit(parse(text, of.exact(), context)?, of, false)?,
         Type::Spanned(span, _) => {
-            let interval = datetime::parse_interval(text, Some(span.units()))?;
+            let interval = datetime::parse_interval(text, Some(span.units()), context.style.intervals)?;
             super::cast::fit(Value::Interval(interval), of, false)?
         }
-        Type::Date => Value::Date(datetime::parse_date(text)?),
-        Type::Time => Value::Time(datetime::parse_time(text)?),
-        Type::Timestamp | Type::Timestamptz => Value::Timestamp(datetime::parse_timestamp(text, of, context.zone)?),
-        Type::Interval => Value::Interval(datetime::parse_interval(text, None)?),
+        Type::Date => Value::Date(datetime::parse_date(text, context.style.order)?),
+        Type::Time => Value::Time(datetime::parse_time(text, context.style.order)?),
+        Type::Timestamp | Type::Timestamptz => Value::Timestamp(datetime::parse_timestamp(text, of, context.style)?),
+        Type::Interval => Value::Interval(datetime::parse_interval(text, None, context.style.intervals)?),
         Type::Uuid => Value::Uuid(parse_uuid(text).ok_or_else(wrong)?),
         Type::Bytea => Value::Bytes(match text.strip_prefix("\\x") {
             Some(digits) => parse_hex(digits)?,
@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     fn float(value: f64) -> String {
-        shown(&Value::Float(value), Type::Float8, Zone::UTC)
+        shown(&Value::Float(value), Type::Float8, Style::PLAIN)
     }
 
     #[test]
@@ -340,8 +340,8 @@ mod tests {
         ] {
             assert_eq!(float(value), text);
         }
-        assert_eq!(shown(&Value::Float(f64::from(0.1_f32)), Type::Float4, Zone::UTC), "0.1");
-        assert_eq!(shown(&Value::Float(1e6), Type::Float4, Zone::UTC), "1e+06");
+        assert_eq!(shown(&Value::Float(f64::from(0.1_f32)), Type::Float4, Style::PLAIN), "0.1");
+        assert_eq!(shown(&Value::Float(1e6), Type::Float4, Style::PLAIN), "1e+06");
     }
 
     #[test]
@@ -370,7 +370,7 @@ mod tests {
             (Type::Bit(Some(3)), "011"),
             (Type::Varbit(Some(9)), "011"),
         ] {
-            assert_eq!(shown(&parse(text, of, Context::NONE).unwrap(), of, Zone::UTC), text);
+            assert_eq!(shown(&parse(text, of, Context::NONE).unwrap(), of, Style::PLAIN), text);
         }
     }
 

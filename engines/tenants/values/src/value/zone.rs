@@ -1,7 +1,7 @@
 //! Time zones: what clocks show somewhere, and when that is.
 
 use chrono::{DateTime, NaiveDateTime, Offset, TimeZone};
-use chrono_tz::{TZ_VARIANTS, Tz};
+use chrono_tz::{OffsetName, TZ_VARIANTS, Tz};
 
 use super::datetime::{EPOCH_MICROS, MICROS_PER_DAY, MICROS_PER_SECOND, date_of, days_of, is_infinite};
 use crate::error::{Result, SqlError, state};
@@ -135,6 +135,20 @@ impl Zone {
         }
     }
 
+    /// Appends what its time is called at a time of UTC: `CET`, or its distance if it has no such name.
+    pub(crate) fn write_abbreviation(self, micros: i64, out: &mut String) {
+        let Self::Named(tz) = self else { return write_offset(self.ahead(micros), out) };
+        let offset = calendar(micros).map(|at| tz.offset_from_utc_datetime(&at));
+        match offset.as_ref().and_then(OffsetName::abbreviation) {
+            Some(name) => out.push_str(name),
+            None => {
+                let mut distance = String::new();
+                write_offset(self.ahead(micros), &mut distance);
+                out.push_str(&distance.replace(':', ""));
+            }
+        }
+    }
+
     /// What its clocks show at a time of UTC.
     pub fn local(self, micros: i64) -> i64 {
         if is_infinite(micros) {
@@ -239,7 +253,7 @@ mod tests {
     use crate::value::datetime;
 
     fn at(text: &str) -> i64 {
-        datetime::parse_timestamp(text, crate::types::Type::Timestamp, Zone::UTC).unwrap()
+        datetime::parse_timestamp(text, crate::types::Type::Timestamp, crate::value::style::Style::PLAIN).unwrap()
     }
 
     #[test]

@@ -68,7 +68,7 @@ async fn until_free(guard: &ConnectionGuard, wire: &mut ClientWire<impl Socket>)
 fn welcome(wire: &mut ClientWire<impl Socket>, session: &Session, settings: &[(String, String)]) {
     let Identity { user, administrator, .. } = session.identity();
     let named = settings.iter().rfind(|(setting, _)| setting == "application_name");
-    let zone = session.zone().name();
+    let (dates, zone) = (session.style().date_style(), session.style().zone.name());
     let told = [
         ("server_version", SERVER_VERSION),
         ("server_encoding", "UTF8"),
@@ -76,8 +76,8 @@ fn welcome(wire: &mut ClientWire<impl Socket>, session: &Session, settings: &[(S
         ("application_name", named.map_or("", |(_, name)| name)),
         ("is_superuser", if *administrator { "on" } else { "off" }),
         ("session_authorization", user),
-        ("DateStyle", "ISO, MDY"),
-        ("IntervalStyle", "postgres"),
+        ("DateStyle", &dates),
+        ("IntervalStyle", session.style().interval_style()),
         ("TimeZone", &zone),
         ("integer_datetimes", "on"),
         ("standard_conforming_strings", "on"),

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use crate::{
         types::Type,
-        value::{Context, zone::Zone},
+        value::{Context, style::Style},
     };
 
     fn array(text: &str) -> Array {
@@ -141,7 +141,7 @@ mod tests {
 
     fn shown(array: Result<Array>) -> Result<String> {
         let mut out = String::new();
-        array?.write(Type::Int4, Zone::UTC, &mut out);
+        array?.write(Type::Int4, Style::PLAIN, &mut out);
         Ok(out)
     }
 

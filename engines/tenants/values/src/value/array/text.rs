@@ -7,8 +7,8 @@ use crate::{
     value::{
         Context, Value,
         size::{self, Elements},
+        style::Style,
         text,
-        zone::Zone,
     },
 };
 
@@ -36,7 +36,7 @@ impl Array {
     }
 
     /// Appends the text.
-    pub(crate) fn write(&self, of: Type, zone: Zone, out: &mut String) {
+    pub(crate) fn write(&self, of: Type, style: Style, out: &mut String) {
         if self.dimensions.iter().any(|dimension| dimension.lower != 1) {
             for Dimension { length, lower } in &self.dimensions {
                 out.push_str(&format!("[{lower}:{}]", i64::from(*lower) + *length as i64 - 1));
@@ -48,14 +48,14 @@ impl Array {
             return;
         }
         let mut elements = self.elements.iter();
-        self.write_dimension(0, &mut elements, (of, zone), out);
+        self.write_dimension(0, &mut elements, (of, style), out);
     }
 
     fn write_dimension<'a>(
         &self,
         depth: usize,
         elements: &mut impl Iterator<Item = &'a Value>,
-        of: (Type, Zone),
+        of: (Type, Style),
         out: &mut String,
     ) {
         out.push('{');
@@ -83,12 +83,12 @@ const fn is_blank(character: char) -> bool {
 }
 
 /// Appends an element's text, with quotes where it would be read as something else without.
-fn write_element(element: &Value, (of, zone): (Type, Zone), out: &mut String) {
+fn write_element(element: &Value, (of, style): (Type, Style), out: &mut String) {
     if element.is_null() {
         out.push_str("NULL");
         return;
     }
-    let shown = text::shown(element, of, zone);
+    let shown = text::shown(element, of, style);
     let special = |c: char| matches!(c, '"' | '\\' | '{' | '}' | ',') || is_blank(c);
     if !shown.is_empty() && !shown.eq_ignore_ascii_case("null") && !shown.contains(special) {
         out.push_str(&shown);

@@ -1,13 +1,12 @@
-//! Intervals to and from what people read, in the style `postgres`; ISO 8601 is read, too.
+//! Intervals from what people write, and from ISO 8601.
 
 use super::{
     MICROS_PER_DAY, MICROS_PER_HOUR, MICROS_PER_MINUTE, MICROS_PER_SECOND,
     field::{Field, fields, span},
-    write_fraction,
 };
 use crate::{
     error::{Result, SqlError, state},
-    value::Interval,
+    value::{Interval, style::Intervals},
 };
 
 /// A unit of intervals.
@@ -70,6 +69,8 @@ type Read<T> = std::result::Result<T, Wrong>;
 /// The sums of what was read.
 #[derive(Default)]
 struct Sums {
+    /// Months of years.
+    years: i64,
     months: i64,
     days: i64,
     micros: i64,
@@ -110,7 +111,7 @@ impl Sums {
                     Unit::Century => 100,
                     _ => 1_000,
                 };
-                whole(&mut self.months, times(12 * years)?)?;
+                whole(&mut self.years, times(12 * years)?)?;
                 whole(&mut self.months, round(fraction * 12.0 * years as f64)?)
             }
         }
@@ -138,7 +139,8 @@ impl Sums {
 
     fn interval(self) -> Read<Interval> {
         let fit = |sum: i64| i32::try_from(sum).map_err(|_| Wrong::Range);
-        Ok(Interval { months: fit(self.months)?, days: fit(self.days)?, micros: self.micros })
+        let months = self.years.checked_add(self.months).ok_or(Wrong::Range)?;
+        Ok(Interval { months: fit(months)?, days: fit(self.days)?, micros: self.micros })
     }
 }
 
@@ -147,52 +149,16 @@ fn round(value: f64) -> Read<i64> {
     if rounded.abs() < 9.3e18 { Ok(rounded as i64) } else { Err(Wrong::Range) }
 }
 
-/// Appends an interval's text.
-pub fn write_interval(interval: Interval, out: &mut String) {
-    let Interval { months, days, micros } = interval;
-    let start = out.len();
-    let mut negative_before = false;
-    for (count, one) in [(months / 12, "year"), (months % 12, "mon"), (days, "day")] {
-        if count == 0 {
-            continue;
-        }
-        if out.len() > start {
-            out.push(' ');
-        }
-        let sign = if negative_before && count > 0 { "+" } else { "" };
-        out.push_str(&format!("{sign}{count} {one}{}", if count == 1 { "" } else { "s" }));
-        negative_before = count < 0;
-    }
-    if micros != 0 || out.len() == start {
-        if out.len() > start {
-            out.push(' ');
-        }
-        if micros < 0 {
-            out.push('-');
-        } else if negative_before {
-            out.push('+');
-        }
-        let micros = micros.unsigned_abs();
-        let second = MICROS_PER_SECOND as u64;
-        out.push_str(&format!(
-            "{:02}:{:02}:{:02}",
-            micros / (3600 * second),
-            micros / (60 * second) % 60,
-            micros / second % 60
-        ));
-        write_fraction((micros % second) as i64, out);
-    }
-}
-
 /// Reads an interval. A number without a unit at its end is one of the last of the `units` that a literal names, seconds if it names none.
+/// In the style of the standard a sign in front is that of all that follows, unless there are others.
 ///
 /// # Errors
 /// 22007 for what is none, 22015 for what is too long.
-pub fn parse_interval(text: &str, units: Option<(Unit, Unit)>) -> Result<Interval> {
+pub fn parse_interval(text: &str, units: Option<(Unit, Unit)>, style: Intervals) -> Result<Interval> {
     let trimmed = text.trim();
     let read = match trimmed.strip_prefix(['P', 'p']) {
         Some(rest) => read_iso(rest),
-        None => read(trimmed, units),
+        None => read(trimmed, units, style),
     };
     read.and_then(Sums::interval).map_err(|wrong| match wrong {
         Wrong::Form => {
@@ -217,13 +183,15 @@ pub fn cut(interval: Interval, last: Option<Unit>) -> Interval {
 }
 
 /// From the end to the beginning, because a unit stands behind its number.
-fn read(text: &str, units: Option<(Unit, Unit)>) -> Read<Sums> {
+fn read(text: &str, units: Option<(Unit, Unit)>, style: Intervals) -> Read<Sums> {
     let mut sums = Sums::default();
     let mut fields = fields(text).ok_or(Wrong::Form)?;
     let ago = matches!(fields.last(), Some(Field::Word(word)) if word.eq_ignore_ascii_case("ago"));
     if ago {
         fields.pop();
     }
+    let signs = fields.iter().filter(|field| matches!(field, Field::Signed(..))).count();
+    let minus_all = style == Intervals::Sql && signs == 1 && matches!(fields.first(), Some(Field::Signed('-', _)));
     let mut unit = units.map_or(Unit::Second, |(_, last)| last);
     let mut named = false;
     for field in fields.into_iter().rev() {
@@ -268,9 +236,14 @@ fn read(text: &str, units: Option<(Unit, Unit)>) -> Read<Sums> {
     if sums.met == 0 || named {
         return Err(Wrong::Form);
     }
-    if ago {
-        let minus = |sum: i64| sum.checked_neg().ok_or(Wrong::Range);
-        (sums.months, sums.days, sums.micros) = (minus(sums.months)?, minus(sums.days)?, minus(sums.micros)?);
+    let parts = [&mut sums.years, &mut sums.months, &mut sums.days, &mut sums.micros];
+    for sum in parts {
+        if minus_all && *sum > 0 {
+            *sum = -*sum;
+        }
+        if ago {
+            *sum = sum.checked_neg().ok_or(Wrong::Range)?;
+        }
     }
     Ok(sums)
 }
@@ -366,13 +339,34 @@ fn designated(mut text: &str, time: bool, sums: &mut Sums) -> Read<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::value::datetime::write_interval;
+
+    #[test]
+    fn a_sign_in_front_is_that_of_all_in_the_style_of_the_standard() {
+        let show = |text: &str| {
+            let mut out = String::new();
+            write_interval(parse_interval(text, None, Intervals::Sql).unwrap(), Intervals::Postgres, &mut out);
+            out
+        };
+        for (text, expected) in [
+            ("-1 1:00:00", "-1 days -01:00:00"),
+            ("-1 day 2 hours", "-1 days -02:00:00"),
+            ("-1 day +2 hours", "-1 days +02:00:00"),
+            ("1 day -2 hours", "1 day -02:00:00"),
+            ("-1 year 2 months", "-1 years -2 mons"),
+            ("-1 day 2 hours ago", "1 day 02:00:00"),
+            ("P-1DT2H", "-1 days +02:00:00"),
+        ] {
+            assert_eq!(show(text), expected, "{text}");
+        }
+    }
 
     #[test]
     fn intervals_are_read_and_shown() {
-        let show = |text: &str| match parse_interval(text, None) {
+        let show = |text: &str| match parse_interval(text, None, Intervals::Postgres) {
             Ok(interval) => {
                 let mut out = String::new();
-                write_interval(interval, &mut out);
+                write_interval(interval, Intervals::Postgres, &mut out);
                 out
             }
             Err(error) => error.state.to_owned(),

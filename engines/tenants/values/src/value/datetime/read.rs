@@ -7,7 +7,10 @@ use super::{
 use crate::{
     error::{Result, SqlError, state},
     types::Type,
-    value::zone::Zone,
+    value::{
+        style::{Order, Style},
+        zone::Zone,
+    },
 };
 
 /// The error of a text that is none of its type.
@@ -18,6 +21,7 @@ fn error(wrong: Wrong, text: &str, of: Type) -> SqlError {
             SqlError::new(state::INVALID_DATETIME_FORMAT, message)
         }
         Wrong::Range => out_of_range(text),
+        Wrong::Order => out_of_range(text).hint("Perhaps you need a different \"datestyle\" setting."),
         Wrong::Zone(error) => error,
     }
 }
@@ -26,20 +30,20 @@ fn out_of_range(text: &str) -> SqlError {
     SqlError::new(state::DATETIME_FIELD_OVERFLOW, format!("date/time field value out of range: \"{text}\""))
 }
 
-fn reading(text: &str, of: Type) -> Result<Reading> {
+fn reading(text: &str, of: Type, order: Order) -> Result<Reading> {
     let time_next = of == Type::Time && !text.contains([':', '-', '/']);
-    Reading::of(text, time_next).map_err(|wrong| error(wrong, text, of))
+    Reading::of(text, order, time_next).map_err(|wrong| error(wrong, text, of))
 }
 
 /// A date, in days since 2000-01-01.
 ///
 /// # Errors
 /// 22007 for what is none, 22008 for what is not in the calendar, 22023 for an unknown time zone.
-pub fn parse_date(text: &str) -> Result<i32> {
+pub fn parse_date(text: &str, order: Order) -> Result<i32> {
     if let Some(special) = special(text) {
         return Ok(super::date_of_timestamp(special));
     }
-    let reading = reading(text, Type::Date)?;
+    let reading = reading(text, Type::Date, order)?;
     let checked = reading.micros().and_then(|_| reading.date());
     let days = checked.map_err(|wrong| error(wrong, text, Type::Date))?;
     known_day(days)
@@ -50,8 +54,8 @@ pub fn parse_date(text: &str) -> Result<i32> {
 ///
 /// # Errors
 /// As [`parse_date`].
-pub fn parse_time(text: &str) -> Result<i64> {
-    let reading = reading(text, Type::Time)?;
+pub fn parse_time(text: &str, order: Order) -> Result<i64> {
+    let reading = reading(text, Type::Time, order)?;
     let named = matches!(reading.zone, Some(Zone::Named(zone)) if zone != chrono_tz::Tz::UTC) && !reading.has_date();
     match reading.micros() {
         Ok(Some(micros)) if !named => Ok(micros),
@@ -64,16 +68,16 @@ pub fn parse_time(text: &str) -> Result<i64> {
 ///
 /// # Errors
 /// As [`parse_date`].
-pub fn parse_timestamp(text: &str, of: Type, zone: Zone) -> Result<i64> {
+pub fn parse_timestamp(text: &str, of: Type, style: Style) -> Result<i64> {
     if let Some(special) = special(text) {
         return Ok(special);
     }
-    let reading = reading(text, of)?;
+    let reading = reading(text, of, style.order)?;
     let parts = reading.date().and_then(|days| Ok((days, reading.micros()?.unwrap_or(0))));
     let (days, micros) = parts.map_err(|wrong| error(wrong, text, of))?;
     let beyond = || SqlError::new(state::DATETIME_FIELD_OVERFLOW, format!("timestamp out of range: \"{text}\""));
     let local = on_day(days, micros).map_err(|_| beyond())?;
-    let read = if of == Type::Timestamptz { reading.zone.unwrap_or(zone).utc(local) } else { local };
+    let read = if of == Type::Timestamptz { reading.zone.unwrap_or(style.zone).utc(local) } else { local };
     known(read).map_err(|_| beyond())
 }
 
@@ -94,8 +98,8 @@ mod tests {
 
     fn date(text: &str) -> String {
         let mut out = String::new();
-        match parse_date(text) {
-            Ok(days) => write_date(days, &mut out),
+        match parse_date(text, Order::MonthFirst) {
+            Ok(days) => write_date(days, Style::PLAIN, &mut out),
             Err(error) => out.push_str(error.state),
         }
         out
@@ -143,11 +147,43 @@ mod tests {
     }
 
     #[test]
+    fn numbers_of_dates_are_read_in_the_order_that_is_set() {
+        let read = |text: &str| {
+            [Order::MonthFirst, Order::DayFirst, Order::YearFirst].map(|order| {
+                let mut out = String::new();
+                match parse_date(text, order) {
+                    Ok(days) => write_date(days, Style::PLAIN, &mut out),
+                    Err(error) => out.push_str(error.state),
+                }
+                out
+            })
+        };
+        for (text, expected) in [
+            ("02/03/04", ["2004-02-03", "2004-03-02", "2002-03-04"]),
+            ("02-03-2004", ["2004-02-03", "2004-03-02", "22008"]),
+            ("2004-02-03", ["2004-02-03"; 3]),
+            ("04-Feb-03", ["2003-02-04", "2003-02-04", "2004-02-03"]),
+            ("1/1/00", ["2000-01-01", "2000-01-01", "22008"]),
+            ("00-01-02", ["22008", "22008", "2000-01-02"]),
+            ("0000-01-02", ["22008"; 3]),
+            ("99-Feb-03", ["22008", "22008", "1999-02-03"]),
+            ("99 Feb 03", ["22007", "22008", "1999-02-03"]),
+            ("Feb 3 2004", ["2004-02-03"; 3]),
+            ("3 Feb 2004", ["2004-02-03"; 3]),
+            ("18.2.2004", ["22008", "2004-02-18", "22008"]),
+        ] {
+            assert_eq!(read(text), expected, "{text}");
+        }
+        let hint = parse_date("18/2/2004", Order::MonthFirst).unwrap_err().hint;
+        assert!(hint.is_some_and(|hint| hint.contains("datestyle")));
+    }
+
+    #[test]
     fn timestamps_are_read_in_the_forms_that_people_write() {
-        let shown = |text| match parse_timestamp(text, Type::Timestamptz, Zone::UTC) {
+        let shown = |text| match parse_timestamp(text, Type::Timestamptz, Style::PLAIN) {
             Ok(micros) => {
                 let mut out = String::new();
-                write_timestamp(micros, Some(Zone::UTC), &mut out);
+                write_timestamp(micros, true, Style::PLAIN, &mut out);
                 out
             }
             Err(error) => error.state.to_owned(),
@@ -194,7 +230,7 @@ mod tests {
             ("04:05 America/New_York", Err("22007")),
             ("noon", Err("22007")),
         ] {
-            assert_eq!(parse_time(text).map_err(|error| error.state), micros, "{text}");
+            assert_eq!(parse_time(text, Order::MonthFirst).map_err(|error| error.state), micros, "{text}");
         }
     }
 }

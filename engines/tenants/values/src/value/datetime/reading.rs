@@ -1,11 +1,14 @@
-//! What the fields of a text say about a date and a time: the forms that PostgreSQL takes, numbers in the order month, day, year
-//! (`DateStyle` `MDY`) unless the year comes first.
+//! What the fields of a text say about a date and a time: the forms that PostgreSQL takes, numbers in the order of
+//! `DateStyle` unless the year comes first.
 
 use super::{
     MICROS_PER_DAY, MICROS_PER_HOUR, MICROS_PER_MINUTE, MICROS_PER_SECOND, days_in, days_of,
     field::{Field, fields, span},
 };
-use crate::{error::SqlError, value::zone::Zone};
+use crate::{
+    error::SqlError,
+    value::{style::Order, zone::Zone},
+};
 
 const MONTHS: [&str; 12] = [
     "january",
@@ -70,6 +73,8 @@ pub(super) fn is_known(word: &str) -> bool {
 /// A date, a time and a zone, as far as they were read.
 #[derive(Default)]
 pub(super) struct Reading {
+    /// In which order numbers are.
+    order: Order,
     year: Option<i64>,
     month: Option<i64>,
     day: Option<i64>,
@@ -93,6 +98,8 @@ pub(super) struct Reading {
 pub(super) enum Wrong {
     Form,
     Range,
+    /// A month or day of more than any: numbers may be in another order.
+    Order,
     Zone(SqlError),
 }
 
@@ -100,8 +107,8 @@ type Read = Result<(), Wrong>;
 
 impl Reading {
     /// What a text says.
-    pub(super) fn of(text: &str, time_next: bool) -> Result<Self, Wrong> {
-        let mut reading = Self { time_next, ..Self::default() };
+    pub(super) fn of(text: &str, order: Order, time_next: bool) -> Result<Self, Wrong> {
+        let mut reading = Self { order, time_next, ..Self::default() };
         let fields = fields(text.trim()).ok_or(Wrong::Form)?;
         fields.into_iter().try_for_each(|field| reading.field(field))?;
         Ok(reading)
@@ -119,7 +126,11 @@ impl Reading {
             Field::Signed(sign, text) => self.offset(sign, text),
             Field::Date(text) if self.has_date() || !self.begins_date(text) => self.after_date(text),
             Field::Date(text) => {
-                text.split(|c: char| !c.is_ascii_alphanumeric()).try_for_each(|part| self.part_of_date(part))
+                // A word can be the month alone, so that numbers are taken behind it.
+                let parts = || text.split(|c: char| !c.is_ascii_alphanumeric());
+                let is_word = |part: &&str| part.starts_with(|c: char| c.is_ascii_alphabetic());
+                parts().filter(is_word).try_for_each(|part| self.part_of_date(part))?;
+                parts().filter(|part| !is_word(part)).try_for_each(|part| self.part_of_date(part))
             }
             Field::Number(digits) => self.number(digits),
         }
@@ -173,7 +184,7 @@ impl Reading {
 
     fn month(&mut self, month: i64) -> Read {
         // The number before it was the day.
-        if let (Some(day), None, false) = (self.month, self.day, self.month_is_word) {
+        if let (Some(day @ 1..=31), None, false) = (self.month, self.day, self.month_is_word) {
             (self.day, self.month) = (Some(day), None);
         }
         self.month_is_word = true;
@@ -222,11 +233,13 @@ impl Reading {
     fn number_of_date(&mut self, digits: &str) -> Read {
         let value = parsed(digits)?;
         let long = digits.len() > 2;
+        let year_first = long || self.order == Order::YearFirst;
         match (self.year, self.month, self.day) {
             (Some(_), None, None) if digits.len() == 3 => once(&mut self.of_year, value),
-            (None, None, None) if long => self.year(digits),
+            (None, None, None) if year_first => self.year(digits),
+            (None, None, None) if self.order == Order::DayFirst => once(&mut self.day, value),
             (None, None, None) | (Some(_), None, _) | (None, None, Some(_)) => once(&mut self.month, value),
-            (None, Some(_), None) if self.month_is_word && long => self.year(digits),
+            (None, Some(_), None) if self.month_is_word && year_first => self.year(digits),
             (None, Some(_), None) => once(&mut self.day, value),
             // What was taken for a year was the day.
             (Some(day), Some(_), None) if self.month_is_word && long && self.is_short => {
@@ -281,7 +294,8 @@ impl Reading {
             return Ok(days);
         }
         let year = match self.year.ok_or(Wrong::Form)? {
-            0 => return Err(Wrong::Range),
+            // There is no such year, but two digits are 2000.
+            0 if self.before_christ || !self.is_short => return Err(Wrong::Range),
             year if self.before_christ => 1 - year,
             year if self.is_short && year < 70 => year + 2000,
             year if self.is_short => year + 1900,
@@ -296,7 +310,10 @@ impl Reading {
             };
         }
         let (month, day) = (self.month.ok_or(Wrong::Form)?, self.day.ok_or(Wrong::Form)?);
-        if !(1..=12).contains(&month) || !(1..=days_in(year, month)).contains(&day) {
+        if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+            return Err(Wrong::Order);
+        }
+        if day > days_in(year, month) {
             return Err(Wrong::Range);
         }
         Ok(days_of(year, month, day))

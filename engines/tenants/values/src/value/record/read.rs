@@ -132,7 +132,7 @@ mod tests {
     use crate::{
         own::OwnTypes,
         types::Type,
-        value::{record::Record, zone::Zone},
+        value::{record::Record, style::Style},
     };
 
     fn pair() -> Composite {
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn texts_of_rows_are_read_and_written_as_in_postgresql() {
         let own = own();
-        let context = Context { own: &own, zone: Zone::UTC };
+        let context = Context { own: &own, style: Style::PLAIN };
         for (id, text, shown) in [
             (20_000, "(1,b)", "(1,b)"),
             (20_000, "  ( 7 , x y )  ", "(7,\" x y \")"),
@@ -170,7 +170,7 @@ mod tests {
         ] {
             let of = Type::Composite(id);
             let value = text::parse(text, of, context).unwrap();
-            assert_eq!(text::shown(&value, of, Zone::UTC), shown);
+            assert_eq!(text::shown(&value, of, Style::PLAIN), shown);
             let mut bytes = Vec::new();
             binary::write(&value, of, &mut bytes);
             assert_eq!(binary::parse(&bytes, of, context), Ok(value));
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn malformed_rows_are_refused() {
         let own = own();
-        let context = Context { own: &own, zone: Zone::UTC };
+        let context = Context { own: &own, style: Style::PLAIN };
         for (text, detail) in [
             ("1,b", "Missing left parenthesis."),
             ("(1)", "Too few columns."),
