@@ -244,6 +244,10 @@ impl Binder<'_, '_> {
             }
             let missing = no_function(self.planner.catalog, name, &types);
             let (Some(of), 1) = (type_of_cast(name), arguments.len()) else { return Err(missing) };
+            // `row.text` is a column that a row does not have.
+            if arguments[0].of.is_row() && of == Type::Text {
+                return Err(missing);
+            }
             let cast = self.cast(arguments.remove(0), of);
             return cast.map_err(|error| if error.state == state::CANNOT_COERCE { missing } else { error });
         };
