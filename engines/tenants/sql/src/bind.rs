@@ -232,10 +232,10 @@ impl<'b, 'c> Binder<'b, 'c> {
                 self.boolean(not_if(*negated, Expr::And(Box::new(from), Box::new(to))))
             }
             ast::Expr::Like { negated, any, expr, pattern, escape_char } => {
-                self.like(expr, Pattern::of(pattern, *any, escape_char.as_ref()), *negated, false)
+                self.like(expr, Pattern::of(pattern, *any, escape_char.as_ref())?, *negated, false)
             }
             ast::Expr::ILike { negated, any, expr, pattern, escape_char } => {
-                self.like(expr, Pattern::of(pattern, *any, escape_char.as_ref()), *negated, true)
+                self.like(expr, Pattern::of(pattern, *any, escape_char.as_ref())?, *negated, true)
             }
             ast::Expr::Case { operand, conditions, else_result, .. } => {
                 self.case(operand.as_deref(), conditions, else_result.as_deref())

@@ -34,6 +34,10 @@ SELECT 'foo' LIKE ANY (ARRAY[1, 2]);
 ! 42883
 SELECT 'a' LIKE ANY ('{"a\\"}');
 > f
+SELECT 'foo' LIKE ANY (ARRAY['x']) ESCAPE '#';
+! 42601
+SELECT 'foo' LIKE ALL (ARRAY['x']) ESCAPE '#';
+! 42601
 -- The names that PostgreSQL keeps of types of arrays.
 CREATE TYPE mood AS ENUM ('sad', 'glad');
 = CREATE TYPE

@@ -456,22 +456,31 @@ pub(super) enum Pattern<'a> {
 
 impl<'a> Pattern<'a> {
     /// What stands behind `LIKE`. `ALL` and `SOME`, which the parser takes for functions, are no names of such.
-    pub(super) fn of(ast: &'a ast::Expr, any: bool, escape: Option<&'a ast::ValueWithSpan>) -> Self {
-        let ast::Expr::Function(function) = ast else {
-            return if any { Self::Any(ast) } else { Self::One(ast, escape) };
-        };
-        let [ast::ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return Self::One(ast, escape) };
-        let ast::FunctionArguments::List(list) = &function.args else { return Self::One(ast, escape) };
-        match (list.args.as_slice(), name.quote_style) {
-            ([ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(array))], None) if !any => {
-                match name.value.to_ascii_lowercase().as_str() {
-                    "all" => Self::All(array),
-                    "some" => Self::Any(array),
-                    _ => Self::One(ast, escape),
-                }
+    ///
+    /// # Errors
+    /// 42601 for an escape character of several patterns.
+    pub(super) fn of(ast: &'a ast::Expr, any: bool, escape: Option<&'a ast::ValueWithSpan>) -> Result<Self> {
+        let patterns = if any { Some(Self::Any(ast)) } else { Self::of_call(ast) };
+        match (patterns, escape) {
+            (None, _) => Ok(Self::One(ast, escape)),
+            (Some(patterns), None) => Ok(patterns),
+            (Some(_), Some(_)) => {
+                let message = "expected no ESCAPE behind LIKE ANY or ALL; write the patterns with backslashes";
+                Err(SqlError::new(state::SYNTAX_ERROR, message))
             }
-            _ if any => Self::Any(ast),
-            _ => Self::One(ast, escape),
+        }
+    }
+
+    fn of_call(ast: &'a ast::Expr) -> Option<Self> {
+        let ast::Expr::Function(function) = ast else { return None };
+        let [ast::ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return None };
+        let ast::FunctionArguments::List(list) = &function.args else { return None };
+        let [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(array))] = list.args.as_slice() else { return None };
+        match name.value.to_ascii_lowercase().as_str() {
+            _ if name.quote_style.is_some() => None,
+            "all" => Some(Self::All(array)),
+            "some" => Some(Self::Any(array)),
+            _ => None,
         }
     }
 }
