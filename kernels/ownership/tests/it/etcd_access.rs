@@ -1,7 +1,7 @@
 //! The etcd coordinator where etcd encrypts, asks for certificates, and has users: it does the same, and says plainly why it is not let in.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,12 +93,14 @@ fn spawn(directory: &Path, [endpoint, plain, peers]: [&str; 3], certificate: &st
 
 impl Etcd {
     async fn start(certificate: &str) -> Option<Self> {
-        let directory = tempfile::tempdir().unwrap();
-        sign(directory.path());
-        let [endpoint, plain, peers] = std::array::from_fn(|_| format!("127.0.0.1:{}", free_port()));
-        let process = spawn(directory.path(), [&endpoint, &plain, &peers], certificate)?;
-        let etcd = Self { process, directory, endpoint, plain, peers };
-        let mut client = etcd.administrator().await;
+        let (etcd, mut client) = loop {
+            let mut etcd = Self::launch(certificate)?;
+            match etcd.administrator().await {
+                Ok(client) => break (etcd, client),
+                // Another process was faster to take a port.
+                Err(status) => println!("etcd ended ({status}), trying other ports"),
+            }
+        };
         let permission = |kind, prefix| Permission::new(kind, prefix).with_prefix();
         client.role_add("nodes").await.unwrap();
         client.role_grant_permission("nodes", permission(PermissionType::Readwrite, "/savanna/")).await.unwrap();
@@ -113,13 +115,24 @@ impl Etcd {
         Some(etcd)
     }
 
-    /// Once it answers.
-    async fn administrator(&self) -> Client {
+    fn launch(certificate: &str) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        sign(directory.path());
+        let [endpoint, plain, peers] = std::array::from_fn(|_| format!("127.0.0.1:{}", free_port()));
+        let process = spawn(directory.path(), [&endpoint, &plain, &peers], certificate)?;
+        Some(Self { process, directory, endpoint, plain, peers })
+    }
+
+    /// Once it answers; how it ended, if it does so before.
+    async fn administrator(&mut self) -> Result<Client, ExitStatus> {
         loop {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return Err(status);
+            }
             if let Ok(mut client) = Client::connect([&self.plain], None).await
                 && client.status().await.is_ok_and(|status| status.leader() != 0)
             {
-                return client;
+                return Ok(client);
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -131,7 +144,7 @@ impl Etcd {
         self.process.wait().unwrap();
         let addresses = [&self.endpoint, &self.plain, &self.peers].map(String::as_str);
         self.process = spawn(self.directory.path(), addresses, "etcd").expect("it has started before");
-        self.administrator().await;
+        self.administrator().await.expect("it starts again on the ports that it had");
     }
 
     fn tls(&self, authority: &str, shown: Option<&str>) -> EtcdTls {
