@@ -36,6 +36,8 @@ class Kind:
     tables: tuple
     keys: int
     live: tuple = ()
+    # What the old tables say of each new one, where all that is written can be carried back.
+    back: tuple = ()
 
 
 BASE = """
@@ -337,33 +339,57 @@ KINDS_OF_LIVE = {
 KINDS |= KINDS_OF_LIVE
 
 
-def run(kind, seed, lazy, eager, sabotage=None, options="", levels=LEVELS):
-    """Runs a history; raises Difference if the two databases do not agree. `sabotage` is done to the lazy one every 20 steps. `options` are
-    those of bullfrog.migrate."""
-    generator = Generator(kind, seed)
-    choose = generator.random
-    admin, copy = lazy.connect(), eager.connect()
-    for connection in (admin, copy):
-        connection.execute(kind.setup, prepare=False)
-        connection.execute("ANALYZE")
-    copy.execute(kind.definition, prepare=False)
-    admin.execute(f"SELECT bullfrog.migrate('m', %s, live => %s{options})", (kind.definition, list(kind.live)), prepare=False)
-    sessions = [Session(number, lazy, eager, choose.random() < 0.3, choose.random() < 0.3) for number in range(SESSIONS)]
-    for session in sessions:
-        session.is_sure_at_first = "FOREIGN KEY" not in kind.definition
-    # What a transaction moved itself, others wait for until its end.
-    sources = admin.execute("SELECT id, pages FROM bullfrog.source WHERE NOT inside ORDER BY id").fetchall()
-    for step in range(STEPS):
-        if sabotage and step % 20 == 0:
-            sabotage(admin, step)
-        session = choose.choice(sessions)
+KINDS_THAT_GO_BACK = {
+    "renamed": Kind(BASE, """
+        CREATE TABLE t AS SELECT k, num, txt FROM base;
+        ALTER TABLE t ADD PRIMARY KEY (k)""", (Table("t"),), 400, back=("SELECT k, num, txt FROM base",)),
+    "foreign_key": dataclasses.replace(KINDS["foreign_key"],
+        back=("SELECT k, num, txt FROM person", "SELECT k, num, txt, other AS parent FROM base")),
+}
+
+
+class Course:
+    """The course of a history on both databases."""
+
+    def __init__(self, kind, seed, lazy, eager):
+        self.kind, self.generator = kind, Generator(kind, seed)
+        self.choose = self.generator.random
+        self.admin, self.copy = lazy.connect(), eager.connect()
+        for connection in (self.admin, self.copy):
+            connection.execute(kind.setup, prepare=False)
+            connection.execute("ANALYZE")
+        self.copy.execute(kind.definition, prepare=False)
+        self.sessions = []
+        self.sources = []
+        self.lazy, self.eager = lazy, eager
+
+    def migrate(self, options=""):
+        """Begins the migration of the lazy database."""
+        self.admin.execute(f"SELECT bullfrog.migrate('m', %s, live => %s{options})", (self.kind.definition, list(self.kind.live)), prepare=False)
+        # What a transaction moved itself, others wait for until its end.
+        self.sources = self.admin.execute("SELECT id, pages FROM bullfrog.source WHERE NOT inside ORDER BY id").fetchall()
+
+    def connect(self):
+        choose = self.choose
+        self.sessions = [Session(number, self.lazy, self.eager, choose.random() < 0.3, choose.random() < 0.3) for number in range(SESSIONS)]
+        for session in self.sessions:
+            session.is_sure_at_first = "FOREIGN KEY" not in self.kind.definition
+
+    def go(self, steps, levels=LEVELS, sabotage=None):
+        for step in range(steps):
+            if sabotage and step % 20 == 0:
+                sabotage(self.admin, step)
+            self.step(levels)
+
+    def step(self, levels):
+        choose, session = self.choose, self.choose.choice(self.sessions)
         choice = choose.random()
-        if choice < 0.04 and sources:
-            source, pages = choose.choice(sources)
+        if choice < 0.04 and self.sources:
+            source, pages = choose.choice(self.sources)
             some = choose.sample(range(pages), min(pages, choose.randrange(1, 4)))
-            admin.execute("SELECT bullfrog.sweep(%s, %s::bigint[])", (source, some))
+            self.admin.execute("SELECT bullfrog.sweep(%s, %s::bigint[])", (source, some))
         elif session.level is None and choice < 0.06:
-            session.is_refused(f"TRUNCATE {choose.choice(kind.tables).name}")
+            session.is_refused(f"TRUNCATE {choose.choice(self.kind.tables).name}")
         elif session.level is None and choice < 0.4:
             session.begin(choose.choice(levels))
         elif session.level and choice < 0.2:
@@ -373,22 +399,69 @@ def run(kind, seed, lazy, eager, sabotage=None, options="", levels=LEVELS):
         elif session.level and choice < 0.34:
             session.undo()
         else:
-            session.say(*generator.statement(session.number), prepare=choose.choice([True, None]))
-    for session in sessions:
-        if session.level:
-            session.end("COMMIT")
-        for side in session.sides:
-            side.connection.close()
-    compare(kind, admin, copy)
-    admin.execute("SELECT bullfrog.finish('m')")
-    compare(kind, admin, copy)
+            session.say(*self.generator.statement(session.number), prepare=choose.choice([True, None]))
+
+    def rest(self):
+        """All transactions end."""
+        for session in self.sessions:
+            if session.level:
+                session.end("COMMIT")
+
+    def disconnect(self):
+        self.rest()
+        for session in self.sessions:
+            for side in session.sides:
+                side.connection.close()
+
+    def finish(self):
+        compare(self.kind, self.admin, self.copy)
+        self.admin.execute("SELECT bullfrog.finish('m')")
+        compare(self.kind, self.admin, self.copy)
+
+    def abort(self):
+        """What the old tables have is what was written to the new ones."""
+        self.admin.execute("SELECT bullfrog.abort('m')")
+        for table, query in zip(self.kind.tables, self.kind.back, strict=True):
+            expected = f"SELECT {', '.join(table.columns)} FROM {table.name}"
+            alike(f"what {table.name} gave back", self.admin, f"SELECT {', '.join(table.columns)} FROM ({query}) back", self.copy, expected)
+
+
+def run(kind, seed, lazy, eager, sabotage=None, options="", levels=LEVELS):
+    """Runs a history; raises Difference if the two databases do not agree. `sabotage` is done to the lazy one every 20 steps. `options` are
+    those of bullfrog.migrate."""
+    course = Course(kind, seed, lazy, eager)
+    course.migrate(options)
+    course.connect()
+    course.go(STEPS, levels, sabotage)
+    course.disconnect()
+    course.finish()
+
+
+def run_there_and_back(kind, seed, lazy, eager, sabotage=None, options=""):
+    """The same of a migration that is aborted twice, while clients stay connected, and then goes to its end."""
+    course = Course(kind, seed, lazy, eager)
+    course.migrate(options)
+    course.connect()
+    for _ in range(2):
+        course.go(STEPS // 3, LEVELS, sabotage)
+        course.rest()
+        course.abort()
+        course.migrate(options)
+    course.go(STEPS // 3)
+    course.disconnect()
+    course.finish()
 
 
 def compare(kind, lazy, eager):
     for table in kind.tables:
         query = f"SELECT {', '.join(table.columns)} FROM {table.name}"
-        answers = [sorted(map(repr, connection.execute(query).fetchall())) for connection in (lazy, eager)]
-        if answers[0] != answers[1]:
-            only = [sorted(set(answers[side]) - set(answers[1 - side])) for side in (0, 1)]
-            counts = f"{table.name} has {len(answers[0])} rows, should have {len(answers[1])}"
-            raise Difference(f"{counts}; wrong: {only[0][:5]}, missing: {only[1][:5]}")
+        alike(table.name, lazy, query, eager, query)
+
+
+def alike(what, lazy, query, eager, expected):
+    """The two queries give the same rows."""
+    answers = [sorted(map(repr, connection.execute(sql).fetchall())) for connection, sql in ((lazy, query), (eager, expected))]
+    if answers[0] != answers[1]:
+        only = [sorted(set(answers[side]) - set(answers[1 - side])) for side in (0, 1)]
+        counts = f"{what} has {len(answers[0])} rows, should have {len(answers[1])}"
+        raise Difference(f"{counts}; wrong: {only[0][:5]}, missing: {only[1][:5]}")

@@ -3,6 +3,7 @@
 A failure names kind and seed; `seeds.py` says how many there are.
 """
 
+import contextlib
 import itertools
 
 import pytest
@@ -17,9 +18,20 @@ TUPLES = ", granularity => 'tuple', moves => 'worker'"
 INSIDE = ", granularity => 'tuple', moves => 'transaction'"
 
 
-def run(server, template, name, seed, sabotage=None, **options):
+@contextlib.contextmanager
+def both(server, template, name, seed):
     with database_from(server, template, f"lazy {name} {seed}") as lazy, database_from(server, template, f"eager {name} {seed}") as eager:
-        histories.run(histories.KINDS[name], seed, lazy, eager, sabotage, **options)
+        yield lazy, eager
+
+
+def run(server, template, name, seed, sabotage=None, **options):
+    with both(server, template, name, seed) as databases:
+        histories.run(histories.KINDS[name], seed, *databases, sabotage, **options)
+
+
+def run_there_and_back(server, template, name, seed, sabotage=None, **options):
+    with both(server, template, name, seed) as databases:
+        histories.run_there_and_back(histories.KINDS_THAT_GO_BACK[name], seed, *databases, sabotage, **options)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -60,6 +72,13 @@ def test_a_history_without_claims(server, template, on_conflict, name, granulari
 def test_a_history_while_transactions_move_their_own_tuples(server, template, name, seed):
     """Not those joins where a tuple is in rows of several sessions: these would wait for each other."""
     run(server, template, name, seed, options=INSIDE)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name, options", in_turn(itertools.product(histories.KINDS_THAT_GO_BACK, ["", PAGES, TUPLES, INSIDE]), 1, 3))
+def test_a_history_that_goes_back_twice_is_that_of_an_eager_copy(server, template, name, options, seed):
+    """What clients wrote is in the old tables after each abort, and in the new ones after the next migration."""
+    run_there_and_back(server, template, name, seed, options=options)
 
 
 def forget_moves(admin, step):
@@ -105,5 +124,19 @@ def test_a_flaw_is_noticed(server, template, flaw):
         try:
             run(server, template, name, seed, sabotage, options=options)
         except histories.Difference:
+            return
+    pytest.fail("nothing was noticed")
+
+
+def test_that_rows_which_clients_deleted_come_back_is_noticed(server, template):
+    """With the statement that deletes them in the old table left out."""
+    def sabotage(admin, step):
+        body = admin.execute("SELECT pg_get_functiondef('bullfrog.carry_back'::regproc)").fetchone()[0]
+        admin.execute(body.replace("DELETE FROM ONLY %s o WHERE %s", "DELETE FROM ONLY %s o WHERE false AND %s"), prepare=False)
+    for seed in range(1, 6):
+        try:
+            run_there_and_back(server, template, "renamed", seed, sabotage)
+        except histories.Difference as difference:
+            assert "t gave back" in str(difference)
             return
     pytest.fail("nothing was noticed")
